@@ -60,7 +60,10 @@ flags.DEFINE_integer(
 def main(values: flags.FlagValues) -> None:
     """Imports the model that the flags name, and prints what was used and what was not."""
     program.require(values, "output_dir")
-    refuse_contradictions(values)
+    if bool(values.t2t_model) == bool(values.checkpoint):
+        raise UserError("--t2t_model or --checkpoint: give one of them, the folder of tensor2tensor's model or a file")
+    if values.t2t_model and not Path(values.t2t_model).is_dir():
+        raise UserError(f"--t2t_model={values.t2t_model}: no such folder")
     program.load_tensorflow()
     from t2t_repro import devices
     from t2t_repro.tensor2tensor.model import Import, Request
@@ -85,19 +88,6 @@ def main(values: flags.FlagValues) -> None:
     flags_of_model = {"output_dir": values.output_dir, "t2t_usr_dir": values.t2t_usr_dir}
     arguments = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_model.items() if value]
     say(f"{imported.report()}\n{checkpoint}: written; try t2t-decoder {' '.join(arguments)}")
-
-
-def refuse_contradictions(values: flags.FlagValues) -> None:
-    """Raises UserError if a flag is missing, or makes another one useless."""
-    for names in (("t2t_model", "checkpoint"), ("hparams_json", "hparams_set"), ("vocab", "source_vocab")):
-        if all(values[name].value for name in names):
-            raise UserError(f"--{names[0]} and --{names[1]}: give one of them")
-    if not (values.t2t_model or values.checkpoint):
-        raise UserError("--t2t_model is missing; give the folder of tensor2tensor's model")
-    if values.t2t_model and not Path(values.t2t_model).is_dir():
-        raise UserError(f"--t2t_model={values.t2t_model}: no such folder; give the folder of tensor2tensor's model")
-    if bool(values.source_vocab) != bool(values.target_vocab):
-        raise UserError("--source_vocab and --target_vocab: give both, or --vocab if they are the same")
 
 
 run = program.entry_point(main, FLAGS, __doc__)

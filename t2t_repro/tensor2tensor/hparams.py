@@ -39,7 +39,7 @@ NO_ZERO = ("max_length", "train_steps", "learning_rate_warmup_steps", "learning_
 """Hparams that can be 0 in tensor2tensor but not here."""
 
 
-def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParams:
+def translate(old: dict[str, Any], sizes: dict[str, Any]) -> HParams:
     """Returns our hparams for a model that tensor2tensor trained.
 
     A learning-rate schedule that does not exist here becomes that of transformer_base_v3. batch_size is always that of
@@ -48,7 +48,6 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
     Args:
         old: tensor2tensor's hparams, from its file hparams.json.
         sizes: values of those fields of `HParams` that the weights determine, see `OldVariables.sizes`.
-        source: path of hparams.json, for error messages.
 
     Raises:
         UserError: the model computes something that no Transformer here computes, or `old` contradicts the weights.
@@ -56,69 +55,37 @@ def translate(old: dict[str, Any], sizes: dict[str, Any], source: str) -> HParam
     for name, values in SUPPORTED.items():
         if name in old and old[name] not in values:
             raise UserError(
-                f"{source}: {name}={shortened(repr(old[name]))} cannot be imported, only "
-                f"{' or '.join(map(repr, values))}"
+                f"{name}={shortened(repr(old[name]))} cannot be imported, only {' or '.join(map(repr, values))}"
             )
     # tensor2tensor's 0 means "no limit" or "not used" for some hparams. Ours have no such value, and get the default.
     translated = {name: old[name] for name in NUMBERS if name in old and (old[name] or name not in NO_ZERO)}
-    for name, value in translated.items():
-        kind = type(getattr(HParams, name))
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise UserError(
-                f"{source}: {name}={shortened(repr(value))} must be of type {kind.__name__}; restore the file"
-            )
-    if "num_hidden_layers" in translated:
-        encoder, decoder = (
-            old.get(f"num_{stack}_layers") or old["num_hidden_layers"] for stack in ("encoder", "decoder")
-        )
-        translated |= stack_sizes(encoder, decoder)
-    for name in ("attention_key_channels", "attention_value_channels"):
-        channels = old.get(name) or 0
-        translated[name] = channels if channels != sizes["hidden_size"] else 0
-    if "layer_preprocess_sequence" in old:
-        translated["norm_before"] = old["layer_preprocess_sequence"] == "n"
+    _compare(translated, sizes)
     translated["pos"] = old.get("pos", "timing") or "none"
-    translated["self_attention_type"] = old.get("self_attention_type", "dot_product")
-    if translated["self_attention_type"] == "dot_product":
-        translated["max_relative_position"] = 0
-    _compare(translated, sizes, source)
-    try:
-        return HParams(**{**translated, **_schedule(old), **sizes})
-    except UserError as error:
-        raise UserError(f"{source}: {error}") from None
+    return HParams(**{**translated, **_schedule(old), **sizes})
 
 
-def stack_sizes(encoder_layers: int, decoder_layers: int) -> dict[str, int]:
-    """Returns the hparams for these numbers of layers in the two stacks, by name."""
-    decoder = decoder_layers if decoder_layers != encoder_layers else 0
-    return {"num_hidden_layers": encoder_layers, "num_encoder_layers": 0, "num_decoder_layers": decoder}
-
-
-def fit(hparams: HParams, sizes: dict[str, Any], name: str) -> HParams:
+def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
     """Returns the hparams of one of our sets, changed to fit the weights of a model that tensor2tensor trained.
 
-    tensor2tensor's sets can have the same names as ours but other norms, for example, so only sizes are compared.
+    tensor2tensor's sets can have the same names as ours but other norms, for example, so only widths are compared.
 
     Args:
         hparams: the set.
         sizes: values of fields that the weights determine, see `OldVariables.sizes`.
-        name: name of the set, for error messages.
 
     Raises:
         UserError: the set contradicts the weights.
     """
-    widths = {field: getattr(hparams, field) for field in ("hidden_size", "filter_size", "num_heads")}
-    _compare(stack_sizes(hparams.encoder_layers, hparams.decoder_layers) | widths, sizes, f"--hparams_set={name}")
-    pos = "none" if sizes["max_relative_position"] else "timing"
-    return replace(hparams, **{"pos": pos, **sizes})
+    _compare(vars(hparams), sizes)
+    return replace(hparams, **{"pos": "none" if sizes["max_relative_position"] else "timing", **sizes})
 
 
-def _compare(hparams: dict[str, Any], sizes: dict[str, Any], source: str) -> None:
-    """Raises UserError if an hparam contradicts the weights."""
-    for name, value in hparams.items():
-        if name in sizes and value != sizes[name]:
+def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
+    """Raises UserError if the hparams are those of a model with other widths than the weights."""
+    for name in ("hidden_size", "filter_size", "num_heads"):
+        if name in hparams and hparams[name] != sizes.get(name, hparams[name]):
             raise UserError(
-                f"{source}: {name}={value}, but the checkpoint has {name}={sizes[name]}; give those of its training"
+                f"{name}={hparams[name]}, but the checkpoint has {name}={sizes[name]}; give the hparams of its training"
             )
 
 

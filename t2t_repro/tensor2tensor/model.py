@@ -1,31 +1,33 @@
-"""Writes a model folder with a model that tensor2tensor trained."""
+"""Finds the parts of a model that tensor2tensor trained, and writes them as a model folder."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
-from t2t_repro.checkpoints.reader import find_checkpoint
+from t2t_repro.checkpoints.reader import checkpoints_in, find_checkpoint
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, first_line
+from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import unfinished_folder
+from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor import hparams as old_hparams
-from t2t_repro.tensor2tensor.old_folder import OldFolder, last_checkpoints, read_hparams
 from t2t_repro.tensor2tensor.variables import OldVariables
 
 BYTES = 258
 """Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
 
+FLAG_FILES = ("flags_t2t.txt", "flags.txt")
+"""Files in which tensor2tensor's programs stored the flags of their runs, one --name=value in each line."""
+HPARAMS = "hparams.json"
 LANGUAGES_IN_NAME = re.compile("translate_(en)(cs|de|es|et|fr|id|mk|ro|vi|zh)_")
 """Matches the names of tensor2tensor's translation problems, e.g. translate_encs_wmt32k: en to cs."""
 
@@ -65,65 +67,39 @@ class Import:
 
     def __init__(self, request: Request) -> None:
         path = Path(request.checkpoint)
-        is_folder = path.is_dir()
-        self.folder = OldFolder(path if is_folder else path.parent)
-        if not is_folder and request.average_last > 1:
-            raise UserError(f"--average_last needs the folder of the checkpoints, not {path}; give --t2t_model")
-        if is_folder:
-            paths = last_checkpoints(path, request.average_last)
+        self._folder = path if path.is_dir() else path.parent
+        self._flags = _flags(self._folder)
+        if path.is_dir():
+            self.checkpoints = _last_checkpoints(path, request.average_last)
         else:
-            paths = [find_checkpoint(request.checkpoint, "--checkpoint")]
-        self.checkpoints = paths
-        self.variables = OldVariables(paths)
-        try:
-            self.hparams, self._hparams_source = self._hparams(request)
-            self.weights = self.variables.weights(self.hparams)
-        except (ValueError, IndexError, ZeroDivisionError) as error:
-            raise UserError(
-                f"{paths[-1]}: a weight has another number of dimensions than in tensor2tensor's transformer "
-                f"({first_line(error)}); it is a checkpoint of another model"
-            ) from None
-        name = request.problem or self.folder.flags.get("problem", "")
-        self.problem = self._problem(name, request.settings)
+            self.checkpoints = [find_checkpoint(request.checkpoint, "--checkpoint")]
+        self.variables = OldVariables(self.checkpoints)
+        self.hparams, self._hparams_source = self._hparams(request)
+        self.weights = self.variables.weights(self.hparams)
+        name = request.problem or self._flags.get("problem", "")
+        self.problem = _problem(name, request.settings)
         self.vocabulary, self._vocabulary_paths = self._vocabulary(request, name.removesuffix(registry.REVERSED))
 
     def _hparams(self, request: Request) -> tuple[HParams, str]:
         """Returns the hparams, and the name of their set or the path of their file."""
         sizes = self.variables.sizes()
-        if request.hparams_set:
-            if old := self.folder.hparams_file():
-                raise UserError(f"{old}: has the hparams of the training; omit --hparams_set")
-            return old_hparams.fit(
-                registry.hparams(request.hparams_set), sizes, request.hparams_set
-            ), request.hparams_set
-        file = Path(request.hparams_json) if request.hparams_json else self.folder.hparams_file()
-        if file is None:
+        places = [self._folder, *self._places("output_dir")]  # an average lies in another folder than its training
+        files = [place / HPARAMS for place in places if (place / HPARAMS).is_file()]
+        source = request.hparams_json or request.hparams_set or (str(files[0]) if files else "")
+        if not source:
             raise UserError(
-                f"{self.folder.path}: no hparams.json there, and the weights do not tell the number of heads; give "
+                f"{self._folder}: no hparams.json there, and the weights do not tell the number of heads; give "
                 "--hparams_json or --hparams_set"
             )
-        return old_hparams.translate(read_hparams(file), sizes, str(file)), str(file)
-
-    def _problem(self, name: str, settings: dict[str, Any]) -> Problem:
-        """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given.
-
-        t2t_text has the given settings, and otherwise those of the problem of the training.
-        """
-        defaults: dict[str, Any] = {}
-        direction = -1 if name.endswith(registry.REVERSED) else 1
-        if name and registry.has_problem(name):
-            training = registry.problem(name)
-            if not settings:
-                return training
-            languages = training.languages[::direction]
-            defaults["languages"] = ",".join(languages) if all(languages) else ""
-            defaults["target_space"] = training.target_space_id
-        elif pair := LANGUAGES_IN_NAME.match(name):
-            defaults["languages"] = ",".join(pair.groups()[::direction])
-        problem = registry.problem("t2t_text", defaults | settings)
-        if "languages" in settings:
-            problem.check()
-        return problem
+        if source == request.hparams_set:
+            return old_hparams.fit(registry.hparams(source), sizes), source
+        old = parse_json(read_text(Path(source)), source)
+        if not isinstance(old, dict):
+            raise UserError(f"{source}: not a JSON object; restore the file")
+        try:
+            return old_hparams.translate(old, sizes), source
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
 
     def _vocabulary(self, request: Request, problem: str) -> tuple[Vocabulary, list[str]]:
         """Returns the vocabulary of the targets with that of the sources, and the paths of their one or two files.
@@ -132,29 +108,27 @@ class Import:
             UserError: no vocabulary has one entry for each row of the embedding, or several vocabularies do.
         """
         sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
-        (source, source_path), (target, target_path) = (
-            self._load_vocabulary(path, size, side, request.vocab_type)
-            if path
-            else self._find_vocabulary(size, side, problem, request.vocab_type)
-            for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True)
-        )
+        found: list[tuple[Vocabulary, str]] = []
+        for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True):
+            if path:
+                found.append((load_vocabulary(path, request.vocab_type), path))
+            else:
+                found.append(self._vocabulary_file(size, side, problem, request.vocab_type))
+            if found[-1][0].size != size:
+                raise UserError(
+                    f"{path}: has {found[-1][0].size:,} entries, but the {side} embedding of {self.variables.path} has "
+                    f"{size:,}; give the vocabulary of its training"
+                )
+        (source, source_path), (target, target_path) = found
         vocabulary = target.with_sources(source)
         return vocabulary, [source_path, target_path] if vocabulary.separate_source_size else [target_path]
 
-    def _load_vocabulary(self, path: str, size: int, side: str, kind: str) -> tuple[Vocabulary, str]:
-        """Returns the vocabulary in the file that the user named, and the file's path."""
-        vocabulary = load_vocabulary(path, kind)
-        if vocabulary.size != size:
-            raise UserError(
-                f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
-                f"{size:,}; give the vocabulary of its training"
-            )
-        return vocabulary, path
-
-    def _find_vocabulary(self, size: int, side: str, problem: str, kind: str) -> tuple[Vocabulary, str]:
+    def _vocabulary_file(self, size: int, side: str, problem: str, kind: str) -> tuple[Vocabulary, str]:
         """Returns the vocabulary of `size` entries in the folders of the training, and the path of its file."""
-        files = self.folder.vocabulary_files(problem)
-        fitting: dict[Path, Vocabulary] = {}
+        places = [self._folder, *self._places("data_dir")]
+        files = sorted({file for place in places for file in place.glob("vocab.*") if file.is_file()})
+        files = [file for file in files if file.name.startswith(f"vocab.{problem}.")] or files
+        fitting: dict[str, tuple[Vocabulary, str]] = {}
         for file in files:
             try:
                 vocabulary = load_vocabulary(file, kind)
@@ -163,17 +137,26 @@ class Import:
                     raise
                 continue  # this file may belong to another problem
             if vocabulary.size == size:
-                fitting[file] = vocabulary
-        if len({vocabulary.fingerprint for vocabulary in fitting.values()}) == 1:
-            file, vocabulary = next(iter(fitting.items()))
-            return vocabulary, str(file)
+                fitting.setdefault(vocabulary.fingerprint, (vocabulary, str(file)))
+        if len(fitting) == 1:
+            return fitting.popitem()[1]
         if not fitting and size == BYTES:
             return ByteVocabulary(), "no file"
         names = ", ".join(str(file) for file in files) or "none"
         raise UserError(
-            f"{self.folder.path}: {len(fitting) or 'no'} vocabularies have the {size:,} entries of the {side} "
+            f"{self._folder}: {len(fitting) or 'no'} vocabularies have the {size:,} entries of the {side} "
             f"embedding (found: {names}); give --vocab, or --source_vocab and --target_vocab"
         )
+
+    def _places(self, flag: str) -> list[Path]:
+        """Returns the existing folders that a flag of the training can mean.
+
+        A relative path is relative to the folder in which tensor2tensor ran. So it is tried from all folders above
+        this one, and from the current folder.
+        """
+        path = self._flags.get(flag)
+        starts = dict.fromkeys([*self._folder.absolute().parents, Path.cwd()])
+        return [folder for start in starts if path and (folder := start / path).is_dir()]
 
     def report(self) -> str:
         """Returns lines that say what is imported, and which variables of the checkpoint are not used."""
@@ -203,39 +186,32 @@ class Import:
         )
 
     def write(self, output_dir: str) -> str:
-        """Writes the model folder, and returns the path of its checkpoint. The folder appears when it is complete.
+        """Writes the model folder, and returns the path of its checkpoint.
 
         Raises:
-            UserError: the folder exists and is not empty, it cannot be written, it is the current folder, or a weight
-                has a wrong shape.
+            UserError: the folder has files, or a weight has a wrong shape.
         """
         import tensorflow as tf  # imported here, because the import takes seconds
 
         from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
 
-        path, step = Path(os.path.realpath(output_dir)), self.variables.step
-        # The finished folder replaces an empty one, so a shell in that one would be left without a folder.
-        if path == Path.cwd() or (os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir()))):
-            raise UserError(f"--output_dir={output_dir}: exists already; give a new folder")
+        path = Path(output_dir)
+        if any(path.glob("[!.]*")):
+            raise UserError(f"--output_dir={output_dir}: has files; give a new folder")
         state = tf.train.Checkpoint(
             weights={name: tf.Variable(value) for name, value in self.weights.items()},
-            step=tf.Variable(step, dtype=tf.int64),
+            step=tf.Variable(self.variables.step, dtype=tf.int64),
             vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
         )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary_folder = tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent)
-        except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"--output_dir={output_dir}: cannot be written ({reason}); give another folder") from None
-        with temporary_folder as temporary:
-            new = Path(temporary, "model")
+        with unfinished_folder(path) as new:
             folder = ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
-            checkpoint = write_checkpoint(state, new, step)
-            keep_only(new, [checkpoint])
+            checkpoint = write_checkpoint(state, new, self.variables.step)
             folder.model(checkpoint)  # fails if a weight of the model is missing or has another shape
-            new.rename(path)
-        return str(Path(output_dir, Path(checkpoint).name))
+            for file in sorted(new.iterdir()):
+                file.rename(path / file.name)
+        checkpoint = str(path / Path(checkpoint).name)
+        keep_only(path, [checkpoint])
+        return checkpoint
 
     def _origin(self) -> Origin:
         """Returns the content of problem.json. The fingerprint of the training data is "", because it is unknown."""
@@ -244,3 +220,44 @@ class Import:
         sources = f"vocab.{self.problem.base_name}.{source_size}.source{vocabulary.sources.suffix}"
         settings = dataclasses.asdict(self.problem.settings)
         return Origin(self.problem.name, settings, name, "", 0, source_vocabulary=sources if source_size else "")
+
+
+def _flags(folder: Path) -> dict[str, str]:
+    """Returns the flags of tensor2tensor's run that wrote a folder, by name."""
+    files = [folder / name for name in FLAG_FILES if (folder / name).exists()]
+    matches = [re.fullmatch(r"--(\w+)=(.*)", line) for file in files for line in read_text(file).splitlines()]
+    return {match[1]: match[2] for match in matches if match}
+
+
+def _last_checkpoints(path: Path, count: int) -> list[str]:
+    """Returns the paths of a folder's last `count` checkpoints, oldest first. Raises UserError if it has fewer."""
+    paths = checkpoints_in(path)
+    if len(paths) < count:
+        others = [str(index.with_suffix("")) for index in path.glob("*ckpt-*.index") if not paths]
+        raise UserError(
+            f"{path}: has {len(paths)} checkpoints model.ckpt-*, not {count}; give --average_last={len(paths) or 1} "
+            f"or --checkpoint={(others or ['FILE'])[0]}"
+        )
+    return paths[-count:]
+
+
+def _problem(name: str, settings: dict[str, Any]) -> Problem:
+    """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given.
+
+    t2t_text has the given settings, and otherwise those of the problem of the training.
+    """
+    defaults: dict[str, Any] = {}
+    direction = -1 if name.endswith(registry.REVERSED) else 1
+    if name and registry.has_problem(name):
+        training = registry.problem(name)
+        if not settings:
+            return training
+        languages = training.languages[::direction]
+        defaults["languages"] = ",".join(languages) if all(languages) else ""
+        defaults["target_space"] = training.target_space_id
+    elif pair := LANGUAGES_IN_NAME.match(name):
+        defaults["languages"] = ",".join(pair.groups()[::direction])
+    problem = registry.problem("t2t_text", defaults | settings)
+    if "languages" in settings:
+        problem.check()
+    return problem

@@ -15,7 +15,6 @@ import numpy as np
 from t2t_repro.checkpoints.reader import open_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.tensor2tensor.hparams import stack_sizes
 
 SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`."""
@@ -45,47 +44,28 @@ class OldVariables:
         paths: the checkpoints, without ".index", at least one. With several, the weights are the means.
 
     Raises:
-        UserError: a checkpoint is missing or damaged, is not of tensor2tensor's model `transformer`, or has other
-            weights than the first one.
+        UserError: a checkpoint is missing or damaged.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self.step = paths[-1], 0
         self.unused: Counter[str] = Counter()
-        """Number of variables of each kind in `UNUSED`."""
-        self._dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
-        self._weights = self._read(paths[0])
-        for path in paths[1:]:
-            other = self._read(path)
-            if {name: value.shape for name, value in other.items()} != {
-                name: value.shape for name, value in self._weights.items()
-            }:
-                raise UserError(f"{path}: has other weights than {paths[0]}; average checkpoints of one training run")
-            for name, value in other.items():
-                self._weights[name] += value
-        if len(paths) > 1:
-            for value in self._weights.values():
-                value /= len(paths)
+        """Number of variables of each kind in `UNUSED`, or "other variables"."""
+        dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
+        checkpoints = [self._read(path, dtype) for path in paths]
+        self._weights = {name: sum(other[name] for other in checkpoints) / len(paths) for name in checkpoints[0]}
 
-    def _read(self, path: str) -> dict[str, np.ndarray]:
+    def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
         """Returns the weights in a checkpoint by name. Sets `step` and `unused`."""
         weights: dict[str, np.ndarray] = {}
         self.unused.clear()
         with open_checkpoint(path) as reader:
-            names = sorted(reader.get_variable_to_shape_map())
-            if not any(name.startswith(f"{SCOPE}body/encoder/") for name in names):
-                others = [name for name in names if not any(unused.fullmatch(name) for unused in UNUSED.values())]
-                raise UserError(
-                    f"{path}: not a checkpoint of tensor2tensor's model transformer (it has "
-                    f"{', '.join(others[:2]) or 'no weights'}); give one of that model. A checkpoint of t2t-trainer "
-                    "needs no import"
-                )
-            for name in names:
+            for name in sorted(reader.get_variable_to_shape_map()):
                 kind = next((kind for kind, pattern in UNUSED.items() if pattern.fullmatch(name)), "")
-                if kind:
-                    self.unused[kind] += 1
+                if name.startswith(SCOPE) and not kind:
+                    weights[name] = np.asarray(reader.get_tensor(name), dtype)
                 else:
-                    weights[name] = np.asarray(reader.get_tensor(name), self._dtype)
+                    self.unused[kind or "other variables"] += 1
                 if name == "global_step":
                     self.step = int(reader.get_tensor(name))
         return weights
@@ -100,8 +80,11 @@ class OldVariables:
         width, keys = self._get(f"{attention}/q/kernel").shape
         values = self._get(f"{attention}/v/kernel").shape[1]
         source, target, softmax = self._embeddings()
+        encoder, decoder = (self._layers(stack) for stack in ATTENTIONS)
         sizes = {
-            **stack_sizes(*(self._layers(stack) for stack in ATTENTIONS)),
+            "num_hidden_layers": encoder,
+            "num_encoder_layers": 0,
+            "num_decoder_layers": decoder if decoder != encoder else 0,
             "hidden_size": width,
             "filter_size": self._get("body/encoder/layer_0/ffn/conv1/kernel").shape[1],
             "attention_key_channels": keys if keys != width else 0,
@@ -147,8 +130,8 @@ class OldVariables:
             used |= {SCOPE + old_name for old_name in old_names}
         if others := sorted(self._weights.keys() - used):
             raise UserError(
-                f"{self.path}: has {len(others)} weights that no Transformer here has, such as {others[0]}; it is a "
-                "checkpoint of another model, or of a very old tensor2tensor"
+                f"{self.path}: has {len(others)} weights that no Transformer here has, such as {others[0]}; only "
+                "tensor2tensor's model transformer can be imported"
             )
         return {SCOPE + name: value for name, value in weights.items()}
 
@@ -187,13 +170,11 @@ class OldVariables:
             weight = self._weights[SCOPE + name]
         except KeyError:
             raise UserError(
-                f"{self.path}: has no variable {SCOPE}{name}; it is a checkpoint of another model, or of a very old "
-                "tensor2tensor"
+                f"{self.path}: has no variable {SCOPE}{name}; only tensor2tensor's model transformer can be imported"
             ) from None
         return weight.reshape(weight.shape[-2:]) if name.endswith("kernel") else weight
 
     def _layers(self, stack: str) -> int:
-        """Returns the number of layers in a stack."""
         numbers = [re.match(rf"{SCOPE}body/{stack}/layer_(\d+)/", name) for name in self._weights]
         return len({match[1] for match in numbers if match})
 
@@ -218,13 +199,9 @@ class OldVariables:
 
     def _embedding(self, embedding: tuple[str, str]) -> np.ndarray:
         """Returns an embedding, float32 [V, D], joined from its parts in the order of their numbers."""
-        parts = {}
-        for name, value in self._weights.items():
-            if (match := EMBEDDING.fullmatch(name)) and match.group(1, 2) == embedding:
-                parts[int(match[3])] = value
-        if sorted(parts) != list(range(len(parts))):
-            raise UserError(f"{self.path}: parts of the embedding {'/'.join(embedding)} are missing; copy it again")
-        return _joined([parts[number] for number in range(len(parts))], axis=0)
+        matches = {name: match for name in self._weights if (match := EMBEDDING.fullmatch(name))}
+        parts = {int(match[3]): name for name, match in matches.items() if match.group(1, 2) == embedding}
+        return _joined([self._weights[parts[number]] for number in sorted(parts)], axis=0)
 
 
 def _joined(parts: Sequence[np.ndarray], axis: int) -> np.ndarray:

@@ -43,9 +43,8 @@ def refused(*arguments: str, cwd: Path) -> str:
     before = sorted(cwd.iterdir())
     result = programs.run("import", *arguments, "--output_dir=new", cwd=cwd)
     assert result.returncode == 2 and sorted(cwd.iterdir()) == before
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1 or lines[:-1] == [], result.stderr
-    return lines[-1]
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
 
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
@@ -142,44 +141,34 @@ def test_the_old_average_of_another_folder_has_no_hparams(old: Path) -> None:
 
 def test_files_are_taken_from_the_folders_above_before_the_current_one(old: Path) -> None:
     average, work = old.parent / "average", old.parent / "work"
-    for folder in (average, work / "data", work / "old"):
+    for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
     write_old_checkpoint(average, weights(), 50)
     (average / "flags.txt").write_text("--output_dir=old\n--data_dir=data\n--problem=translate_toy\n")
-    (old.parent / "data").mkdir()
+    (work / "data" / VOCABULARY).write_text((old / VOCABULARY).read_text())
     (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
-    (work / "data" / VOCABULARY).write_text((old.parent / "data" / VOCABULARY).read_text())
+    (work / "old" / "hparams.json").write_text("{}")
     text = imports(f"--t2t_model={average}", cwd=work)
     assert f"hparams: {old}/hparams.json\n" in text
     assert f"vocabulary: 100 subwords ({old.parent}/data/{VOCABULARY})\n" in text
-    (work / "old" / "hparams.json").write_text((old / "hparams.json").read_text().replace("4000", "8000"))
-    (work / "new" / "hparams.json").rename(work / "new.json")
-    message = refused(f"--t2t_model={average}", cwd=work)
-    assert f"{old}/hparams.json and {work}/old/hparams.json differ" in message and "give --hparams_json" in message
 
 
 @pytest.mark.parametrize(
-    ("problem", "languages"),
+    ("problem", "report", "languages"),
     [
-        ("translate_encs_wmt32k", ("en", "cs")),
-        ("translate_encs_wmt32k_rev", ("cs", "en")),
-        ("translate_mini_news", ("", "")),
-        ("summarize_cnn", ("", "")),
+        ("translate_encs_wmt32k", "t2t_text, en to cs", ("en", "cs")),
+        ("translate_encs_wmt32k_rev", "t2t_text, cs to en", ("cs", "en")),
+        ("summarize_cnn", "t2t_text", ("", "")),
+        ("translate_ende_wmt32k", "translate_ende_wmt32k, en to de", ("en", "de")),
+        ("translate_ende_wmt32k_rev", "translate_ende_wmt32k_rev, de to en", ("en", "de")),
     ],
 )
-def test_the_languages_follow_from_the_name_of_the_problem(old: Path, problem: str, languages: tuple[str, str]) -> None:
+def test_the_languages_follow_from_the_problem(
+    old: Path, problem: str, report: str, languages: tuple[str, str]
+) -> None:
     text = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
     assert ModelFolder(old.parent / "new").problem.languages == languages
-    assert f"problem: t2t_text{', ' if languages[0] else ''}{' to '.join(filter(None, languages))}\n" in text
-
-
-@pytest.mark.parametrize(
-    ("problem", "direction"),
-    [("translate_ende_wmt32k", "en to de"), ("translate_ende_wmt32k_rev", "de to en")],
-)
-def test_the_report_has_the_direction_of_a_registered_problem(old: Path, problem: str, direction: str) -> None:
-    text = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
-    assert f"problem: {problem}, {direction}\n" in text
+    assert f"problem: {report}\n" in text
 
 
 def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
@@ -192,29 +181,19 @@ def test_the_next_command_has_the_flags_of_this_one(old: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "--t2t_model is missing"),
-        ("--t2t_model=old --checkpoint=old/model.ckpt-20", "--t2t_model and --checkpoint: give one of them"),
-        ("--t2t_model=old --source_vocab=v", "--source_vocab and --target_vocab: give both"),
+        ("", "--t2t_model or --checkpoint: give one"),
+        ("--t2t_model=old --checkpoint=old/model.ckpt-20", "--t2t_model or --checkpoint: give one"),
         ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
-        ("--t2t_model=averages", "give --checkpoint, e.g. --checkpoint=averages/averaged.ckpt-0"),
+        ("--t2t_model=averages", "has 0 checkpoints model.ckpt-*, not 1; give"),
+        ("--t2t_model=averages", "--checkpoint=averages/averaged.ckpt-0"),
+        ("--t2t_model=old --average_last=3", "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1"),
         ("--t2t_model=old --data_dir=D", "--data_dir does not exist here: t2t-import looks for the vocabulary in"),
-        ("--t2t_model=.", ".: has 0 checkpoints model.ckpt-*, not 1; copy the checkpoint there"),
-        (
-            "--t2t_model=old --average_last=3",
-            "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1 or less",
-        ),
-        ("--checkpoint=old/model.ckpt-20 --average_last=2", "--average_last needs the folder of the checkpoints"),
-        (
-            "--checkpoint=old/model.ckpt-99",
-            "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index; give the path up",
-        ),
-        ("--checkpoint=old/model.ckpt-20.index", "give the path up to the step's number"),
-        ("--t2t_model=old --hparams_json=h.json", "h.json: no such file"),
-        ("--t2t_model=old --hparams_set=transformer_base", "old/hparams.json: has the hparams of the training; omit"),
+        ("--checkpoint=old/model.ckpt-99", "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index"),
+        ("--t2t_model=old --hparams_json=h.json", "h.json: No such file"),
+        ("--t2t_model=old --hparams_set=transformer_base", "hidden_size=512, but the checkpoint has hidden_size=32"),
         ("--t2t_model=old --languages=german", "--languages=german: name two languages"),
         ("--t2t_model=old --vocab=small.subwords", "small.subwords: has 90 entries, but the source embedding of"),
         ("--t2t_model=old --vocab=broken.subwords", "broken.subwords:2: "),
-        ("--t2t_model=old --vocab=nowhere.subwords", "nowhere.subwords: no such vocabulary"),
     ],
 )
 def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> None:
@@ -246,16 +225,6 @@ def test_a_damaged_folder_is_refused(old: Path, name: str, contents: str | None,
     assert message in refused("--t2t_model=old", cwd=old.parent)
 
 
-@pytest.mark.parametrize("name", ["encoder/layer_0/self_attention/multihead_attention/q", "encoder/layer_0/ffn/conv1"])
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_a_weight_with_a_wrong_number_of_dimensions_is_refused(old: Path, name: str, shape: tuple[int, ...]) -> None:
-    for file in old.glob("model.ckpt*"):
-        file.unlink()
-    write_old_checkpoint(old, weights() | {f"transformer/body/{name}/kernel": np.ones(shape, "float32")}, 20)
-    text = refused("--t2t_model=old", cwd=old.parent)
-    assert "old/model.ckpt-20: a weight has another number of dimensions than in tensor2tensor's transformer" in text
-
-
 def test_other_programs_say_that_an_old_model_must_be_imported(old: Path) -> None:
     for program in ("decoder", "exporter", "avg-checkpoints"):
         result = programs.run(program, "--output_dir=old", cwd=old.parent)
@@ -264,38 +233,10 @@ def test_other_programs_say_that_an_old_model_must_be_imported(old: Path) -> Non
         assert result.stderr == f"t2t-{program}: old: no problem.json there, so this is not a model folder; {cure}\n"
 
 
-def test_a_vocabulary_of_another_size_is_refused(old: Path) -> None:
-    write_vocabulary(old / VOCABULARY, 90)
-    message = refused("--t2t_model=old", cwd=old.parent)
-    assert f"no vocabularies have the 100 entries of the source embedding (found: old/{VOCABULARY})" in message
-
-
 def test_a_folder_in_use_is_refused(old: Path) -> None:
     (old.parent / "new").mkdir()
     (old.parent / "new" / "mine.txt").touch()
-    assert "--output_dir=new: exists already; give a new folder" in refused("--t2t_model=old", cwd=old.parent)
+    assert "--output_dir=new: has files; give a new folder" in refused("--t2t_model=old", cwd=old.parent)
     (old.parent / "new" / "mine.txt").unlink()
     imports("--t2t_model=old", cwd=old.parent)  # an empty folder is fine
-
-
-def test_the_output_may_be_a_link_to_an_empty_folder_but_not_the_current_folder(old: Path) -> None:
-    empty = old.parent / "empty"
-    empty.mkdir()
-    result = programs.run("import", f"--t2t_model={old}", "--output_dir=.", cwd=empty)
-    assert result.returncode == 2 and result.stderr == "t2t-import: --output_dir=.: exists already; give a new folder\n"
-    (empty / "loop").symlink_to("loop")
-    result = programs.run("import", f"--t2t_model={old}", "--output_dir=loop", cwd=empty)
-    assert (
-        result.returncode == 2 and result.stderr == "t2t-import: --output_dir=loop: exists already; give a new folder\n"
-    )
-    (empty / "loop").unlink()
-    (old.parent / "new").symlink_to(empty)
-    assert "new/model.ckpt-20: written" in imports("--t2t_model=old", cwd=old.parent)
-    assert (old.parent / "new").is_symlink() and ModelFolder(empty).checkpoint()
-
-
-def test_a_folder_that_cannot_be_written_is_named(old: Path) -> None:
-    result = programs.run("import", f"--t2t_model={old}", "--output_dir=/proc/new", cwd=old.parent)
-    assert result.returncode == 2 and result.stderr.startswith(
-        "t2t-import: --output_dir=/proc/new: cannot be written ("
-    )
+    assert "--output_dir=new: has files" in refused("--t2t_model=old", cwd=old.parent)

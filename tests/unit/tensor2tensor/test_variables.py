@@ -170,12 +170,7 @@ WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention
     [
         ({name: value for name, value in weights().items() if name != WITHOUT}, f"has no variable {WITHOUT}"),
         (weights() | {"transformer/body/moe/gate": np.ones(3)}, "1 weights that no Transformer here has, such as "),
-        (
-            renamed(weights(), "transformer/", "lstm_seq2seq/"),
-            "not a checkpoint of tensor2tensor's model transformer (it",
-        ),
-        ({}, "(it has no weights)"),
-        (renamed(weights(), f"{EMBEDDING}/weights_3", f"{EMBEDDING}/weights_33"), "parts of the embedding"),
+        (renamed(weights(), "transformer/", "lstm_seq2seq/"), "has no variable transformer/body/encoder/layer_0"),
         (renamed(weights(), "symbol_modality", "class_label_modality"), "0 embeddings"),
     ],
 )
@@ -186,24 +181,10 @@ def test_other_variables_are_refused(tmp_path: Path, variables: Variables, messa
     assert message in str(error.value)
 
 
-def test_a_checkpoint_of_our_own_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_checkpoint_of_our_own_is_refused(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, 3, {"w": tf.Variable(0.0)}, "0123456789ab")
-    with pytest.raises(
-        UserError, match=r"not a checkpoint of tensor2tensor.* A checkpoint of t2t-trainer needs no import$"
-    ):
-        OldVariables([path])
-
-
-@pytest.mark.parametrize("damage", ["missing", "cut", "no index"])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> None:
-    path = Path(write_old_checkpoint(tmp_path, weights()))
-    data = path.with_name(f"{path.name}.data-00000-of-00001")
-    if damage == "cut":
-        data.write_bytes(data.read_bytes()[:5000])
-    else:
-        (data if damage == "missing" else path.with_name(f"{path.name}.index")).unlink()
-    with pytest.raises(UserError, match=r"model\.ckpt-0: this checkpoint is (damaged|missing)"):
-        OldVariables([str(path)])
+    with pytest.raises(UserError, match=r"has no variable .*; only tensor2tensor's model transformer can be imported"):
+        OldVariables([path]).sizes()
 
 
 def test_an_old_checkpoint_is_not_called_damaged_by_other_programs(tmp_path: Path) -> None:
