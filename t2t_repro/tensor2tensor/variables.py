@@ -53,7 +53,7 @@ class OldVariables:
         """Number of variables of each kind in `UNUSED`, or "other variables"."""
         dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
         checkpoints = [self._read(path, dtype) for path in paths]
-        self._weights = {name: sum(other[name] for other in checkpoints) / len(paths) for name in checkpoints[0]}
+        self._weights = {name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]}
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
         """Returns the weights in a checkpoint by name. Sets `step` and `unused`."""
