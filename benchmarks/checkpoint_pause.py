@@ -19,7 +19,6 @@ from absl import app, flags
 from t2t_repro import registry
 from t2t_repro.checkpoints.checkpoint_files import write_checkpoint
 from t2t_repro.models.model import make_model, parameter_count
-from t2t_repro.training.disk import ADAM_VARIABLES
 
 FOLDER = flags.DEFINE_string("folder", None, "folder for the checkpoints", required=True)
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 37_000, "number of entries in the vocabulary", lower_bound=1)
@@ -32,7 +31,7 @@ def main(argv: list[str]) -> None:
     folder.mkdir(parents=True)
     model = make_model(registry.hparams("transformer_base"), VOCAB_SIZE.value)
     variables = {f"weights/{variable.path}": variable.value for variable in model.trainable_variables}
-    for number in range(ADAM_VARIABLES):
+    for number in range(2):  # Adam's averages of the gradient and of its square
         adam = {f"adam{number}/{variable.path}": variable.value for variable in model.trainable_variables}
         variables |= {name: tf.Variable(tf.random.normal(value.shape)) for name, value in adam.items()}
     checkpoint = tf.train.Checkpoint(**variables)

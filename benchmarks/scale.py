@@ -26,7 +26,7 @@ from t2t_repro.data import batching
 from t2t_repro.data.pipeline import MicroBatch, Pipeline
 from t2t_repro.data.records import Records
 from t2t_repro.hparam import HParams
-from t2t_repro.models import size
+from t2t_repro.paper import size
 
 WORK = flags.DEFINE_string("work", None, "folder of random data", required=True)
 GPU_TOKENS = flags.DEFINE_float("gpu_tokens", 82_059, "target tokens per second of a big model on one GPU")

@@ -30,7 +30,7 @@ from commands import run, run_trainer
 from results import Results
 from t2t_repro import registry
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.models import size
+from t2t_repro.paper import size
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")

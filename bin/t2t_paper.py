@@ -5,8 +5,8 @@
     t2t-paper --format=csv --output_dirs=M1,M2
 
 By default, a table shows only the main figures; --columns=all and --format=csv print every column. The header of the
-CSV output has the names that --columns accepts. No model is built or trained: parameters and operations are computed
-from the hparams sets. A second table below Table 2 has the training costs of its systems: operations in matrix
+CSV output has the names that --columns accepts. Nothing is trained: parameters and operations are counted in models
+without weights. A second table below Table 2 has the training costs of its systems: operations in matrix
 products, and the paper's estimates by time. --output_dirs adds the figures of trained models to the rows with the same
 hparams set and problem. Models that fit no row get a separate table. docs/paper.md explains the columns.
 """
@@ -22,11 +22,9 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import folder_paths
 from t2t_repro.console.tables import to_csv, to_markdown, to_text
 from t2t_repro.errors import UserError
-from t2t_repro.paper.columns import ALL, all_columns, compared_only, select_columns
-from t2t_repro.paper.compare import TITLES, compare
 
 FLAGS = flags.FlagValues()
-flags.DEFINE_list("table", list(TITLES), "numbers of the tables", flag_values=FLAGS)
+flags.DEFINE_list("table", ["2", "3", "4"], "numbers of the tables", flag_values=FLAGS)
 flags.DEFINE_enum("format", "text", ["text", "markdown", "csv"], "format of the output", flag_values=FLAGS)
 flags.DEFINE_list(
     "columns",
@@ -61,10 +59,13 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
     folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []
+    program.load_tensorflow()
+    from t2t_repro import devices  # imported late, because these modules import TensorFlow
+    from t2t_repro.paper.tables import compare, select_columns
+
+    devices.hide_gpus()  # counting parameters needs none of their memory
     tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
-    columns = select_columns(all_columns(tables), values.columns or [ALL])
-    if not values.columns and values.format != "csv":
-        tables = list(map(compared_only, tables))
+    columns = select_columns(tables, values.columns or (["all"] if values.format == "csv" else []))
     if values.format == "csv":
         text = to_csv(tables, columns)
     elif values.format == "markdown":

@@ -41,7 +41,6 @@ from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import locked, whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
-from t2t_repro.models.size import parameters
 from t2t_repro.problem import Problem
 
 DESCRIPTION = ("hparams.json", "problem.json")
@@ -275,7 +274,10 @@ class ModelFolder:
 
         `model` calls this method before it allocates the memory of the model.
         """
-        needed = parameters(self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size)
+        from t2t_repro.models.model import model_without_values, parameter_count
+
+        source_size = self.vocabulary.separate_source_size
+        needed = parameter_count(model_without_values(self.hparams, self.vocabulary.size, source_size))
         stored = sum(weight.size for weight in content.weights.values())
         if needed > stored:
             raise UserError(

@@ -16,9 +16,11 @@ import traceback
 from collections import Counter
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
+import keras
 from keras import ops
 
-# reset_uids is private. The public keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
+# Both are private. The public keras.utils.clear_session also clears seeds, name scopes and TensorFlow's kernels.
+from keras.src.backend.common import global_state
 from keras.src.utils.naming import reset_uids
 
 from t2t_repro import registry
@@ -234,6 +236,20 @@ def _describe(error: Exception) -> str:
 def parameter_count(model: Model) -> int:
     """Returns the number of trainable parameters."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
+
+
+def model_without_values(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> Model:
+    """Returns the model named by `hparams.model`, whose variables have shapes, but no values and no memory.
+
+    Raises UserError for the reasons of `make_model`.
+    """
+    pending = list(global_state.get_global_attribute("uninitialized_variables") or [])
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            return make_model(hparams, vocab_size, source_vocab_size=source_vocab_size)
+    finally:
+        # Without this line, Keras would allocate the variables as soon as it builds another model.
+        global_state.set_global_attribute("uninitialized_variables", pending)
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:

@@ -14,8 +14,6 @@ PREFIX = "transformer_"
 """Prefix of the names of the Transformer's hparams sets. Users of t2t-reproduce may omit it in --row."""
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}
 """Sustained single-precision TFLOPS (10^12 operations per second) of GPUs, from a footnote in section 6.1."""
-HARDWARE, GPU_COUNT = "P100", 8
-"""Type and number of the GPUs that trained each of the paper's models (section 5.2)."""
 TOKENS_PER_STEP = 25_000
 """Number of target tokens in a training step of the paper's models (section 5.1)."""
 
@@ -81,18 +79,17 @@ class Row:
         hparams_set_enfr: our hparams set for EN-FR; only in Table 2, in rows where `hparams_set` is for EN-DE.
         corpus: training corpus of `hparams_set`.
         vocab_size: size of the shared vocabulary; 0 if `hparams_set` is "". Our parsers and the systems other than the
-            Transformer have published sizes, except Deep-Att (see `published`). For the Transformer's translation, we
+            Transformer have published sizes, except Deep-Att. For the Transformer's translation, we
             chose two sizes (base's and big's) with which our parameter counts round to the paper's.
         vocab_size_enfr: size of the shared vocabulary for `hparams_set_enfr`.
         n, d_model, d_ff, h, d_k, d_v, p_drop, eps_ls: Table 3's columns; None means base's value.
         note: description of Table 3's row (E), the only variation that is not a number.
-        steps: training steps that the paper prints.
+        steps: training steps, the same for both language pairs (section 5.2).
         perplexity: perplexity per word-piece on newstest2013.
         bleu_dev: BLEU on newstest2013.
         parameters: number of parameters, rounded to millions.
         bleu_ende, bleu_enfr: BLEU on newstest2014.
         flops_ende, flops_enfr: training cost in floating-point operations.
-        hours: training time in hours on `GPU_COUNT` GPUs (section 5.2), the same for both language pairs.
         training: Table 4's second column, the kind of training data: "WSJ only".
         f1: labelled F1 on section 23.
     """
@@ -121,7 +118,6 @@ class Row:
     bleu_enfr: float | None = None
     flops_ende: float | None = None
     flops_enfr: float | None = None
-    hours: float | None = None
     training: str | None = None
     f1: float | None = None
 
@@ -158,12 +154,12 @@ def _parser(row: str, training: str, f1: float) -> Row:
 
 
 BASE = Row(
-    3, "base", "transformer_base", vocab_size=BASE_VOCABULARY, hours=12,
+    3, "base", "transformer_base", vocab_size=BASE_VOCABULARY,
     n=6, d_model=512, d_ff=2048, h=8, d_k=64, d_v=64, p_drop=0.1, eps_ls=0.1,
     steps=100_000, perplexity=4.92, bleu_dev=25.8, parameters=65_000_000,
 )  # fmt: skip
 BIG = Row(
-    3, "big", "transformer_big", vocab_size=BIG_VOCABULARY, hours=3.5 * 24, n=6, d_model=1024, d_ff=4096, h=16,
+    3, "big", "transformer_big", vocab_size=BIG_VOCABULARY, n=6, d_model=1024, d_ff=4096, h=16,
     p_drop=0.3, steps=300_000, perplexity=4.33, bleu_dev=26.4, parameters=213_000_000,
 )  # fmt: skip
 
@@ -181,9 +177,9 @@ ROWS = (
     _system("Deep-Att + PosUnk ensemble", (None, 40.4), (None, 8.0e20)),
     _system("GNMT + RL ensemble", (26.30, 41.16), (1.8e20, 1.1e21)),
     _system("ConvS2S ensemble", (26.36, 41.29), (7.7e19, 1.2e21)),
-    Row(2, "Transformer (base)", "transformer_base", "transformer_base", vocab_size=BASE_VOCABULARY, hours=BASE.hours,
+    Row(2, "Transformer (base)", "transformer_base", "transformer_base", vocab_size=BASE_VOCABULARY, steps=BASE.steps,
         bleu_ende=27.3, bleu_enfr=38.1, flops_ende=3.3e18, flops_enfr=3.3e18),
-    Row(2, "Transformer (big)", "transformer_big", "transformer_big_enfr", vocab_size=BIG_VOCABULARY, hours=BIG.hours,
+    Row(2, "Transformer (big)", "transformer_big", "transformer_big_enfr", vocab_size=BIG_VOCABULARY, steps=BIG.steps,
         bleu_ende=28.4, bleu_enfr=41.8, flops_ende=2.3e19, flops_enfr=2.3e19),
     BASE,
     _variation("(A)", "h1", 5.29, 24.9, h=1, d_k=512, d_v=512),
@@ -223,6 +219,40 @@ ROWS = (
 """All rows of Tables 2, 3 and 4, in the paper's order."""
 
 
+@dataclass(frozen=True)
+class Published:
+    """Published facts about a single system of Table 2, for one language pair. None marks a fact that we do not know.
+
+    Attributes:
+        parameters: number of parameters, rounded as in the publication.
+        tokens: number of target tokens in the whole training run, in the units of our vocabulary. If a publication
+            states sentence pairs, they are multiplied by the corpus's mean length, which is an estimate.
+    """
+
+    parameters: int | None = None
+    tokens: float | None = None
+
+
+PUBLISHED = {
+    ("ByteNet", EN_DE.problem): Published(),
+    # Zhou et al. 2016, section 4.3: 10 days, and nearly 1.5 days for a pass over the 36 M sentence pairs.
+    ("Deep-Att + PosUnk", EN_FR.problem): Published(tokens=10 / 1.5 * 36e6 * EN_FR.target_length),
+    # Shazeer et al. 2017, tables 2 and 3. Wu et al. 2016, section 8.3: the learning rate is halved every 200,000 steps,
+    # from step 1.2 M to step 2.0 M. A step has 128 sentence pairs.
+    ("GNMT + RL", EN_DE.problem): Published(278 * 10**6),
+    ("GNMT + RL", EN_FR.problem): Published(278 * 10**6, 2.0e6 * 128 * EN_FR.target_length),
+    ("ConvS2S", EN_DE.problem): Published(216 * 10**6),  # Wu et al. 2019
+    ("ConvS2S", EN_FR.problem): Published(),
+    ("MoE", EN_DE.problem): Published(8_700 * 10**6),  # Shazeer et al. 2017, tables 2 and 3
+    ("MoE", EN_FR.problem): Published(8_700 * 10**6),
+    ("Transformer (base)", EN_DE.problem): Published(BASE.parameters, 100_000 * TOKENS_PER_STEP),
+    ("Transformer (base)", EN_FR.problem): Published(tokens=100_000 * TOKENS_PER_STEP),
+    ("Transformer (big)", EN_DE.problem): Published(BIG.parameters, 300_000 * TOKENS_PER_STEP),
+    ("Transformer (big)", EN_FR.problem): Published(tokens=300_000 * TOKENS_PER_STEP),
+}
+"""Published facts by first cell of the row in Table 2 and name of the problem, in the paper's order."""
+
+
 def find_hparams_set(row: str, problem: str) -> str:
     """Returns the name of the hparams set that reproduces a row on a problem.
 
@@ -255,7 +285,5 @@ def printed_figures(hparams_set: str, problem: str) -> dict[str, float]:
             figures += [("steps", steps), ("perplexity", row.perplexity)]
             figures += [("wmt13", row.bleu_dev), ("wmt14/full", bleu), ("test", row.f1)]
         if (row.hparams_set_enfr, EN_FR.problem) == (hparams_set, problem):
-            # The paper's EN-FR and EN-DE models of the same size were trained for equal numbers of steps (section 5.2).
-            steps = next((model.steps for model in (BASE, BIG) if model.hours == row.hours), None)
-            figures += [("steps", steps), ("wmt14/full", row.bleu_enfr)]
+            figures += [("steps", row.steps), ("wmt14/full", row.bleu_enfr)]
     return {name: figure for name, figure in figures if figure is not None}

@@ -20,7 +20,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.disk import DiskNeed, refuse_full_disk
+from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decoder
 from t2t_repro.training.logs import Logs
@@ -191,8 +191,7 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
 
 
 def _warn_of_full_disk(run: Run, model: Model) -> None:
-    need = DiskNeed.of(parameter_count(model), run.hparams, run.config)
-    if warning := refuse_full_disk(Path(run.output_dir), need, run.config.keep_checkpoint_max):
+    if warning := refuse_full_disk(Path(run.output_dir), parameter_count(model), run.hparams, run.config):
         run.say(warning)
 
 

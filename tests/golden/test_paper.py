@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from programs import output
 from t2t_repro import registry
-from t2t_repro.models import size
-from t2t_repro.paper.rows import ROWS, Row
+from t2t_repro.paper import size
+from t2t_repro.paper.rows import ROWS, SUSTAINED_TFLOPS, Row, flops_by_time
 
 PAPER = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "paper.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
 needs_the_reference = pytest.mark.skipif(not PAPER.exists(), reason="../shared/reference does not exist")
 
 SIZES = {
@@ -27,11 +28,6 @@ SIZES = {
 LIKE_BASE = ["h1", "h4", "h16", "h32", "dr0", "dr2", "ls0", "ls2"]
 OTHER_WIDTH = {"transformer_hs256", "transformer_hs1024", "transformer_big"}
 SYMBOLS = {"N": "n", "P_drop": "p_drop", "ε_ls": "eps_ls"}
-
-
-def printed(*arguments: str) -> list[dict[str, str]]:
-    """Runs t2t-paper --format=csv with these arguments and returns each line of the table as {column: cell}."""
-    return list(csv.DictReader(io.StringIO(output("paper", "--format=csv", *arguments))))
 
 
 def reference(number: int) -> list[list[str]]:
@@ -81,32 +77,20 @@ def test_every_figure_of_table_4_is_the_papers() -> None:
     assert rows == printed_rows
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_differences_from_base_are_the_papers_after_rounding(name: str) -> None:
-    """t2t-paper prints size differences from base within one million of the paper's, which rounds all sizes."""
-    lines = {line["hparams_set"]: line for line in printed("--table=3")}
-    difference = int(lines[name]["parameters"]) - int(lines["transformer_base"]["parameters"])
-    assert abs(difference / 1e6 - (SIZES[name] - SIZES["transformer_base"])) < 1
-    if name != "transformer_base":
-        assert int(lines[name]["difference"]) == difference
-        assert int(lines[name]["paper_difference"]) == (SIZES[name] - SIZES["transformer_base"]) * 10**6
-
-
-@pytest.mark.parametrize("vocab_size", [32_000, 37_000, 50_000])
+@pytest.mark.parametrize("vocab_size", [32_000, 41_100])
 def test_differences_at_bases_width_hold_with_any_vocabulary(vocab_size: int) -> None:
-    lines = printed("--table=3", f"--vocab_size={vocab_size}")
-    assert {line["vocab_size"] for line in lines} == {str(vocab_size)}
-    parameters = {line["hparams_set"]: int(line["parameters"]) for line in lines}
+    registry.import_built_in()
+    parameters = {
+        row.hparams_set: size.parameters(registry.hparams(row.hparams_set), vocab_size) for row in table_rows(3)
+    }
+    base = parameters["transformer_base"]
     for name, millions in SIZES.items():
         if name not in OTHER_WIDTH:
-            assert (
-                abs((parameters[name] - parameters["transformer_base"]) / 1e6 - (millions - SIZES["transformer_base"]))
-                < 1
-            )
+            assert abs((parameters[name] - base) / 1e6 - (millions - SIZES["transformer_base"])) < 1
     for name in LIKE_BASE:
-        assert parameters[f"transformer_{name}"] == parameters["transformer_base"]
+        assert parameters[f"transformer_{name}"] == base
     # In transformer_pos_emb, encoder and decoder each learn 256 position vectors of 512 numbers; base learns none.
-    assert parameters["transformer_pos_emb"] - parameters["transformer_base"] == 2 * 256 * 512
+    assert parameters["transformer_pos_emb"] - base == 2 * 256 * 512
 
 
 def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
@@ -114,46 +98,81 @@ def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
         """Returns the smallest and largest vocabulary size with which all sets `names` have the paper's sizes."""
-        sizes = [(registry.hparams(name), SIZES[name] * 10**6) for name in names]
-        vocabularies = [
-            entries
-            for entries in range(30_000, 50_000)
-            if all(abs(size.parameters(hparams, entries) - printed) <= 500_000 for hparams, printed in sizes)
-        ]
-        return vocabularies[0], vocabularies[-1]
+        vocabularies = np.arange(30_000, 50_000)
+        fits = np.ones(len(vocabularies), bool)
+        for name in names:
+            first, second = (size.parameters(registry.hparams(name), int(entries)) for entries in vocabularies[:2])
+            counts = first + (second - first) * np.arange(len(vocabularies))
+            fits &= abs(counts - SIZES[name] * 10**6) <= 500_000
+        vocabularies = vocabularies[fits]
+        return vocabularies.min(), vocabularies.max()
 
     assert fitting(SIZES.keys() - {"transformer_big"}) == (41_004, 41_208)
     assert fitting(["transformer_big"]) == (35_368, 36_344)
 
 
 def test_sizes_are_the_papers() -> None:
-    lines = [line for line in printed() if line["hparams_set"] in SIZES and line["pair"] != "EN-FR"]
-    assert len(lines) == len(SIZES) + 2 * 2  # Table 2 and its costs also have base and big
-    for line in lines:
-        assert round(int(line["parameters"]) / 1e6) == SIZES[line["hparams_set"]]
+    rows = {row.hparams_set: row for row in table_rows(3) if row.parameters}
+    assert rows.keys() == SIZES.keys()
+    for name, row in rows.items():
+        assert round(size.parameters(registry.hparams(name), row.vocab_size) / 1e6) == SIZES[name]
 
 
-def test_cost_of_training_is_the_papers() -> None:
-    lines = [line for line in printed() if line["flops_by_time"]]
-    assert [line["hparams_set"] for line in lines] == 2 * ["transformer_base", "transformer_big"]
-    assert [f"{float(line['flops_by_time']):.1e}" for line in lines] == 2 * ["3.3e+18", "2.3e+19"]
-    for line in lines:
-        per_step = float(line["flops_by_time"]) / int(line["train_steps"])
-        assert float(line["step_flops_by_time"]) == pytest.approx(per_step)
-        products = int(line["step_flops_by_products"]) * int(line["train_steps"])
-        assert int(line["flops_by_products"]) == products
-    for line in lines[:2]:
-        for pair in ("ende", "enfr"):
-            assert f"{float(line[f'paper_flops_{pair}']):.1e}" == f"{float(line['flops_by_time']):.1e}"
+@pytest.mark.parametrize(
+    ("name", "pair", "gpu", "gpu_count", "days"),
+    [
+        ("Deep-Att + PosUnk", "enfr", "K40", 32, 10),  # 4 to 8 machines with 4 GPUs each; the FLOPs agree with 8
+        ("GNMT + RL", "ende", "K80", 96, 1),
+        ("GNMT + RL", "enfr", "K80", 96, 6),
+        ("ConvS2S", "ende", "M40", 1, 18.5),
+        ("ConvS2S", "enfr", "M40", 8, 37),
+        ("MoE", "ende", "K40", 64, 1),
+        ("MoE", "enfr", "K40", 64, 6),
+        *((f"Transformer ({name})", pair, "P100", 8, days) for name, days in (("base", 0.5), ("big", 3.5))
+          for pair in ("ende", "enfr")),
+    ],
+)  # fmt: skip
+def test_published_time_and_hardware_give_the_papers_flops(
+    name: str, pair: str, gpu: str, gpu_count: int, days: float
+) -> None:
+    [row] = [row for row in table_rows(2) if row.row == name]
+    flops = flops_by_time(days * 24 * 3600, gpu_count, SUSTAINED_TFLOPS[gpu])
+    assert f"{flops:.1e}" == f"{getattr(row, f'flops_{pair}'):.1e}"
 
 
-def test_products_are_a_plausible_share_of_the_papers_cost() -> None:
-    """The operations in matrix products are 30% (base) and 42% (big) of the paper's costs, as docs/paper.md states."""
-    base, big = (line for line in printed("--table=2") if line["flops_by_time"])
-    shares = [float(line["flops_by_products"]) / float(line["flops_by_time"]) for line in (base, big)]
-    assert shares == pytest.approx([0.30, 0.42], abs=0.01)
+@pytest.mark.parametrize(
+    ("hparams_set", "vocab_size", "length", "pairs", "flops", "passes"),
+    [
+        ("convs2s_ende", 40_000, 29, 4.5e6, 9.6e18, 83),
+        ("convs2s_enfr", 40_000, 31, 36e6, 1.5e20, 115),
+        ("moe", 32_000, 29, 4.5e6, 2.0e19, 286),
+        ("moe", 32_000, 31, 36e6, 1.2e20, 201),
+    ],
+)
+def test_the_docs_state_the_passes_that_the_papers_flops_would_pay_for(
+    hparams_set: str, vocab_size: int, length: int, pairs: float, flops: float, passes: int
+) -> None:
+    # Forward and backward, each pair needs 6 operations for each multiplication of the forward pass.
+    multiplications = size.multiplications(registry.hparams(hparams_set), vocab_size, length, length)
+    assert round(flops / (6 * multiplications * pairs)) == passes
+    assert f"{passes} passes" in " ".join(DOCS.read_text("utf-8").split())
+
+
+def test_multiplications_of_a_token_are_near_the_published_ones() -> None:
+    """Shazeer et al. count 214 M for GNMT, and 85 M for MoE, whose gating in two levels needs less than ours."""
+    gnmt, moe = (size.multiplications(registry.hparams(name), 32_000, 31, 31) / 31 for name in ("gnmt", "moe"))
+    assert gnmt == pytest.approx(215e6, abs=0.5e6)
+    assert moe == pytest.approx(89e6, abs=0.5e6)
+    gating = 2 * 2 * 512 * 2048  # in each of two layers, a product for the gates and a product for their noise
+    assert moe - gating == pytest.approx(85e6, abs=0.5e6)
+
+
+def test_convs2s_has_the_published_size_with_its_vocabulary_and_positions() -> None:
+    of_the_code = replace(registry.hparams("convs2s_ende"), max_length=1024)
+    of_the_text = replace(of_the_code, convolutions="512x3*10+768x3*3+2048x1*2")
+    assert size.parameters(of_the_code, 43_000) == pytest.approx(216e6, abs=0.5e6)
+    assert size.parameters(of_the_text, 43_000) == pytest.approx(188e6, abs=0.5e6)
 
 
 def test_the_docs_have_the_tables_that_the_program_prints() -> None:
-    docs = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
-    assert output("paper", "--format=markdown") in docs.read_text("utf-8")
+    assert output("paper", "--format=markdown") in DOCS.read_text("utf-8")

@@ -2,7 +2,6 @@
 
 One set of each structure is tested. Models are cut to at most two layers in each stack and eight experts, and widths
 of 256 or more are divided by 8. The batch and the vocabulary are small.
-tests/unit/models/test_size.py builds all sets at full size, without memory for weights.
 TensorFlow runs functions eagerly, because tracing would take most of the time. Eager functions compute the same losses.
 """
 
@@ -28,7 +27,6 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
-from t2t_repro.models import size
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import adam
 from t2t_repro.training.schedule import Schedule
@@ -93,7 +91,6 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
         model = registry.model(hparams.model)(hparams, vocabulary.size, problem.target_space_id)
         optimizer = adam(hparams)
     weights = model.trainable_variables
-    assert sum(math.prod(weight.shape) for weight in weights) == size.parameters(hparams, vocabulary.size)
 
     records = Records(find_shards(data_dir, problem.name, "train"), False)
     (batch,) = Pipeline(records, hparams, 1, 4096, 1).batches(0, 1)

@@ -17,7 +17,7 @@ import pytest
 import setuptools
 
 from t2t_repro import registry
-from t2t_repro.models import size
+from t2t_repro.paper import size
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]

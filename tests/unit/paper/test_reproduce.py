@@ -315,12 +315,12 @@ def test_a_killed_decode_continues(
     complete, decoded_texts, stream = lines(path), [], Translator.stream
     path.unlink()
 
-    def ends_early(self: Translator, texts: list[str], **arguments: Any) -> Iterator[tuple[int, Translation]]:
+    def ends_early(self: Translator, texts: list[str], *more: Any, **options: Any) -> Iterator[tuple[int, Translation]]:
         decoded_texts.append(texts)
-        yield next(stream(self, texts, **arguments))
+        yield next(stream(self, texts, *more, **options))
         if len(decoded_texts) == 1:
             raise KeyboardInterrupt
-        yield from list(stream(self, texts, **arguments))[1:]
+        yield from list(stream(self, texts, *more, **options))[1:]
 
     monkeypatch.setattr(Translator, "stream", ends_early)
     with pytest.raises(KeyboardInterrupt):

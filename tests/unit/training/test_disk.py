@@ -5,23 +5,22 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
 from checkpoints import Training
 from t2t_repro.checkpoints.averaging import average_checkpoints
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.console.tables import to_text
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import parameter_count
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.disk import DiskNeed, refuse_full_disk
-from t2t_repro.training.dry_run import COLUMNS
+from t2t_repro.training.disk import disk_need, refuse_full_disk
 
 BASE = 65_000_000
-"""Number of parameters of the paper's base model, rounded."""
+"""Number of parameters of the paper's base model, rounded. A checkpoint takes 0.78 GB."""
+HPARAMS = HParams(train_steps=100_000)
 
 
 def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
@@ -29,10 +28,10 @@ def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
     training = Training(folder, keep=2).saved(1, 2, 3)
     training.checkpoints.save_best(3)
     average_checkpoints(folder, 2)
-    hparams, config = HParams(train_steps=3), RunConfig(local_eval_frequency=1, keep_checkpoint_max=2)
-    need = DiskNeed.of(parameter_count(training.model), hparams, config)
+    config = RunConfig(local_eval_frequency=1, keep_checkpoint_max=2)
+    need = disk_need(parameter_count(training.model), HParams(train_steps=3), config)
     written = sum(path.stat().st_size for path in folder.path.rglob("*.data-*"))
-    assert need.total - need.checkpoint == pytest.approx(written, rel=0.01)
+    assert sum(need.values()) - need["checkpoint that is being written"] == pytest.approx(written, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -45,29 +44,8 @@ def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
     ],
 )
 def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(config: RunConfig, latest: int) -> None:
-    assert DiskNeed.of(BASE, HParams(train_steps=100_000), config).latest == latest
-
-
-def test_a_dry_run_states_the_need() -> None:
-    need = DiskNeed.of(BASE, HParams(train_steps=100_000), RunConfig())
-    assert to_text([need.table()], COLUMNS).splitlines() == [
-        "Disk space for checkpoints",
-        "",
-        "checkpoints                                       GB",
-        "20 latest checkpoints (--keep_checkpoint_max)  15.60",
-        "best checkpoint                                 0.78",
-        "averaged checkpoint, without Adam's variables   0.26",
-        "checkpoint that is being written                0.78",
-        "together                                       17.42",
-    ]
-
-
-class Usage(NamedTuple):
-    """A fake result of shutil.disk_usage."""
-
-    total: int
-    used: int
-    free: int
+    description, size = next(iter(disk_need(BASE, HPARAMS, config).items()))
+    assert (description, size) == (f"{latest} latest checkpoints (--keep_checkpoint_max)", latest * 12 * BASE)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +59,7 @@ class Usage(NamedTuple):
         (2.1, 2, 1, "warned"),
         (2.4, 2, 1, ""),
         (0.9, 3, 1, "refused"),
-        (1.1, 3, 1, "warned"),
+        (1.1, 4, 1, "warned"),
         (1.4, 3, 1, ""),
         (1.4, 3, 0, "refused"),
     ],
@@ -93,23 +71,12 @@ def test_a_run_starts_only_if_the_disk_holds_its_next_checkpoints(
     for folder, count in ((tmp_path, latest), (tmp_path / "best", best)):
         for step in range(count):
             (folder / f"model.ckpt-{step}.index").touch()
-    need = DiskNeed(3, BASE * 4)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, int(free * need.checkpoint)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(free * 12 * BASE)))
     try:
-        warning = refuse_full_disk(tmp_path, need, 3)
+        warning = refuse_full_disk(tmp_path, BASE, HPARAMS, RunConfig(keep_checkpoint_max=3))
     except UserError as error:
         assert result == "refused"
         assert f"{free * 0.78:.2f} GB free" in str(error) and "--output_dir on another disk" in str(error)
     else:
         assert result == ("warned" if warning else "")
         assert not warning or "--keep_checkpoint_max" in warning
-
-
-def test_a_file_system_that_does_not_know_its_free_space_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Any) -> None:
-        raise OSError("not supported")
-
-    monkeypatch.setattr(shutil, "disk_usage", fail)
-    assert refuse_full_disk(tmp_path, DiskNeed(3, BASE * 4), 3) == ""

@@ -1,7 +1,4 @@
-"""Compares the paper's Tables 2, 3 and 4 with figures computed from our hparams sets and measured on trained models.
-
-This module trains nothing: formulas give the number of parameters and operations of each hparams set.
-"""
+"""The paper's Tables 2, 3 and 4 with the parameters and operations of our hparams sets, and with trained models."""
 
 from __future__ import annotations
 
@@ -14,23 +11,86 @@ from typing import Any
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.checkpoints.reader import step_of
-from t2t_repro.console.tables import Table
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.console.tables import Column, Table
+from t2t_repro.errors import unknown
 from t2t_repro.hparam import HParams
-from t2t_repro.models import size
-from t2t_repro.paper import rows
-from t2t_repro.paper.columns import TEST_SET_PREFIX
-from t2t_repro.paper.cost import cost_table
+from t2t_repro.paper import rows, size
 from t2t_repro.paper.results import Results, read_results, training_results
-from t2t_repro.paper.rows import Corpus, Row
+from t2t_repro.paper.rows import Row
 
-TITLES = {
+Line = dict[str, Any]
+ALL = "all"
+"""The value of --columns that shows every column."""
+TEST_SET_PREFIX = "measured_bleu:"
+"""Prefix of the name of a column with a test set's measured BLEU, for example "measured_bleu:wmt14/full"."""
+_one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
+
+
+def _power(value: float) -> str:
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+VARIATION = (
+    Column("paper_n", "N"),
+    Column("paper_d_model", "d_model"),
+    Column("paper_d_ff", "d_ff"),
+    Column("paper_h", "h"),
+    Column("paper_d_k", "d_k"),
+    Column("paper_d_v", "d_v"),
+    Column("paper_p_drop", "P_drop"),
+    Column("paper_eps_ls", "ε_ls"),
+    Column("paper_note", "positions", lambda note: note.removesuffix(" positions")),
+)
+"""Columns that describe the variations in Table 3. By default, they are not shown beside model folders."""
+COLUMNS = (
+    Column("row", "row", is_key=True),
+    Column("training", "training"),
+    Column("pair", "pair", is_key=True),
+    Column("hparams_set", "hparams_set", is_key=True),
+    *VARIATION,
+    Column("paper_perplexity", "PPL", _two_decimals),
+    Column("paper_bleu_dev", "BLEU", _one_decimal),
+    Column("paper_parameters", "params (M)", lambda value: f"{value / 1e6:.0f}"),
+    Column("paper_bleu_ende", "BLEU EN-DE", "{:g}".format),
+    Column("paper_bleu_enfr", "BLEU EN-FR", "{:g}".format),
+    Column("paper_flops_ende", "FLOPs EN-DE", _power),
+    Column("paper_flops_enfr", "FLOPs EN-FR", _power),
+    Column("paper_f1", "F1", _one_decimal),
+    Column("published_parameters", "params (M)", lambda value: f"{value / 1e6:,.0f}"),
+    Column("parameters", "our params", "{:,}".format),
+    Column("token_flops", "FLOPs/token", _power),
+    Column("published_tokens", "tokens", _power),
+    Column("published_flops_by_products", "products", _power),
+    Column("paper_flops", "paper", _power),
+    Column("share_of_products", "share", "{:.0%}".format),
+)
+"""Columns of the paper's tables. Those of Table 2's training costs begin with "published_parameters"."""
+MEASURED = (
+    Column("output_dir", "model folder"),
+    Column("problem", "problem"),
+    Column("measured_steps", "steps taken", "{:,}".format),
+    Column("measured_perplexity", "PPL, measured", _two_decimals),
+    Column("measured_bleu_dev", "BLEU dev, measured", _two_decimals),
+    Column("measured_f1", "F1, measured", _two_decimals),
+    Column("train_seconds", "hours", lambda value: f"{value / 3600:.2f}"),
+    Column("measured_flops_by_time", "FLOPs by time, measured", _power),
+)
+"""Columns with a model folder's figures, besides those with the BLEU of test sets."""
+TABLES = {
     "2": "Table 2: BLEU on newstest2014 and training cost",
     "3": "Table 3: variations on base, EN-DE, newstest2013",
     "4": "Table 4: English constituency parsing, labelled F1 on section 23",
 }
+"""Titles of the paper's tables."""
+PRINTED = {
+    "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr"),
+    "3": (*(column.name for column in VARIATION), "paper_perplexity", "paper_bleu_dev", "paper_parameters"),
+    "4": ("paper_f1",),
+}
+"""Columns with the figures that each of the paper's tables prints: "paper_" and the name of a field of `Row`."""
+COST_TITLE = "Training costs of the systems in Table 2, in FLOPs: by products, and by time as in the paper"
 NO_ROW_TITLE = "Model folders that fit no row above"
-Line = dict[str, Any]
 
 
 def compare(
@@ -46,25 +106,41 @@ def compare(
         vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own `vocab_size`.
         tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
 
-    Raises UserError if a table is unknown, a path is not a model folder, results.json is damaged, a model was neither
-    evaluated nor trained to the end, or `tflops` names a GPU that trained none of the models.
+    Raises UserError if a table is unknown, a path is not a model folder, or results.json is damaged.
     """
     for number in tables:
-        if number not in TITLES:
-            raise unknown("table", number, TITLES)
+        if number not in TABLES:
+            raise unknown("table", number, TABLES)
     models = [TrainedModel.read(path, tflops) for path in output_dirs]
-    _check_hardware(tflops, models)
     compared: list[Table] = []
-    for number in TITLES:
-        if number in tables:
-            compared.append(_table(number, vocab_size, models))
-            compared += [cost_table(vocab_size)] if number == "2" else []
+    for number in sorted(set(tables)):
+        compared.append(_table(number, vocab_size, models))
+        if number == "2":
+            compared.append(Table("2 cost", COST_TITLE, [_cost(*key, vocab_size) for key in rows.PUBLISHED]))
     shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
     rowless_models = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
     if rowless_models:
         notes = [note for model in rowless_models for note in model.notes()]
         compared.append(Table("", NO_ROW_TITLE, [model.line() for model in rowless_models], notes))
     return compared
+
+
+def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column]:
+    """Returns the columns that `names` lists, in the same order; all columns for "all"; the main columns for no names.
+
+    Raises UserError for an unknown name.
+    """
+    test_sets = dict.fromkeys(name for table in tables for line in table.lines for name in line if ":" in name)
+    scores = [Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals) for name in test_sets]
+    before_f1 = [column.name for column in MEASURED].index("measured_f1")
+    columns = {column.name: column for column in (*COLUMNS, *MEASURED[:before_f1], *scores, *MEASURED[before_f1:])}
+    for name in names:
+        if name not in columns and name != ALL:
+            raise unknown("column", name, [ALL, *columns])
+    if names and ALL not in names:
+        return [columns[name] for name in names]
+    has_models = any("output_dir" in line for table in tables for line in table.lines)
+    return [column for column in columns.values() if ALL in names or not (has_models and column in VARIATION)]
 
 
 @dataclass(frozen=True)
@@ -107,26 +183,18 @@ class TrainedModel:
 
     def line(self) -> Line:
         """Returns the cells that describe the model and its results, by column name."""
-        results, hparams, vocab_size = self.results, self.folder.hparams, self.folder.vocabulary.size
-        parameters = None
-        if hparams.model in size.BUILT_IN:
-            parameters = size.parameters(hparams, vocab_size, self.folder.vocabulary.separate_source_size)
-        cost = None
+        results, cost = self.results, None
         if results.train_seconds and results.gpu_count and self.tflops:
             cost = rows.flops_by_time(results.train_seconds, results.gpu_count, self.tflops)
         return {
             "output_dir": self.path,
             "problem": self.folder.problem.name,
             "measured_steps": results.steps,
-            "measured_vocab_size": vocab_size,
-            "measured_parameters": parameters,
             "measured_perplexity": results.dev_perplexity,
             "measured_bleu_dev": results.dev_bleu,
             **{f"{TEST_SET_PREFIX}{name}": score for name, score in results.bleu.items()},
             "measured_f1": results.f1,
             "train_seconds": results.train_seconds,
-            "gpu_count": results.gpu_count,
-            "hardware": results.hardware or None,
             "measured_flops_by_time": cost,
         }
 
@@ -149,12 +217,10 @@ class TrainedModel:
                 f"no FLOPs by time, because the paper gives no sustained rate for {results.hardware!r}; "
                 "give one with --sustained_tflops"
             )
+        if settings := self.folder.problem.changed_settings:
+            flags = " ".join(f"--{name}={value}" for name, value in settings.items())
+            notes.append(f"its data was generated with {flags}")
         return [f"{self.path}: {note}" for note in notes]
-
-    def data_notes(self) -> list[str]:
-        """Returns one note with the problem's data settings that differ from their defaults, or no note if none do."""
-        settings = " ".join(f"--{name}={value}" for name, value in self.folder.problem.changed_settings.items())
-        return [f"{self.path}: its data was generated with {settings}"] if settings else []
 
 
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
@@ -174,17 +240,6 @@ def _is_named(hardware: str, name: str) -> bool:
     return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware))
 
 
-def _check_hardware(tflops: Mapping[str, float], models: Sequence[TrainedModel]) -> None:
-    """Raises UserError if the user gave TFLOPS for a GPU that trained none of the models."""
-    for name in tflops:
-        if not any(_is_named(model.results.hardware, name) for model in models):
-            hardware = sorted({repr(model.results.hardware) for model in models if model.results.hardware})
-            raise UserError(
-                f"--sustained_tflops: no model folder of --output_dirs was trained on {name!r}; their hardware: "
-                f"{', '.join(hardware) or 'none'}"
-            )
-
-
 def _same_experiment(hparams: HParams, other: HParams) -> bool:
     """Returns True if two hparams sets differ at most in train_steps, local_eval_frequency and num_last_checkpoints."""
     same = {name: getattr(other, name) for name in MAY_DIFFER}
@@ -198,49 +253,35 @@ def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Tabl
     for row in rows.ROWS:
         if str(row.table) != number:
             continue
-        line = _printed(row) | _computed(row, vocab_size)
+        line: Line = {"row": row.row, "training": row.training, "hparams_set": row.hparams_set or None}
+        line |= {name: getattr(row, name.removeprefix("paper_")) for name in PRINTED[number]}
+        if row.hparams_set:
+            line["parameters"] = size.parameters(registry.hparams(row.hparams_set), vocab_size or row.vocab_size)
         row_models = [model for model in models if model.reproduces(row)]
         lines += [line | model.line() for model in row_models] or [line]
-        notes |= dict.fromkeys(note for model in row_models for note in (*model.notes(), *model.data_notes()))
-    return Table(number, TITLES[number], lines, list(notes))
+        notes |= dict.fromkeys(note for model in row_models for note in model.notes())
+    return Table(number, TABLES[number], lines, list(notes))
 
 
-def _printed(row: Row) -> Line:
-    """Returns the cells that the paper prints for a row, by column name."""
-    cells = dataclasses.asdict(row)
-    labels = {name: cells.pop(name) or None for name in ("row", "training", "hparams_set", "hparams_set_enfr")}
-    return labels | {f"paper_{name}": value for name, value in cells.items()}
-
-
-def _computed(row: Row, vocab_size: int) -> Line:
-    """Returns the cells computed from a row's hparams set, by column name; no cells if the row has no hparams set."""
-    if not row.hparams_set:
-        return {}
-    hparams, entries = registry.hparams(row.hparams_set), vocab_size or row.vocab_size
-    parameters, step = size.parameters(hparams, entries), _step_flops(hparams, entries, row.corpus)
-    line: Line = {
-        "vocab_size": entries,
-        "parameters": parameters,
-        "target_tokens_per_step": hparams.batch_size,
-        "source_tokens_per_step": round(hparams.batch_size * row.corpus.source_length / row.corpus.target_length),
-        "train_steps": hparams.train_steps,
-        "step_flops_by_products": step,
-        "flops_by_products": step * hparams.train_steps,
+def _cost(name: str, problem: str, vocab_size: int) -> Line:
+    """Returns the line of a system in the table of training costs, for the language pair of a problem."""
+    published, [row] = rows.PUBLISHED[name, problem], [row for row in rows.ROWS if row.row == name]
+    [experiment] = [experiment for experiment in row.experiments() if experiment.corpus.problem == problem]
+    hparams, corpus = registry.hparams(experiment.hparams_set), experiment.corpus
+    vocab_size = vocab_size or experiment.vocab_size
+    step_flops = size.step_flops(hparams, vocab_size, corpus.source_length, corpus.target_length)
+    token_flops, is_ende = step_flops / hparams.batch_size, problem == rows.EN_DE.problem
+    paper_flops = row.flops_ende if is_ende else row.flops_enfr
+    products = published.tokens and token_flops * published.tokens
+    return {
+        "row": name,
+        "pair": "EN-DE" if is_ende else "EN-FR",
+        "hparams_set": experiment.hparams_set,
+        "published_parameters": published.parameters,
+        "parameters": size.parameters(hparams, vocab_size),
+        "token_flops": token_flops,
+        "published_tokens": published.tokens,
+        "published_flops_by_products": products,
+        "paper_flops": paper_flops,
+        "share_of_products": products and paper_flops and products / paper_flops,
     }
-    if row.hours:
-        tflops = rows.SUSTAINED_TFLOPS[rows.HARDWARE]
-        line["flops_by_time"] = rows.flops_by_time(row.hours * 3600, rows.GPU_COUNT, tflops)
-        line["step_flops_by_time"] = line["flops_by_time"] / hparams.train_steps
-    if row.hparams_set_enfr:
-        enfr, entries = registry.hparams(row.hparams_set_enfr), vocab_size or row.vocab_size_enfr
-        line["parameters_enfr"] = size.parameters(enfr, entries)
-        line["flops_by_products_enfr"] = _step_flops(enfr, entries, rows.EN_FR) * enfr.train_steps
-    if row.parameters and rows.BASE.parameters and row != rows.BASE:
-        base = registry.hparams(rows.BASE.hparams_set)
-        line["difference"] = parameters - size.parameters(base, vocab_size or rows.BASE.vocab_size)
-        line["paper_difference"] = row.parameters - rows.BASE.parameters
-    return line
-
-
-def _step_flops(hparams: HParams, vocab_size: int, corpus: Corpus) -> int:
-    return size.step_flops(hparams, vocab_size, corpus.source_length, corpus.target_length)

@@ -1,0 +1,87 @@
+"""A model's number of parameters, and the operations of a training step: counted, without memory for weights.
+
+Operations are those of matrix products and convolutions, in TensorFlow's graph of the model. A product of matrices
+[m, k] and [k, n] has m * k * n multiplications, and the same number of additions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from t2t_repro.hparam import HParams
+from t2t_repro.models.model import model_without_values, parameter_count
+
+BACKWARD = 2
+"""Number of matrix products in the backward pass for each product in the forward pass: one gradient per factor."""
+
+
+@functools.cache
+def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
+    """Returns the number of trainable parameters.
+
+    Args:
+        vocab_size: number of entries in the vocabulary of the targets.
+        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    """
+    return parameter_count(model_without_values(hparams, vocab_size, source_vocab_size))
+
+
+def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+    """Returns the number of operations in all matrix products of a training step, forward and backward.
+
+    Other operations and padding do not count.
+
+    Args:
+        vocab_size: number of entries in the vocabulary that source and target share.
+        source_length: number of tokens of each source.
+        target_length: number of tokens of each target. The number of sentences is hparams.batch_size / target_length.
+    """
+    sentence = multiplications(hparams, vocab_size, source_length, target_length)
+    return round(2 * sentence * (1 + BACKWARD) * hparams.batch_size / target_length)
+
+
+@functools.cache
+def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
+    """Returns the number of multiplications of the forward pass in training, for one sentence pair."""
+    # Dropout has no products. Without it, the graph is smaller, which saves time.
+    rates: dict[str, Any] = {
+        field.name: 0.0 for field in dataclasses.fields(hparams) if field.name.endswith("_dropout")
+    }
+    model = model_without_values(dataclasses.replace(hparams, **rates), vocab_size)
+    variables = model.trainable_variables
+
+    def forward(values: list[tf.Tensor], inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        with keras.StatelessScope(zip(variables, values, strict=True)):
+            return model(inputs, targets, seed)
+
+    function = tf.function(forward, autograph=False).get_concrete_function(
+        [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables],
+        tf.TensorSpec([1, source_length], "int64"),
+        tf.TensorSpec([1, target_length], "int64"),
+        tf.TensorSpec([1], "uint32"),
+    )
+    return _multiplications(function.graph)
+
+
+def _multiplications(graph: Any) -> int:
+    """Returns the number of multiplications of a TensorFlow graph, including those of each pass through its loops."""
+    total = 0
+    for operation in graph.get_operations():
+        if "MatMul" in operation.type:
+            is_transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+            summed = operation.inputs[0].shape[-2 if is_transposed else -1]
+            total += operation.outputs[0].shape.num_elements() * summed
+        elif "Conv" in operation.type:
+            *window, _ = operation.inputs[1].shape  # the kernel's height, width and number of input channels
+            total += operation.outputs[0].shape.num_elements() * math.prod(window)
+        elif operation.type in ("While", "StatelessWhile"):  # made by ops.scan, which reads an element at each pass
+            lists = [tensor.op for tensor in operation.inputs if tensor.op.type == "TensorListFromTensor"]
+            body = graph._get_function(operation.get_attr("body").name).graph
+            total += max(list_.inputs[0].shape[0] for list_ in lists) * _multiplications(body)
+    return total
