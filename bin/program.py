@@ -33,7 +33,7 @@ from t2t_repro.console.quick_imports import quick_imports
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.console.terminal import visible
 from t2t_repro.corpora.private_folder import default_folder
-from t2t_repro.decoding.precision import check_precision
+from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.files.textfile import decode_lines
@@ -148,11 +148,7 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         raise UserError("--flagfile: the file is not UTF-8; convert it, e.g. with iconv") from None
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
-            cure = "convert the text, or rename the file or folder"
-            with contextlib.suppress(UnicodeDecodeError):
-                os.fsencode(argument).decode("utf-8")
-                cure = "Python reads arguments in another encoding: set the environment variable PYTHONUTF8=1"
-            raise UserError(f"argument {argument!a} is not UTF-8; {cure}")
+            raise UserError(f"argument {argument!a} is not UTF-8; rename the file, or set the variable PYTHONUTF8=1")
     for name in ("hparams", "decode_hparams"):
         if sum(re.match(rf"--?{name}(=|$)", argument) is not None for argument in argv) > 1:
             raise UserError(f"--{name} is given twice; join the changes with commas: --{name}=a=1,b=2")
@@ -362,22 +358,14 @@ def define_target_language(values: flags.FlagValues, default: str) -> None:
 
 def define_precision(values: flags.FlagValues) -> None:
     """Defines --precision: the dtype of weights and matrix products in decoding."""
-    flags.DEFINE_string(
+    flags.DEFINE_enum(
         "precision",
-        "float32",
-        "dtype of weights and matrix products: float32, or bfloat16, which needs half the memory and is faster "
-        "if the processor supports it",
+        PRECISIONS[0],
+        PRECISIONS,
+        "dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports "
+        "it",
         flag_values=values,
     )
-
-    def is_precision(name: str) -> bool:
-        try:
-            check_precision(name)
-        except UserError as error:
-            raise flags.ValidationError(str(error)) from None
-        return True
-
-    flags.register_validator("precision", is_precision, flag_values=values)
 
 
 def define_decode_hparams(values: flags.FlagValues) -> None:

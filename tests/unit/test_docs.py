@@ -89,11 +89,6 @@ def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
     assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= requirements.keys()
 
 
-def test_make_installs_the_packages_of_the_extra_jax() -> None:
-    [extra] = re.findall(r'"jax": \[(.*?)\]', (ROOT / "setup.py").read_text("utf-8"))
-    assert extra.replace(", ", " ") in (ROOT / "Makefile").read_text("utf-8")
-
-
 def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str, set[str]]) -> None:
     scripts = list((ROOT / "benchmarks").glob("*.py"))
     imports = {
@@ -119,7 +114,3 @@ def test_tables_of_models_have_the_numbers_of_parameters_of_all_their_sets() -> 
         parameters = size.parameters(registry.hparams(name), int(vocabulary.replace(",", "")))
         decimals = len(number.partition(".")[2])
         assert number == (f"{parameters / 1e6:.{decimals}f}" if is_million else f"{parameters:,}"), name
-
-
-def test_the_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 150
