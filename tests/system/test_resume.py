@@ -189,11 +189,3 @@ def test_a_stopped_reproduction_does_not_average(tmp_path: Path) -> None:
     assert "step 3: evaluation interrupted, as requested; the same command evaluates first\n" in process.errors
     assert f": {model}: saved after step 3, as requested; run the same command to resume\n" in process.errors
     assert not (model / "averaged").exists()
-
-    loading = code_that_waits("t2t_repro.decoding.translator:Translator", "from_folders", call=1)
-    process = start_program("reproduce", *flags, before=loading)
-    process.wait_for("waits\n")
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    assert steps(model / "averaged") == [3]
-    assert process.errors.index("step 3: dev loss ") < process.errors.index("has taken 3 steps already")

@@ -149,17 +149,6 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     assert f"not_finite-{step}.tsv lists its {len(rows)} examples" in result.stderr
 
 
-def test_a_dry_run_describes_the_training_and_writes_nothing(
-    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
-) -> None:
-    result = succeed("trainer", *flags(trained, tmp_path / "m"), "--train_steps=30", "--dry_run")
-    assert not (tmp_path / "m").exists()
-    steps, parameters = re.findall(r"([\d,]+) steps an epoch; transformer: ([\d,]+) parameters", logged[1])[0]
-    assert f"{parameters} parameters" in result.stdout and f"{steps} an epoch" in result.stdout
-    for word in ("padding", "target tokens a step", "micro-batches", "weights", "activations", "together"):
-        assert word in result.stdout
-
-
 def test_a_terminal_shows_a_progress_bar(trained: TrainedModel, tmp_path: Path) -> None:
     arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0", *LOOKUP]
     with terminal("trainer", *arguments, streams=["stderr"]) as screen:

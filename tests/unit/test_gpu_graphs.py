@@ -131,17 +131,3 @@ def test_a_served_model_does_only_text_on_the_host(tiny_vocabulary: Vocabulary) 
     served = Served(Translator(model, tiny_vocabulary, DecodeHParams(beam_size=4), max_length=100))
     for function in served.functions.values():
         assert gpu_graphs.without_kernel(gpu_graphs.optimized(function.get_concrete_function())) <= RAGGED
-
-
-def test_copies_are_found() -> None:
-    """Integers of 32 bits are added on the host, so that their sum is copied to the device, and the mean back."""
-
-    def function(ids: tf.Tensor) -> tf.Tensor:
-        mean = tf.reduce_mean(tf.cast(ids + 1, tf.float32))
-        return tf.pad(tf.cast(ids, tf.int64), [[0, 0], [0, tf.cast(mean, tf.int32)]])
-
-    graph = graph_of(function, IDS)
-    assert gpu_graphs.without_kernel(graph) == {"Pad"}
-    assert gpu_graphs.copies(graph) == Counter(
-        {INPUTS: 1, "call: AddV2 int32 to device": 1, "call: Cast int32 to host": 1}
-    )

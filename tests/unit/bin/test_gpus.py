@@ -18,7 +18,6 @@ from t2t_repro.decoding import beam_pipeline
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.training import loop
-from t2t_repro.training.distribution import count_replicas
 
 CONFIGURE = ("use_one_gpu", "hide_gpus", "let_memory_grow")
 
@@ -84,15 +83,6 @@ def test_only_training_allocates_all_memory(
     assert len(grows) == calls
 
 
-def test_a_dry_run_does_not_allocate_memory_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    def list_logical_devices(kind: str) -> None:
-        raise AssertionError("TensorFlow would allocate almost all memory of all GPUs")
-
-    monkeypatch.setattr(tf.config, "list_logical_devices", list_logical_devices)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a", "b", "c"] if kind == "GPU" else ["cpu"])
-    assert count_replicas() == 3
-
-
 @pytest.mark.parametrize("kind", [tf.errors.ResourceExhaustedError, tf.errors.InternalError])
 def test_a_gpu_without_free_memory_is_one_line(kind: Any, capsys: pytest.CaptureFixture[str]) -> None:
     def main(values: flags.FlagValues) -> None:
@@ -104,11 +94,3 @@ def test_a_gpu_without_free_memory_is_one_line(kind: Any, capsys: pytest.Capture
         "Status: out of memory); end other programs that use it, or choose other GPUs with the environment variable "
         "CUDA_VISIBLE_DEVICES\n"
     )
-
-
-def test_other_errors_of_tensorflow_keep_their_traceback() -> None:
-    def main(values: flags.FlagValues) -> None:
-        raise tf.errors.InternalError(None, None, "a defect")
-
-    with pytest.raises(tf.errors.InternalError):
-        program.run(main, flags.FlagValues(), "", ["t2t-decoder"])

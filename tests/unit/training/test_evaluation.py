@@ -18,7 +18,6 @@ from models import Copier
 from shards import write_shard
 from t2t_repro import registry
 from t2t_repro.data.records import Records, shard_path
-from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
@@ -26,7 +25,6 @@ from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
-from t2t_repro.problems.wsj_parsing import WsjParsing
 from t2t_repro.training.evaluation import Decoded, DevDecoder, Evaluation, Evaluator, Sample, spread
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -164,21 +162,6 @@ def score_of(decoded: Decoded, label: str) -> float:
     return next(score.score for score in decoded.scores if score.label == label)
 
 
-class AnswerTable(Copier):
-    """A fake model that knows the correct answers. It recognizes a source by the sum of the source's ids."""
-
-    def __init__(self, words: Vocabulary, answers: Sequence[tuple[str, str]]) -> None:
-        super().__init__(words.size)
-        pairs = encoded(words, answers)
-        assert len({sum(source) for source, _ in pairs}) == len(pairs)
-        self.answers = np.zeros((max(sum(source) for source, _ in pairs) + 1, 100), np.int64)
-        for source, target in pairs:
-            self.answers[sum(source), : len(target)] = target
-
-    def encode(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.gather(self.answers, tf.reduce_sum(inputs, axis=1))
-
-
 def test_the_current_weights_decode(tmp_path: Path, tiny_vocabulary: Vocabulary, tiny_hparams: HParams) -> None:
     keras.utils.set_random_seed(1)
     model = Transformer(tiny_hparams, tiny_vocabulary.size, precision="mixed_bfloat16")
@@ -196,41 +179,21 @@ def test_the_current_weights_decode(tmp_path: Path, tiny_vocabulary: Vocabulary,
     assert score_of(decoded, "chrF") > 0
 
 
-TREES = [
-    ("the dog barks .", "(S (NP DT NN )NP (VP VBZ )VP . )S"),
-    ("No. 7 bit the man", "(S (NP NNP CD )NP (VP VBD (NP DT NN )NP )VP )S"),
-]
-BRACKETED = [
-    "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))",
-    "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBD bit) (NP (DT the) (NN man)))))",
-]
+def test_outputs_and_references_are_scored_after_the_problem_has_finished_them(
+    tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
+    class Upper(Problem):
+        def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], str]:
+            return [f"{source}|{output}".upper() for source, output in zip(sources, outputs, strict=True)], ""
 
-
-@pytest.fixture(scope="module")
-def parsing_vocabulary() -> Vocabulary:
-    return sentencepiece.train([text for pair in TREES for text in pair] * 9, 500, WsjParsing.symbols)
-
-
-def test_a_parser_is_scored_by_its_trees(tmp_path: Path, parsing_vocabulary: Vocabulary) -> None:
-    dev = written(tmp_path, encoded(parsing_vocabulary, TREES))
-    problem = registry.problem("wsj_parsing")
-
-    def decoded_by(answers: list[tuple[str, str]]) -> tuple[float, list[Sample]]:
-        model = AnswerTable(parsing_vocabulary, answers)
-        decoded = dev_decoder(model, parsing_vocabulary, problem, dev, 2, DecodeHParams(2, extra_length=20))()
-        assert decoded.scores[0].label == "F1"
-        assert "sentences:2|errors:0|skipped:0" in decoded.scores[0].signature
-        return decoded.scores[0].score, decoded.samples
-
-    f1, samples = decoded_by(TREES)
-    assert f1 == 100
-    assert samples == [Sample(words, tree, tree) for (words, _), tree in zip(TREES, BRACKETED, strict=True)]
-    # The reference trees have 3 and 4 brackets. For the first tree, the model outputs a correct and a wrong bracket;
-    # for the second tree, it outputs the 4 correct brackets.
-    f1, samples = decoded_by([(TREES[0][0], "(S (NP DT NN VBZ )NP ."), TREES[1]])
-    precision, recall = 5 / 6, 5 / 7
-    assert f1 == pytest.approx(200 * precision * recall / (precision + recall))
-    assert samples[0] == Sample(TREES[0][0], BRACKETED[0], "(TOP (S (NP (DT the) (NN dog) (VBZ barks)) (. .)))")
+    dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
+    decoded = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, Upper({}), dev, len(TEXTS), SHORT)()
+    sources, targets = (list(side) for side in zip(*TEXTS, strict=True))
+    outputs, references = (
+        [f"{a}|{b}".upper() for a, b in zip(sources, side, strict=True)] for side in (sources, targets)
+    )
+    assert decoded.samples == [Sample(*line) for line in zip(sources, references, outputs, strict=True)][:5]
+    assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
 
 
 def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
