@@ -19,38 +19,43 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    meter = Progress("decoding", 2000, "lines", done=500)
-    for seconds in (110, 114.9, 115, 129.9, 130):
+@pytest.mark.parametrize(
+    ("total", "done", "steps", "lines"),
+    [
+        # 600 and 1,200 lines in 5 and 20 seconds. The 500 lines of an earlier run and the first 300 lines, before which
+        # the program started, do not count for the speed.
+        (
+            2000,
+            500,
+            [(110, 300, ""), (114.9, 300, ""), (115, 300, ""), (129.9, 300, ""), (130, 300, "")],
+            "task: 1,400 of 2,000 lines, 120.0 lines/s, 0:00:05 left\n"
+            "task: 2,000 of 2,000 lines, 60.0 lines/s, 0:00:00 left\n",
+        ),
+        # A slow start does not make the rest seem slow.
+        (
+            100,
+            0,
+            [(160, 1, ""), (180, 10, "")],
+            "task: 1 of 100 lines\ntask: 11 of 100 lines, 0.5 lines/s, 0:02:58 left\n",
+        ),
+        # A note replaces the speed, and the total may be unknown.
+        (None, 0, [(120, 5, "loss 2.5"), (140, 5, "")], "task: 5 lines, loss 2.5\ntask: 10 lines, loss 2.5\n"),
+    ],
+)
+def test_a_log_has_a_line_every_few_seconds(
+    total: int | None,
+    done: int,
+    steps: list[tuple[float, int, str]],
+    lines: str,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    meter = Progress("task", total, "lines", done)
+    for seconds, count, note in steps:
         clock.now = seconds
-        meter.advance(300)
+        meter.advance(count, note)
     meter.close()
-    # 600 and 1,200 lines in 5 and 20 seconds. The 500 lines of an earlier run and the first 300 lines, before which the
-    # program started, do not count for the speed.
-    assert capsys.readouterr().err == (
-        "decoding: 1,400 of 2,000 lines, 120.0 lines/s, 0:00:05 left\n"
-        "decoding: 2,000 of 2,000 lines, 60.0 lines/s, 0:00:00 left\n"
-    )
-
-
-def test_a_slow_start_does_not_make_the_rest_seem_slow(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    meter = Progress("training", 100, "steps")
-    clock.now += 60
-    meter.advance()
-    clock.now += 20
-    meter.advance(10)
-    assert capsys.readouterr().err == (
-        "training: 1 of 100 steps\ntraining: 11 of 100 steps, 0.5 steps/s, 0:02:58 left\n"
-    )
-
-
-def test_a_note_replaces_the_speed_and_a_total_may_be_unknown(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    meter = Progress("training", None, "steps")
-    clock.now += 20
-    meter.advance(5, "loss 2.5")
-    clock.now += 20
-    meter.advance(5)
-    assert capsys.readouterr().err == "training: 5 steps, loss 2.5\ntraining: 10 steps, loss 2.5\n"
+    assert capsys.readouterr().err == lines
 
 
 def test_items_pass_through_and_count_by_their_size(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

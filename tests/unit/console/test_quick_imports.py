@@ -20,45 +20,25 @@ import matplotlib
 """
 
 
-@pytest.fixture(autouse=True)
-def frozen_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keeps the tests from excluding the objects of other tests from garbage collection."""
-    monkeypatch.setattr(gc, "freeze", lambda: None)
-
-
-@pytest.mark.parametrize("error", [None, ImportError])
-def test_the_garbage_collector_pauses_inside_the_block(error: type[Exception] | None) -> None:
-    if error:
-        with pytest.raises(error), quick_imports():
-            raise error
-    else:
-        with quick_imports():
-            assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_a_collector_that_was_off_stays_off() -> None:
-    gc.disable()
+@pytest.mark.parametrize("was_enabled", [True, False])
+@pytest.mark.parametrize("was_imported", [True, False])
+def test_the_block_pauses_the_garbage_collector_and_hides_matplotlib(
+    was_enabled: bool, was_imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # otherwise the objects of other tests would be excluded
+    monkeypatch.setitem(sys.modules, "matplotlib", sys)
+    if not was_imported:
+        monkeypatch.delitem(sys.modules, "matplotlib")
+    if not was_enabled:
+        gc.disable()
     try:
-        with quick_imports():
-            pass
-        assert not gc.isenabled()
+        with pytest.raises(ZeroDivisionError), quick_imports():
+            assert not gc.isenabled()
+            assert sys.modules["matplotlib"] is (sys if was_imported else None)
+            raise ZeroDivisionError
+        assert gc.isenabled() == was_enabled and ("matplotlib" in sys.modules) == was_imported
     finally:
         gc.enable()
-
-
-def test_matplotlib_cannot_be_imported_inside_the_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
-    with quick_imports(), pytest.raises(ImportError):
-        import matplotlib  # noqa: F401
-    assert "matplotlib" not in sys.modules
-
-
-def test_matplotlib_stays_if_it_was_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", sys)
-    with quick_imports():
-        import matplotlib
-    assert matplotlib is sys and sys.modules["matplotlib"] is sys
 
 
 def test_programs_load_tensorflow_without_matplotlib_and_freeze_its_objects() -> None:

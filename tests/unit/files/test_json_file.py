@@ -1,15 +1,16 @@
-"""Tests of dataclasses as JSON files."""
+"""Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight digits."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.json_file import from_json, to_json
+from t2t_repro.files.json_file import from_json, rounded, to_json, to_json_line
 from t2t_repro.hparam import DecodeHParams, HParams
 
 
@@ -29,18 +30,17 @@ def test_json_restores_the_values(values: HParams | DecodeHParams) -> None:
     assert from_json(type(values), to_json(values), "f.json") == values
 
 
-def test_json_has_one_field_per_line_in_the_order_of_definition() -> None:
-    text = to_json(HParams())
-    assert list(json.loads(text)) == [field.name for field in dataclasses.fields(HParams)]
-    assert len(text.splitlines()) == len(dataclasses.fields(HParams)) + 2
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{\n"hidden_size": 256,\n', "f.json:3: not JSON"),
         ("", "f.json:1: not JSON"),
         ("[1]", "f.json: not a JSON object"),
+        ('{"a": NaN}', "f.json: NaN is not a finite number"),
+        ('{"a": 1e400}', "f.json: 1e400 is not a finite number"),
+        ('{"a": ' + "9" * 30 + "}", "f.json: a number has 30 digits"),
+        ("[" * 100_000, "f.json: nested too deeply"),
+        (r'{"a": "\ud800"}', "f.json: a string has half a surrogate pair"),
         ('{"hiden_size": 256}', "f.json: unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),
         ('{"hidden_size": "256"}', "f.json: hidden_size='256' must be of type int"),
         ('{"hidden_size": 256.0}', "f.json: hidden_size=256.0 must be of type int"),
@@ -67,3 +67,18 @@ def test_a_missing_field_without_default_is_named() -> None:
     with pytest.raises(UserError) as error:
         from_json(WithoutDefault, '{"ratio": 1.5}', "f.json")
     assert "f.json" in str(error.value) and "count" in str(error.value)
+
+
+def test_float32_measurements_have_eight_digits() -> None:
+    assert rounded(float(np.float32(0.1))) == 0.1
+    assert rounded(123456.7890123) == 123456.79
+    assert rounded(-1.23456789012e-20) == -1.2345679e-20
+    assert math.isnan(rounded(math.nan)) and rounded(-math.inf) == -math.inf
+
+
+def test_only_floats_are_rounded_at_any_depth() -> None:
+    fields = {"text": "0.1234567891", "count": 1234567891, "scores": [(0.1234567891, [1 / 3])], "is": True}
+    expected = {"text": "0.1234567891", "count": 1234567891, "scores": [[0.12345679, [0.33333333]]], "is": True}
+    assert rounded(fields) == expected
+    assert json.loads(to_json_line(fields)) == expected
+    assert "\n" not in to_json_line({"text": "a\u2028b\n\u0085"}) and "\u2028" not in to_json_line({"text": "a\u2028b"})
