@@ -59,7 +59,10 @@ def screen() -> Iterator[tuple[IO[str], Callable[[], str]]]:
 
         def shown() -> str:
             stream.flush()
-            return os.read(ours, 10_000).decode()
+            text = b""
+            while select.select([ours], [], [], 0.1)[0]:  # the terminal may pass on the text in pieces
+                text += os.read(ours, 10_000)
+            return text.decode()
 
         yield stream, shown
     os.close(ours)
