@@ -292,11 +292,11 @@ class Decoder:
         """
         if self.output is None or is_stream(self.output):
             return contextlib.nullcontext()
-        # The journal must not depend on batch_size: a resumed run may use a smaller one, which changes no translation.
-        decode_hparams = repr(replace(self.translator.decode_hparams, batch_size=1))
+        # A resumed run may change these fields, which change no translation. `prefixes` has the content of prefix_file.
+        search = replace(self.translator.decode_hparams, batch_size=1, write_beam_scores=False, prefix_file="")
         values, is_detailed = self.values, self.values.output_format == "jsonl"
         settings = (
-            texts, prefixes, start, self.checkpoints, written_times(self.checkpoints), decode_hparams,
+            texts, prefixes, start, self.checkpoints, written_times(self.checkpoints), search,
             values.long_lines, values.precision, is_detailed,
         )  # fmt: skip
         return Journal(self.output, settings, values.resume)

@@ -81,10 +81,6 @@ def main(values: flags.FlagValues) -> None:
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
     beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
-    if (shards := beam_pipeline.shards(job.decode_to_file)) and not values.resume:
-        raise UserError(
-            f"{shards[0]} exists already; continue with --resume, delete the shards, or choose another --decode_to_file"
-        )
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
     with beam_pipeline.unfinished(job, paths, values.batch_lines):
         counts = beam_pipeline.run(job, paths, values.batch_lines, options)

@@ -79,7 +79,7 @@ class LineBatch:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and its problem, loaded once per process."""
+    """A model and its problem, loaded once per process. (Beam shares it by a weak reference, which tuples lack.)"""
 
     translator: Translator
     problem: Problem
@@ -192,11 +192,12 @@ def refuse_other_shards(path: str, job: BeamJob, expected: str) -> None:
     old_lines = list(read_lines(path)) if match(path) else []
     if old_lines and not re.fullmatch("[0-9a-f]{64}", old_lines[0]):  # such as a journal of t2t-decoder
         raise UserError(f"{path}: not a file of t2t-translate-beam; move it away or choose another --decode_to_file")
-    if (existing := shards(job.decode_to_file)) and old_lines != [expected]:
-        raise UserError(
-            f"{existing[0]} exists already and does not belong to an unfinished run with the same input, model and "
-            "flags; delete the shards or choose another --decode_to_file"
-        )
+    if existing := shards(job.decode_to_file):
+        cure = "delete the shards or choose another --decode_to_file"
+        if old_lines != [expected]:
+            raise UserError(f"{existing[0]} exists already and does not belong to an unfinished run like this; {cure}")
+        if not job.resume:
+            raise UserError(f"{existing[0]} exists already; continue with --resume, or {cure}")
 
 
 def fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -55,18 +55,6 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules
     if not isinstance(vocabulary, SentencePieceVocabulary):
         raise UserError(f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; omit it")
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
-
-
-class Brackets(NamedTuple):
-    """The brackets that each hypothesis has written. All tensors have the type int32 and the shape [R, K, 1]."""
-
-    depth: tf.Tensor
-    """Number of open constituents."""
-    innermost: tf.Tensor
-    """Number of the innermost open constituent's label, from 1; 0 if no constituent is open."""
-    openings: tf.Tensor
-    """Number of opening brackets after the last other token. If it is not 0, the innermost open constituent has no
-    words."""
 
 
 class TreeRules(OutputRules, ABC):
@@ -124,8 +112,14 @@ class TreeRules(OutputRules, ABC):
         never = tf.zeros_like(can_end)
         return tf.concat([never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write], axis=2)
 
-    def _brackets(self, ids: tf.Tensor) -> Brackets:
-        """Returns the brackets of hypotheses with the tokens `ids`, int32 [R, K, t]."""
+    def _brackets(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the state of the brackets of hypotheses with the tokens `ids`, int32 [R, K, t].
+
+        Returns:
+            Three tensors, int32 [R, K, 1]: the number of open constituents; the number of the innermost one's label,
+            from 1, or 0 if none is open; and the number of opening brackets after the last other token. If the last
+            number is not 0, the innermost open constituent has no words.
+        """
         ids = tf.pad(ids, [[0, 0], [0, 0], [1, 0]])  # Then the code below has a position to look at, even if t = 0.
         opening, closing = (tf.gather(table, ids) for table in (self._opening, self._closing))
         depths = tf.cumsum(tf.sign(opening) - tf.sign(closing), axis=2)
@@ -134,7 +128,7 @@ class TreeRules(OutputRules, ABC):
         positions = tf.range(tf.shape(ids)[2])
         innermost = tf.reduce_max(tf.where((opening > 0) & (depths == depth), positions, 0), axis=2, keepdims=True)
         last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
-        return Brackets(depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other)
+        return depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other
 
     @abstractmethod
     def _next_word(

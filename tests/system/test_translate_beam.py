@@ -109,7 +109,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
             ["--decode_from_file=FOLDER/g*", "--decode_to_file=FOLDER/go"],
             ("FOLDER/g* also matches the output FOLDER/go",),
         ),
-        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "--resume")),
+        (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "delete the shards")),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--beam_options=--runner=Nobody"], ("--beam_options", "Nobody", "FlinkRunner")),
