@@ -6,11 +6,10 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from google.protobuf import text_format
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
@@ -20,48 +19,9 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_description, write_warmup
 
 
-def batching_parameters() -> Any:
-    """Returns an empty BatchingParameters message, the format of --batching_parameters_file.
-
-    No Python package contains this message, so it is defined here with the fields of TensorFlow Serving's
-    servables/tensorflow/session_bundle_config.proto.
-    """
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="batching_parameters.proto", syntax="proto3", dependency=[wrappers_pb2.DESCRIPTOR.name]
-    )
-    message = file.message_type.add(name="BatchingParameters")
-    sizes = ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads")
-    for number, name in enumerate((*sizes, "thread_pool_name"), 1):
-        kind = "Int64Value" if name in sizes else "StringValue"
-        message.field.add(
-            name=name, number=number, label=field.LABEL_OPTIONAL, type=field.TYPE_MESSAGE,
-            type_name=f".google.protobuf.{kind}",
-        )  # fmt: skip
-    message.field.add(name="allowed_batch_sizes", number=6, label=field.LABEL_REPEATED, type=field.TYPE_INT64)
-    message.field.add(name="pad_variable_length_inputs", number=7, label=field.LABEL_OPTIONAL, type=field.TYPE_BOOL)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("BatchingParameters"))()
-
-
 def warmup_logs(folder: Path) -> list[PredictionLog]:
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     return [PredictionLog.FromString(record) for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
-
-
-def test_batching_parameters_can_be_parsed(tmp_path: Path) -> None:
-    write_configs(tmp_path, "name")
-    text = (tmp_path / "batching_parameters.txt").read_text()
-    parameters = text_format.Parse(text, batching_parameters())
-    assert parameters.max_batch_size.value > 1
-    assert parameters.batch_timeout_micros.value > 0
-    assert parameters.max_enqueued_batches.value > 0
-    assert parameters.num_batch_threads.value > 0
-    assert parameters.pad_variable_length_inputs  # without this option, the server refuses rows of different lengths
-    with pytest.raises(text_format.ParseError):
-        text_format.Parse(text.replace("max_batch_size", "batch_size"), batching_parameters())
 
 
 def test_edited_files_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
