@@ -51,7 +51,7 @@ def resumed(folders: Path, name: str) -> dict[str, float]:
     succeed(
         "trainer", *PROBLEM, "--data_dir=data", f"--output_dir={name}", "--hparams_set=transformer_tiny",
         f"--hparams={RECORDED['hparams']}", "--train_steps=901", "--log_step_count_steps=1", "--eval_decode_lines=20",
-        "--local_eval_frequency=100", "--intra_op_parallelism_threads=1", cwd=folders,
+        "--local_eval_frequency=100", cwd=folders,
     )  # fmt: skip
     lines = [json.loads(line) for line in (folders / name / "metrics.jsonl").read_text("utf-8").splitlines()]
     numbers = {name: value for line in lines if line["step"] == 901 for name, value in line.items()}
