@@ -178,30 +178,6 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
         assert cache.keys.shape[2] == cache.values.shape[2] == min(t + 1, reach + 1)
 
 
-@masked_or_not
-def test_no_tensor_of_a_neighborhood_grows_faster_than_the_length(masked: bool) -> None:
-    def largest(length: int, r: int) -> int:
-        """Returns the number of elements of the largest tensor in a forward and backward pass of self-attention.
-
-        Args:
-            r: size of the layer's neighborhood; 0 means all positions.
-        """
-        layer = self_attention(rate=0.1, masked=masked, neighborhood=r)
-
-        @tf.function(input_signature=[tf.TensorSpec([1, length, WIDTH])], autograph=False)
-        def run(x: tf.Tensor) -> tf.Tensor:
-            y = layer(x, tf.zeros([1, 1, 1, length]), Seeds(np.ones(1)))
-            return tf.gradients(y, [x, *(weight.value for weight in layer.weights)])
-
-        shapes = [output.shape for op in run.get_concrete_function().graph.get_operations() for output in op.outputs]
-        assert all(shape.is_fully_defined() for shape in shapes if shape.rank is not None and shape.rank > 2)
-        return max(shape.num_elements() for shape in shapes if shape.is_fully_defined())
-
-    assert largest(1009, 0) >= 1009**2
-    assert largest(1009, 8) < 1009**2 / 2
-    assert largest(4036, 8) < 4.2 * largest(1009, 8)
-
-
 @pytest.mark.parametrize("variant", [{}, {"neighborhood": 4}, {"relative": 4}], ids=str)
 def test_dropout_applies_to_the_weights(variant: dict[str, int]) -> None:
     layer, x, seeds = self_attention(rate=0.5, **variant), sequence(1, 40), np.arange(300)

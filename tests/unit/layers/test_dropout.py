@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.layers.dropout import Seeds, dropout, example_seeds, hashed, standard_normal
+from t2t_repro.layers.dropout import Seeds, dropout, example_seeds, standard_normal
 
 STEP_SEED = np.array([1, 2], np.uint32)
 
@@ -99,19 +99,6 @@ def test_masks_of_different_places_examples_and_steps_are_independent() -> None:
     correlation = np.corrcoef([one.reshape(-1) for one in masks.values()])
     worst = np.unravel_index(np.argmax(np.abs(correlation - np.eye(len(masks)))), correlation.shape)
     assert abs(correlation[worst]) < 5 / first.size**0.5, [list(masks)[i] for i in worst]
-
-
-def test_hashes_of_neighbors_look_random() -> None:
-    numbers = np.asarray(hashed(np.arange(2**18, dtype=np.uint32)))
-    assert len(np.unique(numbers)) == 2**18
-    for shift in range(0, 32, 8):
-        counts = np.bincount(numbers >> shift & 255, minlength=256)
-        assert np.sum((counts - 2**10) ** 2 / 2**10) < 255 + 5 * 510**0.5  # chi-square with 255 degrees of freedom
-    bits = (numbers[:, None] >> np.arange(32) & 1).astype(np.float32)
-    pairs = np.concatenate([bits[1:], bits[:-1]], axis=1)
-    normalized = (pairs - pairs.mean(axis=0)) / pairs.std(axis=0)
-    correlation = normalized.T @ normalized / len(pairs)  # np.corrcoef is 20 times as slow
-    assert np.abs(correlation - np.eye(64)).max() < 5.5 / 2**9
 
 
 def test_noise_is_standard_normal() -> None:

@@ -23,13 +23,6 @@ def test_sinusoids_follow_the_formula(width: int) -> None:
             assert ours[0, position, half + i] == pytest.approx(math.cos(angle), abs=1e-5)
 
 
-def test_wavelengths_go_from_2_pi_to_20000_pi() -> None:
-    signal = np.asarray(Sinusoids(8)(0, 20_001))[0]
-    slowest = signal[:, 3]
-    assert np.argmax(slowest) == pytest.approx(10_000 * math.pi / 2, abs=2)
-    assert signal[3, 0] == pytest.approx(math.sin(3), abs=1e-6)
-
-
 def test_learned_positions_are_rows_of_a_table_and_later_positions_zeros() -> None:
     layer = LearnedPositions(6, 5)
     [table] = (np.asarray(variable) for variable in layer.trainable_variables)

@@ -247,14 +247,6 @@ def test_every_hparam_of_the_model_changes_it(name: str) -> None:
             np.testing.assert_array_equal(plain(INPUTS, TARGETS), changed(INPUTS, TARGETS))
 
 
-def test_the_target_space_selects_one_of_32_rows() -> None:
-    changes = {"use_target_space_embedding": True}
-    logits = [np.asarray(build(changes, space=space)(INPUTS, TARGETS)) for space in (0, 8, 31)]
-    assert not np.allclose(logits[0], logits[1], atol=1e-3)
-    assert not np.allclose(logits[1], logits[2], atol=1e-3)
-    np.testing.assert_array_equal(build(space=0)(INPUTS, TARGETS), build(space=8)(INPUTS, TARGETS))
-
-
 def long_pair(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns random ids without padding: two sources [2, source] and two targets [2, target]."""
     ids = np.random.default_rng(source).integers(2, VOCAB, (2, source + target)).astype(np.int32)

@@ -93,21 +93,6 @@ def test_the_gradient_equals_automatic_differentiation(in_graph: bool, cells: in
         np.testing.assert_allclose(gradient, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-@both_kinds
-def test_results_and_gradients_in_16_bits_are_close(precision: str, cells: int) -> None:
-    exact, coarse = layer(cells=cells), layer(precision, cells)
-    outputs, weights = at_once(coarse, X, VALUES)
-    assert outputs.dtype == weights.dtype == tf.float32
-    assert 0 < np.abs(outputs - at_once(exact, X, VALUES)[0]).max() < 0.05
-
-    def of(ours: AttentiveLSTM) -> list[np.ndarray]:
-        return gradients(ours, lambda x, values: at_once(ours, x, values)[0])
-
-    for gradient, expected in zip(of(coarse), of(exact), strict=True):
-        assert np.abs(gradient - expected).max() < 0.05 * max(1, np.abs(expected).max())
-
-
 def test_the_initial_vector_of_attention_has_the_variance_of_a_kernel() -> None:
     vector = np.asarray(AdditiveAttention(1000, 2, 0.25, "float32").vector)
     assert np.var(vector) == pytest.approx(0.25 * 2 / 1001, rel=0.15)

@@ -69,23 +69,6 @@ def test_blocks_hold_all_positions_even_if_one_expert_gets_them_all() -> None:
     np.testing.assert_allclose(mixture(X[:1, :1], None), by_loop(mixture, X[:1, :1], 1), atol=1e-6)
 
 
-def test_the_gradient_is_that_of_the_sum_over_all_experts() -> None:
-    mixture = layer()
-    variables = [mixture.gate_kernel.value, mixture.kernels1.value, mixture.kernels2.value]
-    x = tf.constant(X)
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(x)
-        ours = tf.reduce_sum(mixture(x, None) ** 2)
-        logits = tf.matmul(x, mixture.gate_kernel.value)
-        is_best = logits >= tf.sort(logits, axis=2)[:, :, -2:-1]
-        gates = tf.nn.softmax(tf.where(is_best, logits, -np.inf))  # equations 3 and 5: the others get -inf
-        inner = tf.nn.relu(tf.einsum("btd,ndf->btnf", x, mixture.kernels1.value))
-        outputs = tf.einsum("btnf,nfd,btn->btd", inner, mixture.kernels2.value, gates)
-        theirs = tf.reduce_sum(outputs**2)
-    for one, other in zip(tape.gradient(ours, [x, *variables]), tape.gradient(theirs, [x, *variables]), strict=True):
-        np.testing.assert_allclose(tf.convert_to_tensor(one), other, atol=1e-5)
-
-
 def gate_with_noise(mixture: Experts, x: np.ndarray, is_token: np.ndarray) -> tuple[np.ndarray, float]:
     """Returns the gates of all experts [B, T, n] and the balancing loss, computed position by position."""
     noise = np.asarray(standard_normal((*x.shape[:2], mixture.count), Seeds(SEED)))
