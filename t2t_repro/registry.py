@@ -80,7 +80,7 @@ class Registry:
                 f"{self.kind} {name!r}: files and flags contain the name; use only letters, digits, '_', '-' and '.'"
             )
         if name in self._objects:
-            owner = f"{self._objects[name].__module__}.{self._objects[name].__qualname__}"
+            owner = self._objects[name].__module__
             raise UserError(f"{self.kind} {name!r} is registered already, by {owner}; choose another name")
         self._objects[name] = target
         return target

@@ -22,7 +22,7 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
 
 
@@ -99,7 +99,7 @@ class Encoder(Layer):
         return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
 
 
-class Decoder(Layer):
+class Decoder(RecurrentDecoder):
     """LSTM layers that read from left to right. Only the bottom layer reads the context of attention."""
 
     def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
@@ -111,34 +111,17 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the outputs of the top layer [B, T, D], for embeddings x [B, T, E] of the tokens before.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the top layer and the attention weights; see `RecurrentDecoder.call`."""
         y, contexts, weights = self.bottom.attend_and_read(x, memory)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
         sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
         for layer in self.layers:
             sums = layer.sums(fast_forward(sums, y))
             y = dropout(layer.outputs(ops.transpose(sums, (1, 0, 2))), self.rate, seeds)
-        return y
+        return y, weights
 
     def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position of K hypotheses of each sentence.
-
-        Args:
-            x: [B, K, E], the embedding of each hypothesis's last token.
-            cache: for each layer, the state [B * K, D] before the position.
-            memory: the memory of the sentences.
-
-        Returns:
-            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
-        """
+        """Computes one position; see `RecurrentDecoder.step`."""
         state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
         x, contexts = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
         sums, states = self.bottom.sums_with_context(x, contexts), [state]

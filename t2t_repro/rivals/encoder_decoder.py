@@ -18,8 +18,8 @@ from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
-from t2t_repro.rivals.attentive_lstm import Memory
-from t2t_repro.rivals.lstm import State
+from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.lstm import LSTM, State
 
 
 class EncoderDecoder(Layer):
@@ -75,6 +75,35 @@ class EncoderDecoder(Layer):
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
 
+class RecurrentDecoder(Layer):
+    """Base class of the decoders of recurrent models: a layer that attends to the memory, and layers above it."""
+
+    bottom: AttentiveLSTM
+    layers: list[LSTM]
+
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the top layer [B, T, D] and the attention weights [B, T, S].
+
+        Args:
+            x: embeddings of the tokens before each position [B, T, width of the embeddings].
+            memory: the encoder output.
+        """
+        raise NotImplementedError
+
+    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
+        """Computes one position of K hypotheses of each sentence.
+
+        Args:
+            x: [B, K, width of the embeddings], the embedding of each hypothesis's last token.
+            cache: for each layer, the state before the position: outputs [B * K, D] and cells [B * K, C].
+            memory: the memory of the sentences.
+
+        Returns:
+            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
+        """
+        raise NotImplementedError
+
+
 class RecurrentModel(EncoderDecoder):
     """Base class of GNMT, Deep-Att and MoE. A subclass has the classes of its encoder and decoder.
 
@@ -83,7 +112,7 @@ class RecurrentModel(EncoderDecoder):
     """
 
     encoder_class: ClassVar[Any]
-    decoder_class: ClassVar[Any]
+    decoder_class: ClassVar[type[RecurrentDecoder]]
 
     def __init__(
         self,
@@ -99,7 +128,7 @@ class RecurrentModel(EncoderDecoder):
             self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
             self.add_softmax(vocab_size, hparams.hidden_size)
             self.encoder = self.encoder_class(hparams, precision)
-            self.decoder = self.decoder_class(hparams, precision)
+            self.decoder = self.decoder_class(hparams, precision)  # type: ignore[arg-type]
 
     @property
     def embedding_width(self) -> int:
@@ -114,13 +143,11 @@ class RecurrentModel(EncoderDecoder):
     def decode(
         self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
-        x = self.previous_embeddings(targets)
-        return self.softmax.logits(self.decoder(x, memory, seeds, save_weights_to))
+        """Returns the logits [B, T, V]; see `DecodingModel.decode`. The attention weights are [B, 1, T, S]."""
+        x, weights = self.decoder(self.previous_embeddings(targets), memory, seeds)
+        if save_weights_to is not None:
+            save_weights_to.append(weights[:, None])
+        return self.softmax.logits(x)
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:
         """Returns the cache before the first position: zeros [hypotheses, D] and [hypotheses, C] for each layer."""

@@ -26,7 +26,7 @@ from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
 
 FIRST_RESIDUAL = 2
@@ -73,7 +73,7 @@ class Encoder(Layer):
         return x
 
 
-class Decoder(Layer):
+class Decoder(RecurrentDecoder):
     """Layers that each read the layer below and the context of attention (figure 1, right).
 
     The query of attention is the output of the bottom layer at the position before (equation 4). So attention must be
@@ -89,33 +89,16 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the outputs y_i of the top layer [B, T, D], for embeddings x [B, T, D] of the tokens before.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the outputs y_i of the top layer and the attention weights; see `RecurrentDecoder.call`."""
         x, contexts, weights = self.bottom.attend_and_read(dropout(x, self.rate, seeds), memory)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
         for i, layer in enumerate(self.layers, start=1):
             y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1))
             x = y + x if i >= FIRST_RESIDUAL else y
-        return dropout(x, self.rate, seeds)
+        return dropout(x, self.rate, seeds), weights
 
     def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position of K hypotheses of each sentence.
-
-        Args:
-            x: [B, K, D], the embedding of each hypothesis's last token.
-            cache: for each layer, the state [B * K, D] before the position.
-            memory: the memory of the sentences.
-
-        Returns:
-            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
-        """
+        """Computes one position; see `RecurrentDecoder.step`."""
         state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
         contexts = ops.reshape(contexts, (-1, contexts.shape[-1]))
         x, states = state.output, [state]

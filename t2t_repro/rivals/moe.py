@@ -35,7 +35,7 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
 from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
 from t2t_repro.rivals.lstm import LSTM, State
 
@@ -82,7 +82,7 @@ class Encoder(Layer):
         return x
 
 
-class Decoder(Layer):
+class Decoder(RecurrentDecoder):
     """A layer that attends to the encoder output, a mixture of experts, then layers above it.
 
     As in GNMT, the query of attention is the output of the bottom layer at the position before.
@@ -97,35 +97,18 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the outputs of the top layer [B, T, D], for embeddings x [B, T, D] of the tokens before.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
-        """
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the top layer and the attention weights; see `RecurrentDecoder.call`."""
         x = dropout(x, self.rate, seeds)
         y, _, weights = self.bottom.attend_and_read(x, memory)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
         x = x + dropout(y, self.rate, seeds)
         x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
         for layer in self.layers:
             x = x + dropout(layer(x), self.rate, seeds)
-        return x
+        return x, weights
 
     def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position of K hypotheses of each sentence.
-
-        Args:
-            x: [B, K, D], the embedding of each hypothesis's last token.
-            cache: for each layer, the state before the position: outputs [B * K, D] and cells [B * K, C].
-            memory: the memory of the sentences.
-
-        Returns:
-            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
-        """
+        """Computes one position; see `RecurrentDecoder.step`."""
         state, _, weights = self.bottom.attend_and_step(x, cache[0], memory)
         x = x + ops.reshape(state.output, ops.shape(x))
         x = x + ops.sigmoid(self.experts(x, None))
