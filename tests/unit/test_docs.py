@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import itertools
 import re
 import runpy
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -87,21 +85,6 @@ def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
     texts = [path.read_text("utf-8") for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py")]]
     extras = {extra for text in texts for extra in re.findall(r'install [^`\n]*"(?:\.|/?t2t_repro)\[(\w+)\]', text)}
     assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= requirements.keys()
-
-
-def test_the_extra_for_benchmarks_brings_what_they_import(requirements: dict[str, set[str]]) -> None:
-    scripts = list((ROOT / "benchmarks").glob("*.py"))
-    imports = {
-        name.split(".")[0]
-        for script in scripts
-        for node in ast.walk(ast.parse(script.read_text("utf-8")))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-    }
-    packages = imports - sys.stdlib_module_names - {script.stem for script in scripts} - {"t2t_repro"}
-    names = {{"absl": "absl-py", "PIL": "pillow"}.get(package, package.replace("_", "-")) for package in packages}
-    assert names & requirements["benchmarks"] == requirements["benchmarks"]
-    assert names <= requirements["benchmarks"] | requirements[""]
 
 
 def test_tables_of_models_have_the_numbers_of_parameters_of_all_their_sets() -> None:

@@ -15,6 +15,7 @@ from typing import IO
 
 import pytest
 
+from disks import largest_file
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import (
     is_stream,
@@ -99,13 +100,6 @@ def test_a_pipe_without_a_reader_is_reported_as_such(tmp_path: Path) -> None:
     os.close(writing)
 
 
-def test_a_full_device_is_an_error(tmp_path: Path) -> None:
-    device = make_device(tmp_path / "full", 7)
-    with pytest.raises(UserError, match="full: cannot be written"):
-        write(device)
-    assert stat.S_ISCHR(device.stat().st_mode)
-
-
 @pytest.mark.parametrize("target", ["file", "folder/file", "missing"])
 def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
     (tmp_path / "folder").mkdir()
@@ -120,18 +114,43 @@ def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
     assert str(without_links("x.de")) == "x.de"
 
 
-def test_links_that_form_a_loop_are_an_error(tmp_path: Path) -> None:
-    for name, target in (("a", "b"), ("b", "a")):
-        (tmp_path / name).symlink_to(target)
-    with pytest.raises(UserError, match="a: cannot be written"):
-        write(tmp_path / "a")
-    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    for contents in ("Größe\n", "other\n"):
+        old = path.read_bytes() if path.exists() else None
+        with pytest.raises(ZeroDivisionError), whole_file(path) as file:
+            file.write(b"half")
+            assert (path.read_bytes() if path.exists() else None) == old
+            raise ZeroDivisionError
+        with largest_file(1000), pytest.raises(UserError, match="file: cannot be written"), whole_file(path) as file:
+            file.write(bytes(5000))
+        assert (path.read_bytes() if path.exists() else None) == old
+        write(path, contents)
+        assert path.read_bytes() == contents.encode() and os.listdir(path.parent) == ["file"]
 
 
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+def test_a_new_file_has_the_permissions_of_the_umask_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
     (tmp_path / "secret").touch(0o600)
-    write(tmp_path / "secret")
-    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    umask = os.umask(0o027)
+    try:
+        with whole_file(tmp_path / "secret") as file:
+            assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+            file.write(b"")
+        write(tmp_path / "new")
+    finally:
+        os.umask(umask)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("secret", "new")] == [0o600, 0o640]
+
+
+@pytest.mark.parametrize("name", ["file/below", "folder", "loop"])
+def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    assert f"{name}: cannot be written" in user_error(write, tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder", "loop"]
+    with pytest.raises(UserError, match=r"file: not a folder; choose another --to"):
+        only_writer(tmp_path / "file" / "x", "--to").__enter__()
 
 
 def test_one_process_writes_a_file_at_a_time(tmp_path: Path) -> None:
@@ -203,12 +222,6 @@ def test_the_files_of_an_unfinished_folder_are_renamed_or_deleted(tmp_path: Path
         (folder / "file").rename(tmp_path / "file")
         (folder / "other").touch()
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file: not a folder; choose another --to"):
-        only_writer(tmp_path / "file" / "x", "--to").__enter__()
 
 
 def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
