@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
@@ -90,21 +89,18 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
 
 
 def test_the_vocabulary_of_the_other_side_is_not_overwritten(tmp_path: Path, user_file: Path) -> None:
-    sentencepiece.train(lines(60, GREEK), 300).save(tmp_path / "targets.model")
-    (source_size, target_size) = (load_vocabulary(path).size for path in (user_file, tmp_path / "targets.model"))
+    targets = tmp_path / "targets.model"
+    sentencepiece.train(lines(60, GREEK), 300).save(targets)
     (tmp_path / "new").mkdir()
-    cases = (
-        (f"vocab.toy.{target_size}.model", user_file, "the vocabulary of the sources"),
-        (f"vocab.toy.{source_size}.source.model", tmp_path / "targets.model", "the vocabulary of the targets"),
-    )
-    for name, original, side in cases:
-        path = tmp_path / "new" / name
-        path.write_bytes(original.read_bytes())
-        files = {user_file: user_file, tmp_path / "targets.model": tmp_path / "targets.model"} | {original: path}
-        options = Options(1, files[tmp_path / "targets.model"], source_vocab_file=files[user_file])
-        message = user_error(generate_data, Toy(), tmp_path / "new", "", options)
-        assert re.search(f"{re.escape(name)} is also an input .{side}. and would be overwritten", message)
-        path.unlink()
+    source_size, target_size = (load_vocabulary(path).size for path in (user_file, targets))
+    source_copy = tmp_path / "new" / f"vocab.toy.{target_size}.model"
+    target_copy = tmp_path / "new" / f"vocab.toy.{source_size}.source.model"
+    for source, target, side in ((source_copy, targets, "sources"), (user_file, target_copy, "targets")):
+        copy = source if side == "sources" else target
+        copy.write_bytes((user_file if side == "sources" else targets).read_bytes())
+        message = user_error(generate_data, Toy(), tmp_path / "new", "", Options(1, target, source_vocab_file=source))
+        assert f"{copy} is also an input (the vocabulary of the {side}) and would be overwritten" in message
+        copy.unlink()
 
 
 def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_records(tmp_path: Path) -> None:

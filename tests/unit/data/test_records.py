@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -87,46 +85,34 @@ def test_shards_of_tensorflow_are_read_without_an_index(tmp_path: Path, was_reve
         assert index_path(path).is_file()
 
 
-def test_a_matching_index_is_not_rebuilt(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    os.utime(index_path(path), ns=(0, 0))
-    Records([path])
-    assert index_path(path).stat().st_mtime_ns == 0
+def saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
-def wrong_indexes() -> Iterator[tuple[str, bytes]]:
-    """Yields (description of the error, contents) of index files that do not match a shard of `PAIRS`."""
-
-    def saved(array: np.ndarray) -> bytes:
-        file = io.BytesIO()
-        np.save(file, array)
-        return file.getvalue()
-
-    index = np.zeros(4, records.INDEX)
-    index["size"] = 1000
-    archive = io.BytesIO()
-    zipfile.ZipFile(archive, "w").close()
-    yield "another shard's", saved(index)
-    yield "without rows", saved(index[:0])
-    yield "another type", saved(np.arange(4))
-    yield "no dimension", saved(np.array(3))
-    yield "two dimensions", saved(np.zeros((2, 2), records.INDEX))
-    yield "truncated", saved(index)[:-10]
-    yield "empty", b""
-    yield "not an array", b"no array at all"
-    yield "an archive", archive.getvalue()
-
-
-@pytest.mark.parametrize(("name", "contents"), list(wrong_indexes()))
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [
+        (saved(np.array([(12, 1000, 1, 1)] * 4, records.INDEX)), "does not match its shard"),
+        (saved(np.empty(0, records.INDEX)), "does not match its shard"),
+        (saved(np.array(3)), "does not match its shard"),
+        (saved(np.zeros((2, 2), records.INDEX)), "does not match its shard"),
+        (saved(np.zeros(4, records.INDEX))[:-10], "not an index"),
+    ],
+)
 def test_an_index_that_does_not_match_is_named_and_rebuilt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, contents: bytes
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes, reason: str
 ) -> None:
     path = written(tmp_path)
+    before = index_path(path).read_bytes()
     index_path(path).write_bytes(contents)
     assert pairs_of(Records([path])) == PAIRS
-    reason = "not an index" if name in ("truncated", "empty", "not an array") else "does not match its shard"
     assert f"{index_path(path)}: {reason}; rebuilding it" in capsys.readouterr().err
-    assert len(np.load(index_path(path))) == 4
+    assert index_path(path).read_bytes() == before
+    os.utime(index_path(path), ns=(0, 0))
+    Records([path])
+    assert index_path(path).stat().st_mtime_ns == 0  # an index that matches is not rebuilt
 
 
 @pytest.mark.parametrize("cut", [1, 4, 5, 20])
@@ -142,10 +128,8 @@ def test_a_truncated_shard_is_an_error(tmp_path: Path, cut: int) -> None:
 def test_a_missing_shard_is_named(tmp_path: Path, missing: int) -> None:
     for number in {0, 1, 2} - {missing}:
         write_shard(shard(tmp_path, number, 3), PAIRS)
-    with pytest.raises(UserError, match=f"toy-train-0000{missing}-of-00003: this shard is missing"):
-        find_shards(tmp_path, "toy", "train")
-    with pytest.raises(UserError, match=f"toy-train-0000{missing}-of-00003"):
-        Records([shard(tmp_path, missing, 3)])
+    for call in (lambda: find_shards(tmp_path, "toy", "train"), lambda: Records([shard(tmp_path, missing, 3)])):
+        assert f"toy-train-0000{missing}-of-00003: " in user_error(call)
 
 
 def test_shards_of_two_runs_are_an_error(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.problems import text_problems, translate
 from t2t_repro.registry import snake_case
 from t2t_repro.tensor2tensor.names import ANSWERS
+from user_errors import user_error
 
 # A problem as users of tensor2tensor write it, after the change of its import lines.
 USER_CODE = """
@@ -121,13 +122,10 @@ def test_an_attribute_that_does_nothing_here_is_refused(name: str) -> None:
 
 def test_a_problem_without_its_attributes_is_an_error_that_names_them() -> None:
     bare = text_problems.Text2TextProblem(name="bare")
-    with pytest.raises(UserError, match="problem bare: define is_generate_per_split"):
-        list(bare.generate("train", ""))
-    with pytest.raises(UserError, match="problem bare: define generate_samples"):
-        bare.generate_samples("", "", "train")
+    assert "problem bare: define is_generate_per_split" in user_error(lambda: list(bare.generate("train", "")))
+    assert "problem bare: define generate_samples" in user_error(bare.generate_samples, "", "", "train")
     only_train = type("OnlyTrain", (Verses,), {"dataset_splits": [{"split": "train", "shards": 1}]})
-    with pytest.raises(UserError, match="problem only_train: dataset_splits lacks the split 'eval'; add it"):
-        only_train().check()
+    assert "problem only_train: dataset_splits lacks the split 'eval'; add it" in user_error(only_train().check)
     with pytest.raises(UserError, match=r"text_problems.Text2ClassProblem does not exist here: problems are text"):
         _ = text_problems.Text2ClassProblem
     with pytest.raises(UserError, match=r"translate.compile_data does not exist here: yield the text in generate_samp"):
@@ -196,37 +194,22 @@ def test_datagen_uses_the_vocabulary_of_the_problem(tmp_path: Path, vocab_type: 
     assert file.exists()
 
 
-class SixteenSubwords(Verses):
-    """Has a vocabulary of exactly approx_vocab_size subwords, so the file has the name that t2t-datagen writes."""
-
-    @property
-    def approx_vocab_size(self) -> int:
-        return 16
-
-
-def test_a_vocabulary_size_that_the_file_contradicts_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "vocab.sixteen_subwords.16.subwords"
-    file.write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", "x", *"\\_u;0123456789"]))
+def test_vocabulary_files_of_tensor2tensor_are_used_or_asked_for(tmp_path: Path) -> None:
+    pieces = "".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", "x", *"\\_u;0123456789"])
+    small = type("Small", (Verses,), {"approx_vocab_size": 16})
+    file = tmp_path / "vocab.small.16.subwords"
+    file.write_text(pieces)
     for size in (0, 16, 17):
-        assert prepare(SixteenSubwords({"vocab_size": size}), tmp_path, "", Options()).settings.vocab_size == 17
-    with pytest.raises(UserError, match=f"--vocab_size=4000 has no effect, because {file} determines the size"):
-        prepare(SixteenSubwords({"vocab_size": 4000}), tmp_path, "", Options())
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"source_vocab_name": "vocab.mine.en", "target_vocab_name": "vocab.mine.de"},
-        {"vocab_filename": "vocab.other.32768.subwords"},
-    ],
-    ids=["two vocabularies", "another problem's"],
-)
-def test_no_vocabulary_is_learned_in_place_of_a_missing_one(tmp_path: Path, names: dict[str, str]) -> None:
-    mine = type("Mine", (Verses,), names)
-    (tmp_path / "vocab.mine.en").write_text("".join(f"'{piece}'\n" for piece in ["<pad>", "<EOS>", *"\\_u;0123456789"]))
-    missing = tmp_path / list(names.values())[-1]
-    with pytest.raises(UserError, match=rf"{missing}: no such vocabulary; .*--vocab_file"):
-        prepare(mine(), tmp_path, "", Options())
+        assert prepare(small({"vocab_size": size}), tmp_path, "", Options()).settings.vocab_size == 17
+    message = user_error(prepare, small({"vocab_size": 4000}), tmp_path, "", Options())
+    assert f"--vocab_size=4000 has no effect, because {file} determines the size" in message
+    (tmp_path / "vocab.mine.subwords.en").write_text(pieces)
+    two = {"source_vocab_name": "vocab.mine.subwords.en", "target_vocab_name": "vocab.mine.subwords.de"}
+    for names in (two, {"vocab_filename": "vocab.other.32768.subwords"}):
+        mine = type("Mine", (Verses,), names)
+        message = user_error(prepare, mine(), tmp_path, "", Options())
+        assert message.startswith(f"{tmp_path / list(names.values())[-1]}: no such vocabulary; ")
+        assert "--vocab_file" in message
 
 
 def test_the_example_of_a_ported_directory_runs(tmp_path: Path) -> None:
