@@ -134,3 +134,9 @@ def test_a_sample_is_spread_evenly_over_the_text() -> None:
 def test_a_sample_of_alternating_sources_and_targets_has_both() -> None:
     sampled = sample((side for _ in range(10_000) for side in ("s", "t")), 1000)
     assert 0.4 < sampled.count("t") / len(sampled) < 0.6
+
+
+@pytest.mark.parametrize("field", [b"\x1a", b"\x2a"])
+def test_a_table_of_rules_is_refused_before_sentencepiece_reads_it(vocab: Vocabulary, field: bytes) -> None:
+    with pytest.raises(UserError, match="changes text"):
+        SentencePieceVocabulary(vocab.model + field + b"\x03\x12\x01x")
