@@ -59,8 +59,8 @@ class Flags:
     random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
     """Seed of the initial weights, the order of the data and dropout."""
     dry_run: bool = False
-    """Print the number of steps, the learning rates, the micro-batches, and the memory and disk space that the training
-    needs, without training."""
+    """Print the number of steps, the learning rates, the micro-batches, and the disk space that the training needs,
+    without training."""
     generate_data: bool = False
     """Generate the data again before training; as t2t-datagen --overwrite, this replaces the problem's data in
     --data_dir, even if it is from other text or settings."""

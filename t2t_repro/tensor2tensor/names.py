@@ -175,7 +175,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "gpu_automatic_mixed_precision":
             "give --precision=mixed_bfloat16, or mixed_float16 on GPUs without bfloat16",
         "optionally_use_dist_strat": "training always uses tf.distribute; omit it",
-        "profile dbgprofile": "metrics.jsonl has the speed, and --dry_run estimates the memory; omit it",
+        "profile dbgprofile": "metrics.jsonl has the speed; omit it",
         "ps_gpu ps_replicas ps_job": "no parameter servers are used (docs/distributed.md); omit it",
         "worker_id worker_job worker_replicas master std_server_protocol": "describe the machines in the environment "
         "variable TF_CONFIG (docs/distributed.md); omit it",
