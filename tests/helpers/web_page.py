@@ -21,7 +21,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from models import weights_of, write_checkpoint
-from processes import Process, start_program
+from processes import start_program
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
@@ -61,43 +61,6 @@ def delayed(self, source, settings):
 
 ExploredModel.translate = delayed
 """
-FOCUS_RECORDER = """
-window.stops = [];
-document.addEventListener("focusin", ({ target }) => {
-  const places = [target, target.nextElementSibling, target.firstElementChild].filter(Boolean).map(getComputedStyle);
-  const isVisible = places.some((style) => style.outlineStyle !== "none" || style.strokeWidth === "2px");
-  const name = target.id || target.getAttribute("class") || target.tagName;
-  window.stops.push([name.replace(" pointed", ""), isVisible]);
-});
-"""
-"""Lists the elements that get the focus, and if this can be seen."""
-CONTRAST = """
-const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
-const mix = (top, [r, g, b]) => { const a = top[3] ?? 1; return [r, g, b].map((v, i) => a * top[i] + (1 - a) * v); };
-const light = (rgb) => rgb.map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-const behind = (node) => {
-  if (!node) return [255, 255, 255];
-  const rect = node.matches?.("g") && node.querySelector(":scope > rect");
-  const color = rect ? getComputedStyle(rect).fill : getComputedStyle(node).backgroundColor;
-  return mix(numbers(color), behind(node.parentElement));
-};
-const weakest = {};
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-while (walker.nextNode()) {
-  const parent = walker.currentNode.parentElement;
-  const isHidden = !parent.getClientRects().length || parent.closest(".visually-hidden");
-  if (isHidden || !walker.currentNode.data.trim()) continue;
-  const style = getComputedStyle(parent);
-  const back = behind(parent);
-  const text = mix(numbers(parent.namespaceURI.endsWith("svg") ? style.fill : style.color), back);
-  const [high, low] = [light(text), light(back)].sort((x, y) => y - x);
-  const name = parent.tagName + "." + (parent.getAttribute("class") ?? "") + " " + walker.currentNode.data.slice(0, 20);
-  weakest[name] = Math.min(weakest[name] ?? 99, (high + 0.05) / (low + 0.05));
-}
-return weakest;
-"""
-"""Returns the lowest contrast of each text with the color behind it, as WCAG 2 defines it."""
 
 
 class Server:
@@ -106,15 +69,11 @@ class Server:
     def __init__(self, root: Path) -> None:
         self.models = [make_model(root / "first", 26, 2), make_model(root / "second", 19, 1)]
         self.go_on, self.answers = root / "go_on", dict[str, Any]()
-        self.url, self.process = "", self.start(0)
-        [self.url] = re.findall(r"http://\S+", self.process.errors)
-
-    def start(self, port: int) -> Process:
-        folders = [f"--output_dir={self.models[0]}", f"--compare_with={self.models[1]}", f"--port={port}"]
+        folders = [f"--output_dir={self.models[0]}", f"--compare_with={self.models[1]}", "--port=0"]
         hook = HOOK.format(slow=SLOW, file=str(self.go_on))
         self.process = start_program("insights", *folders, before=hook)
         self.process.wait_for("is ready")
-        return self.process
+        [self.url] = re.findall(r"http://\S+", self.process.errors)
 
     def stop(self) -> None:
         self.process.kill()
