@@ -66,11 +66,11 @@ def main(values: flags.FlagValues) -> None:
     source = values.source or (FIGURES[figure].source if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
-    if values.target and not values.target.strip():
-        raise UserError("--target is blank; omit it to draw the model's translation")
     refuse_ensemble("output_dir", values.output_dir)
     names = [f"figure{figure}.{form}" for form in values.format] if figure else file_names(values, KINDS)
-    refuse_existing([Path(values.out, name) for name in names], values.overwrite)
+    for path in (Path(values.out, name) for name in names):
+        if os.path.lexists(path) and not values.overwrite:
+            raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
 
     program.load_tensorflow()
@@ -104,11 +104,10 @@ def main(values: flags.FlagValues) -> None:
 
 
 def check_choices(values: flags.FlagValues) -> None:
-    """Raises UserError if a list has an unknown name or is empty, or if flags contradict each other."""
+    """Raises UserError if a list has an unknown name, or if BertViz cannot show what the flags choose."""
     formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
     for flag, names in (("format", formats), ("style", STYLES), ("attention", KINDS)):
-        if not values[flag].value:
-            raise UserError(f"--{flag} is empty; choose from {', '.join(names)}")
+        program.require(values, flag)
         for name in values[flag].value:
             if name not in names:
                 raise unknown(f"--{flag}", name, names)
@@ -116,26 +115,14 @@ def check_choices(values: flags.FlagValues) -> None:
         raise UserError(
             "--format=bertviz has the same tokens as queries and keys of the decoder; omit --merge_subwords"
         )
-    if values.word and not values.figure and "lines" not in values.style:
-        raise UserError("--word has no effect without --style=lines; omit it")
-    if values.word and values.figure == "5":
-        raise UserError("--word has no effect with --figure=5, which draws all words; omit it")
-    if values.figure and len(values.layers) > 1:
-        raise UserError(f"--layers={','.join(values.layers)}: --figure draws one layer; give one number")
-    for name in ("style", "attention", "target", "merge_subwords"):
-        if values.figure and values[name].present:
-            raise UserError(f"--{name} has no effect with --figure; omit it")
-    for name in ("style", "word"):
-        if values[name].present and not set(values.format) & set(FORMATS):
-            raise UserError(f"--{name} has no effect without a picture format ({', '.join(FORMATS)}); omit it")
 
 
 def numbers(flag: str, texts: Sequence[str]) -> list[int]:
     """Returns the numbers in a list. Raises UserError if one is not a number."""
-    for text in texts:
-        if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise UserError(f"--{flag}={shortened(text)}: not a number; give numbers from 1, separated by commas")
-    return [int(text) for text in texts]
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise UserError(f"--{flag}={','.join(texts)}: give numbers from 1, separated by commas") from None
 
 
 def file_names(values: flags.FlagValues, kinds: Mapping[str, object]) -> list[str]:
@@ -147,18 +134,6 @@ def file_names(values: flags.FlagValues, kinds: Mapping[str, object]) -> list[st
         else:
             names += [f"{kind}_{style}.{form}" for kind in kinds if kind in values.attention for style in values.style]
     return names
-
-
-def refuse_existing(paths: Sequence[Path], overwrite: bool) -> None:
-    """Raises UserError if a file exists and --overwrite is not given, or --out cannot be their folder."""
-    folder = paths[0].parent
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--out={folder}: is not a folder; choose another path")
-    for path in paths:
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder; remove it, or choose another --out")
-        if os.path.lexists(path) and not overwrite:
-            raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
 
 
 def require(kinds: Mapping[str, Attention], kind: str, cure: str) -> Attention:

@@ -29,6 +29,8 @@ MAX_CHARACTERS = 1000
 """Maximum number of characters in a source."""
 MAX_TOKENS = 100
 """Maximum number of tokens in a source, counting the end token."""
+MAX_TARGET = 1000
+"""Maximum number of tokens in a target whose attention is shown, enough for all outputs of a source."""
 MAX_BEAM_SIZE = 16
 """Maximum beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""
 MAX_ALPHA = 5.0
@@ -103,12 +105,10 @@ class ExploredModel:
         source = self._check_source(source)
         changes = {"beam_size": settings.beam_size, "alpha": settings.alpha, "n": settings.num_best}
         translation, tree = self.translator.search_tree(source, **self._changes | changes)
+        outputs = zip(translation.hypotheses, tree.paths(), strict=True)
         return {
             "source_tokens": self.translator.vocabulary.sources.pieces(translation.source_ids),
-            "hypotheses": [
-                self._hypothesis(hypothesis, path)
-                for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True)
-            ],
+            "hypotheses": [self._hypothesis(hypothesis, path) for hypothesis, path in outputs],
             "search": dataclasses.asdict(settings) | self._describe_search(tree),
         }
 
@@ -128,13 +128,10 @@ class ExploredModel:
             raise unknown("kind of attention", kind, self._attention_shapes)
         vocabulary = self.translator.vocabulary
         inputs = self.translator.source_ids(self._check_source(source))
-        rules = self.translator.rules(self.translator.decode_hparams)
-        extra_length = max(self.translator.decode_hparams.extra_length, rules.min_extra if rules else 0)
-        max_length = MAX_TOKENS + extra_length  # no output is longer
-        if not 0 < len(target_ids) <= max_length:
-            raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {max_length}")
-        if unknown_ids := [number for number in target_ids if not 0 < number < vocabulary.size]:
-            raise UserError(f"target_ids: {unknown_ids[0]} is not a token; give ids from 1 to {vocabulary.size - 1}")
+        if not 0 < len(target_ids) <= MAX_TARGET:
+            raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {MAX_TARGET}")
+        if not all(0 < number < vocabulary.size for number in target_ids):
+            raise UserError(f"target_ids: give ids from 1 to {vocabulary.size - 1}")
         pair = np.array(inputs, np.int32), np.array(target_ids, np.int32)
         kinds = attention_of(self.translator.model, vocabulary, *pair)
         require_numbers(kinds)
@@ -156,7 +153,6 @@ class ExploredModel:
         return source
 
     def _hypothesis(self, hypothesis: Hypothesis, path: Sequence[Candidate]) -> dict[str, Any]:
-        """Returns an output: its text, score, log-probability and tokens."""
         labels = self.translator.vocabulary.pieces(hypothesis.ids)
         return {
             "text": hypothesis.text,
@@ -171,7 +167,6 @@ class ExploredModel:
         }
 
     def _describe_search(self, tree: SearchTree) -> dict[str, Any]:
-        """Returns the steps of a search and why it ended."""
         outputs = {node: index for index, node in enumerate(tree.outputs)}
         labels = self.translator.vocabulary.pieces
         steps = [
@@ -190,11 +185,8 @@ class ExploredModel:
             ]
             for step in tree.steps
         ]
-        end = {
-            "reason": "certain" if tree.is_certain else "limit",
-            "best_possible": finite(tree.best_possible),
-            "worst_of_best": finite(tree.worst_of_best),
-        }
+        bounds = {"best_possible": finite(tree.best_possible), "worst_of_best": finite(tree.worst_of_best)}
+        end = {"reason": "certain" if tree.is_certain else "limit"} | bounds
         return {"limit": tree.limit, "steps": steps, "end": end}
 
 

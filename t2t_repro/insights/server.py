@@ -113,22 +113,19 @@ def text(name: str) -> str:
 
 def number(name: str, kind: Callable[[str], Number], lowest: float, highest: float) -> Number:
     """Returns a parameter of the request as a number of type `kind`. Raises UserError if it is out of range."""
-    value = None
     with contextlib.suppress(ValueError):
-        value = kind(text(name))
-    if value is None or not lowest <= value <= highest:  # also true for NaN
-        rule = "number" if kind is float else "whole number"
-        raise UserError(f"{name}={shortened(text(name))}: give a {rule} from {lowest:g} to {highest:g}")
-    return value
+        if lowest <= (value := kind(text(name))) <= highest:  # false for NaN
+            return value
+    rule = "number" if kind is float else "whole number"
+    raise UserError(f"{name}={shortened(text(name))}: give a {rule} from {lowest:g} to {highest:g}")
 
 
 def ids(name: str) -> list[int]:
     """Returns a parameter of the request, ids separated by commas. Raises UserError if it is something else."""
-    parts = text(name).split(",")
-    for part in parts:
-        if not (part.isascii() and part.isdigit() and len(part) < 10):
-            raise UserError(f"{name}: {shortened(part)!r} is not an id; give ids from 1, separated by commas")
-    return [int(part) for part in parts]
+    try:
+        return [int(part) for part in text(name).split(",")]
+    except ValueError:
+        raise UserError(f"{name}={shortened(text(name))}: give ids from 1, separated by commas") from None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -136,16 +133,14 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises UserError if the host is unknown or not of this machine, or the port is in use or not permitted.
     """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    except (OSError, UnicodeError):
-        raise UserError(f"--host={host}: no such host; give a name or address of this machine") from None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
-        cure = "another --port, or --port=0 for a free one" if is_port else "another --host"
-        raise UserError(f"--host={host} --port={port}: {os.strerror(error.errno or 0)}; give {cure}") from None
+        reason = os.strerror(error.errno or 0) if error.errno in errno.errorcode else error.strerror
+        raise UserError(
+            f"--host={host} --port={port}: {reason}; give another --port, --port=0 for a free one, or another --host"
+        ) from None
 
 
 def address(listener: socket.socket) -> str:

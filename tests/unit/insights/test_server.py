@@ -7,7 +7,6 @@ import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from flask.testing import FlaskClient
@@ -68,36 +67,27 @@ def test_a_request_reaches_its_model(client: FlaskClient, explored: list[Explore
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("path", "changes", "message"),
     [
-        ({"model": "2"}, "model=2: give a whole number from 0 to 1"),
-        ({"model": "-1"}, "model=-1: give a whole number"),
-        ({"model": "M"}, "model=M: give a whole number"),
-        ({"beam_size": "0"}, "beam_size=0: give a whole number from 1 to 16"),
-        ({"beam_size": "17"}, "beam_size=17: give a whole number from 1 to 16"),
-        ({"beam_size": "2.0"}, "beam_size=2.0: give a whole number"),
-        ({"beam_size": "9" * 5000}, "beam_size=99999"),
-        ({"alpha": "-0.1"}, "alpha=-0.1: give a number from 0 to 5"),
-        ({"alpha": "5.1"}, "alpha=5.1: give a number from 0 to 5"),
-        ({"alpha": "nan"}, "alpha=nan: give a number"),
-        ({"alpha": "inf"}, "alpha=inf: give a number"),
-        ({"alpha": ""}, "alpha=: give a number"),
-        ({"num_best": "3"}, "num_best=3: give a whole number from 1 to 2"),
-        ({"source": ""}, "the source is empty"),
-        ({"source": "x" * 1001}, "1,001 characters"),
+        ("translate", {"model": "2"}, "model=2: give a whole number from 0 to 1"),
+        ("translate", {"model": "M"}, "model=M: give a whole number"),
+        ("translate", {"beam_size": "0"}, "beam_size=0: give a whole number from 1 to 16"),
+        ("translate", {"beam_size": "17"}, "beam_size=17: give a whole number from 1 to 16"),
+        ("translate", {"beam_size": "9" * 5000}, "beam_size=99999"),
+        ("translate", {"alpha": "5.1"}, "alpha=5.1: give a number from 0 to 5"),
+        ("translate", {"alpha": "nan"}, "alpha=nan: give a number"),
+        ("translate", {"num_best": "3"}, "num_best=3: give a whole number from 1 to 2"),
+        ("translate", {"source": ""}, "the source is empty"),
+        ("attention", {"target_ids": "5,"}, "give ids from 1, separated by commas"),
+        ("attention", {"target_ids": "9" * 5000}, "give ids from 1"),
+        ("attention", {"target_ids": "-5"}, "give ids from 1 to 289"),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_settings_that_are_refused(client: FlaskClient, changes: dict[str, str], message: str) -> None:
-    error = refusal(client, "/api/translate", QUESTION | changes)
+def test_wrong_parameters_are_refused(client: FlaskClient, path: str, changes: dict[str, str], message: str) -> None:
+    query = QUESTION if path == "translate" else ATTENTION
+    error = refusal(client, f"/api/{path}", query | changes)
     assert message in error and len(error) < 200
-
-
-@pytest.mark.parametrize("target_ids", ["", "5,", "-5", "\uff15", "5 ", "0x5", "1" * 10])
-def test_target_ids_that_are_refused(client: FlaskClient, target_ids: str) -> None:
-    assert "give ids from 1, separated by commas" in refusal(
-        client, "/api/attention", ATTENTION | {"target_ids": target_ids}
-    )
 
 
 def test_every_parameter_is_needed(client: FlaskClient) -> None:
@@ -160,51 +150,20 @@ def test_an_address_of_the_network_has_any_name() -> None:
         assert trusted_hosts(listener, "0.0.0.0") == []
 
 
-def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        with pytest.raises(UserError, match=f"--port={port}: Address already in use; give another --port, or --port=0"):
-            listen("127.0.0.1", port)
-    with pytest.raises(UserError, match=r"--host=192\.0\.2\.1 --port=0: .*; give another --host"):
-        listen("192.0.2.1", 0)  # an address for documentation, which no machine has
-    no_such_host = "no such host; give a name or address of this machine"
-    for host in ("a..b", "x" * 300):
-        with pytest.raises(UserError, match=no_such_host):
-            listen(host, 0)
-    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror("Name or service not known")))
-    with pytest.raises(UserError, match=no_such_host):
-        listen("no.such.host", 0)
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])  # the first one is for documentation
+def test_hosts_that_are_not_this_machine_are_named(host: str) -> None:
+    with pytest.raises(UserError, match=f"--host={host} --port=0: .*; give another --port"):
+        listen(host, 0)
 
 
-def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient, explored: list[ExploredModel]) -> None:
-    questions = [
-        QUESTION | {"source": source, "beam_size": beam_size, "model": model}
-        for source in ("the cat", "a dog sat on")
-        for beam_size in ("1", "3")
-        for model in ("0", "1")
-    ]
-    attention = [
-        ATTENTION | {"source": source, "kind": kind} for source in ("a", "the dog") for kind in ("encoder", "cross")
-    ]
-    requests = [("/api/translate", query) for query in questions] + [("/api/attention", query) for query in attention]
+def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient) -> None:
+    questions = [QUESTION | {"source": source, "model": model} for source in ("cat", "a dog") for model in ("0", "1")]
     app = client.application
 
-    def answer(request: tuple[str, dict[str, str]]) -> Any:
-        return get(app.test_client(), request[0], **request[1])
+    def outputs(question: dict[str, str]) -> list[list[int]]:
+        answer = get(app.test_client(), "/api/translate", **question)
+        return [hypothesis["ids"] for hypothesis in answer["hypotheses"]]
 
-    expected = [answer(request) for request in requests]
+    expected = [outputs(question) for question in questions]
     with ThreadPoolExecutor(8) as pool:
-        for ours, theirs in zip(pool.map(answer, requests), expected, strict=True):
-            assert_alike(ours, theirs)
-
-
-def assert_alike(ours: Any, theirs: Any) -> None:
-    """Asserts that two answers are equal, except for rounding."""
-    if isinstance(theirs, dict):
-        assert list(ours) == list(theirs)
-        ours, theirs = list(ours.values()), list(theirs.values())
-    if isinstance(theirs, list):
-        for our_item, their_item in zip(ours, theirs, strict=True):
-            assert_alike(our_item, their_item)
-    else:
-        assert ours == (pytest.approx(theirs, abs=1e-4) if isinstance(theirs, float) else theirs)
+        assert list(pool.map(outputs, questions * 2)) == expected * 2
