@@ -17,6 +17,7 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
 from t2t_repro.models.transformer import Transformer
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
 SETTINGS = SearchSettings(beam_size=3, alpha=0.6, num_best=2)
 
 
@@ -117,7 +118,7 @@ def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
     expected = translator.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
     answer = model.translate("the cat", SETTINGS)["hypotheses"]
     assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
-    random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7)
+    random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7, extra_length=1)
     drawn = ExploredModel("d", "", Translator(translator.model, translator.vocabulary, random))
     assert drawn.describe()["beam_size"] == 4
     assert len(drawn.translate("the cat", SETTINGS)["hypotheses"]) == 2

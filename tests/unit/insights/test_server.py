@@ -15,6 +15,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.insights.answers import ExploredModel, SearchSettings
 from t2t_repro.insights.server import address, create_app, listen, trusted_hosts
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
 QUESTION = {"model": "0", "source": "the cat", "beam_size": "2", "alpha": "0.6", "num_best": "1"}
 ATTENTION = {"model": "0", "source": "the cat", "target_ids": "5,1", "kind": "cross"}
 
