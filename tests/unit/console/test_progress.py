@@ -38,6 +38,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             [(160, 1, ""), (180, 10, "")],
             "task: 1 of 100 lines\ntask: 11 of 100 lines, 0.5 lines/s, 0:02:58 left\n",
         ),
+        # 7,385 lines are left, one a second.
+        (
+            7410,
+            0,
+            [(120, 5, ""), (140, 20, "")],
+            "task: 5 of 7,410 lines\ntask: 25 of 7,410 lines, 1.0 lines/s, 2:03:05 left\n",
+        ),
         # A note replaces the speed, and the total may be unknown.
         (None, 0, [(120, 5, "loss 2.5"), (140, 5, "")], "task: 5 lines, loss 2.5\ntask: 10 lines, loss 2.5\n"),
     ],

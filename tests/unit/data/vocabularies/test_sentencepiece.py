@@ -99,6 +99,15 @@ def test_a_model_truncated_anywhere_is_named(vocab: Vocabulary, tmp_path: Path) 
             SentencePieceVocabulary(vocab.model[:size], "cut.model")
 
 
+def test_a_model_with_too_many_pieces_is_refused(vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = "t2t_repro.data.vocabularies.sentencepiece.MAX_PIECES"
+    monkeypatch.setattr(limit, vocab.size)
+    SentencePieceVocabulary(vocab.model, "m.model")
+    monkeypatch.setattr(limit, vocab.size - 1)
+    with pytest.raises(UserError, match=rf"^m\.model: .*{vocab.size} pieces"):
+        SentencePieceVocabulary(vocab.model, "m.model")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
