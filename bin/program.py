@@ -28,10 +28,8 @@ from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hin
 from absl import flags
 
 from t2t_repro import registry
-from t2t_repro.console.progress import say
-from t2t_repro.console.quick_imports import quick_imports
-from t2t_repro.console.quiet import quiet_tensorflow
-from t2t_repro.console.terminal import visible
+from t2t_repro.console.progress import say, visible
+from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.errors import Stopped, UserError

@@ -25,8 +25,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.console.progress import progress, say
-from t2t_repro.console.quick_imports import quick_imports
-from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import is_stream, put_in_place, refuse_irregular, whole_file

@@ -1,19 +1,30 @@
-"""Shows progress on standard error: a bar on a terminal, else a plain line every few seconds."""
+"""Prints messages and progress on standard error. Progress is a bar on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from t2t_repro.console.terminal import visible
-
 T = TypeVar("T")
+
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""The characters that `visible` replaces: C0 except tab and newline, DEL, C1, lone surrogates, and the characters that
+reverse the direction of text (bidirectional embeddings, overrides and isolates)."""
 
 PLAIN_SECONDS = 15.0
 """Seconds between two plain progress lines."""
+
+
+def visible(text: str) -> str:
+    """Returns a text with an escape sequence, e.g. "\\x1b", for each control character except tab and newline.
+
+    Control characters move the cursor, hide or overwrite text, or change the terminal's settings.
+    """
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from programs import run
-from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 
 LOG = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -49,3 +50,38 @@ def test_importing_the_translator_prints_nothing() -> None:
     process = [sys.executable, "-c", f"from t2t_repro.decoding import Translator; {warning}"]
     result = subprocess.run(process, capture_output=True, text=True, check=False, env=environment)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+SCRIPT = """
+import gc, sys
+from t2t_repro.bin import program
+program.load_tensorflow()
+assert "matplotlib" not in sys.modules and gc.isenabled()
+assert gc.get_freeze_count() > 5 * len(gc.get_objects())
+import matplotlib
+"""
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+@pytest.mark.parametrize("was_imported", [True, False])
+def test_the_block_pauses_the_garbage_collector_and_hides_matplotlib(
+    was_enabled: bool, was_imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # otherwise the objects of other tests would be excluded
+    monkeypatch.setitem(sys.modules, "matplotlib", sys)
+    if not was_imported:
+        monkeypatch.delitem(sys.modules, "matplotlib")
+    if not was_enabled:
+        gc.disable()
+    try:
+        with pytest.raises(ZeroDivisionError), quick_imports():
+            assert not gc.isenabled()
+            assert sys.modules["matplotlib"] is (sys if was_imported else None)
+            raise ZeroDivisionError
+        assert gc.isenabled() == was_enabled and ("matplotlib" in sys.modules) == was_imported
+    finally:
+        gc.enable()
+
+
+def test_programs_load_tensorflow_without_matplotlib_and_freeze_its_objects() -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
