@@ -174,10 +174,10 @@ def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest
 
 def test_a_model_that_ignores_its_source_is_reported_after_the_warmup() -> None:
     prepared, reported = Recorder(), []
-    for step, source_use in ((20, 0.0), (40, 0.1), (50, None), (60, math.nan), (70, -0.001), (100, 0.09)):
+    for step, source_use in ((39, 0.0), (40, 0.099), (50, None), (60, math.nan), (70, -0.001), (100, 0.1)):
         prepared.messages.clear()
         prepared.evaluated(step, source_use)
         reported += [(step, message) for message in prepared.messages[1:]]
-    assert [step for step, _ in reported] == [70, 100]
+    assert [step for step, _ in reported] == [40, 70]
     assert all(message.startswith("warning: the model hardly uses its source") for _, message in reported)
-    assert "by only -0.001 nats a token" in reported[0][1] and "0.090 nats" in reported[1][1]
+    assert "by only 0.099 nats a token" in reported[0][1] and "-0.001 nats" in reported[1][1]
