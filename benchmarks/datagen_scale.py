@@ -26,6 +26,7 @@ import numpy as np
 from absl import app, flags
 
 from t2t_repro.data.batching import plan
+from t2t_repro.files.output_files import UNFINISHED
 from t2t_repro.files.textfile import read_lines
 
 DATA = flags.DEFINE_string("data", None, "folder that holds wmt_news", required=True)
@@ -96,7 +97,7 @@ def time_datagen(folder: Path) -> None:
     peak, learned, learned_cpu = 0, 0.0, 0.0
     while process.poll() is None:
         peak = max(peak, resident(process.pid))
-        if not learned and (folder / "data" / ".text_files.unfinished").exists():
+        if not learned and any((folder / "data" / UNFINISHED).glob("vocab.*")):
             learned, learned_cpu = time.monotonic(), cpu_seconds(process.pid)
         time.sleep(0.1)
     if process.returncode:
