@@ -1,8 +1,8 @@
 """The stages after training: average the checkpoints, decode the test sets, score them, and store the results.
 
 Each stage stores its finished work in the model folder. If a run is interrupted, the next run continues from that work.
-Decoded outputs are stored in a file whose name contains a fingerprint of the weights and the source text, so outputs of
-another model or another text are never reused.
+Decoded outputs are stored in a file whose name contains a fingerprint of the weights, the source text and the settings
+of the search, so outputs of another model, text or search are never reused.
 """
 
 from __future__ import annotations
@@ -125,12 +125,9 @@ class _Decoder:
         is_last = uses_last_checkpoint(self._folder.problem, test_set)
         checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
         last = "-last" if checkpoint != self.averaged else ""
-        stem = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}"
-        stem = "-".join([stem, *self.changes])
-        # A file name has at most 255 bytes. If the name is cut, the hash includes the changes.
-        cut_changes = self.changes if len(stem) > 150 else []
-        name = f"{stem[:150]}-{_fingerprint(checkpoint, [*cut_changes, *sources])}"
-        path = self._folder.path / "decoded" / f"{name}.txt"
+        fingerprint = _fingerprint(checkpoint, [*self.changes, *sources])
+        name = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}-{fingerprint}.txt"
+        path = self._folder.path / "decoded" / name
         if path.exists():
             journal_path(path).unlink(missing_ok=True)  # left by a process that was killed after writing `path`
         else:
