@@ -80,6 +80,8 @@ ANSWERS: dict[str, dict[str, str]] = {
         "use_fixed_batch_size": "batch_size always counts target tokens; omit it",
         "pack_dataset": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
         "moe_hidden_sizes": "write filter_size, the inner width of each expert",
+        "kernel_height moe_k moe_loss_coef moe_num_experts":
+            "only other models have it (docs/rivals.md); omit it, or choose one with --model",
         "min_length": "drop short pairs from the text; omit it",
         "max_input_seq_length max_target_seq_length": "texts are not truncated in training: pairs longer than "
         "max_length are dropped; write max_length",

@@ -37,13 +37,13 @@ from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import to_json
 from t2t_repro.files.textfile import read_lines
+from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
 from t2t_repro.parsing.trees import read_trees
 from t2t_repro.problems.wmt import segments
-from t2t_repro.tensor2tensor.old_folder import read_hparams
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import text_files
 from user_errors import user_error
@@ -135,8 +135,8 @@ KINDS = (
     Kind("checkpoint", read_weights, is_checked=False),
     Kind("model.ckpt-5.index", read_weights, is_limited=False),
     Kind("model.ckpt-5.data-00000-of-00001", read_weights, is_limited=False),
-    Kind("t2t.json", lambda folder: read_hparams(folder / "t2t.json"), damaged_json, is_checked=False,
-         contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}'),
+    Kind("t2t.json", lambda folder: parse_json(read_text(folder / "t2t.json"), "t2t.json"), damaged_json,
+         is_checked=False, contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}'),
     Kind("x.prm", lambda folder: read_parameters(str(folder / "x.prm")), is_limited=False,
          contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n"),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
@@ -247,8 +247,8 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
         ({"vocabulary": "vocab.a\0.model"}, "must be the name of a file in the same folder"),
         ({"vocabulary": "hparams.json"}, "must be the name of a file in the same folder"),
         ({"settings": {"train_size": "many"}}, "train_size='many' must be of type int"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers=1000000000000 must be at most 1000"),
-        ({"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, "must be at most 1048576"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers=1000000000000 must be in"),
+        ({"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, ".. 1048576"),
     ],
 )
 def test_a_hostile_description_is_refused(fields: dict[str, object], words: str, folder: Path) -> None:
