@@ -33,6 +33,7 @@ def lines_of(path: Path, contents: bytes) -> list[str]:
         (b"a\n\nb\n\n", ["a", "", "b", ""]),
         (b"a\r\nb\r\n", ["a", "b"]),
         (b"a\rb\n", ["a\rb"]),
+        (b"a\r\r\n", ["a\r"]),
         (b"  a \t\n", ["  a \t"]),
         ("a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff\n".encode(), ["a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff"]),
         ("Größe 😀\n".encode(), ["Größe 😀"]),
