@@ -30,7 +30,6 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding import beam_search
-from t2t_repro.decoding.attention import KINDS, Attention, attention_of
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import target_log_probs
 from t2t_repro.decoding.translator import Translator
@@ -39,6 +38,7 @@ from t2t_repro.parsing.linearization import delinearise, linearise
 from t2t_repro.parsing.trees import Tree
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
+from t2t_repro.visualization.attention import KINDS, Attention, attention_of
 from t2t_repro.visualization.attention_picture import AXES, attention_picture
 
 WORK = flags.DEFINE_string("work", None, "folder for data and model", required=True)

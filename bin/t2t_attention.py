@@ -19,10 +19,10 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.decoding.attention import KINDS, Attention
 from t2t_repro.errors import UserError, shortened, unknown
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.visualization.arrays import WRITERS
+from t2t_repro.visualization.attention import KINDS, Attention, pair_attention
 from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered
 from t2t_repro.visualization.labels import fonts
 from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
@@ -82,7 +82,7 @@ def main(values: flags.FlagValues) -> None:
     translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
     # Figures show only the encoder, so the source can stand in for a translation if both share a vocabulary.
     target = source if figure and not translator.vocabulary.separate_source_size else values.target
-    result = translator.attention(source, target, merge_subwords=values.merge_subwords or bool(figure))
+    result = pair_attention(translator, source, target, merge_subwords=values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
     if not figure:
         say(f"target: {result.target}")

@@ -65,9 +65,9 @@ def main(values: flags.FlagValues) -> None:
     options = pipeline_options(values.beam_options)
 
     program.load_tensorflow()
-    from t2t_repro.decoding import beam_pipeline
+    from t2t_repro.beam import pipeline
 
-    job = beam_pipeline.BeamJob(
+    job = pipeline.BeamJob(
         output_dir=",".join(os.path.abspath(folder.path) for folder in folders),
         checkpoints=",".join(os.path.abspath(checkpoint) for checkpoint in checkpoints),
         decode_hparams=decode_hparams,
@@ -77,13 +77,13 @@ def main(values: flags.FlagValues) -> None:
         t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
         resume=values.resume,
     )
-    paths = beam_pipeline.input_files(absolute_path(values.decode_from_file))
+    paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    beam_pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
+    pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
-    with beam_pipeline.unfinished(job, paths, values.batch_lines):
-        counts = beam_pipeline.run(job, paths, values.batch_lines, options)
+    with pipeline.unfinished(job, paths, values.batch_lines):
+        counts = pipeline.run(job, paths, values.batch_lines, options)
     summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     say(f"{job.decode_to_file}-*: {summary or 'no lines'}")
 

@@ -18,9 +18,8 @@ import tensorflow as tf
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
-from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
+from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.attention import PairAttention, attention_of, require_attention, require_numbers
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.ensemble import Ensemble
@@ -28,8 +27,7 @@ from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.precision import check_precision
 from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import Sources, generate_outputs, start_search, target_log_probs
-from t2t_repro.decoding.search_tree import SearchTree, record_search
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_single_string
@@ -68,7 +66,6 @@ class Translator:
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._search_graphs: dict[Any, Any] = {}
-        self._step_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
             lambda inputs, targets: target_log_probs(model, inputs, targets),
@@ -229,84 +226,6 @@ class Translator:
         source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
         pairs = list(zip(source_ids, target_ids, strict=True))
         return self._score_all(pairs, self.decode_hparams.batch_size, advance)
-
-    def attention(self, source: str, target: str = "", merge_subwords: bool = False) -> PairAttention:
-        """Returns the attention weights of all layers and heads for a source and its target, with their tokens.
-
-        Args:
-            source: one line.
-            target: one line; "" for the model's translation.
-            merge_subwords: true for words instead of tokens: the sum over the keys and the mean over the queries of
-                each word.
-
-        Raises UserError if the source is empty or too long, or the model has no attention, is an ensemble, or diverged.
-        """
-        require_attention(self.model)
-        if isinstance(self.model, Ensemble):
-            raise UserError("an ensemble has no attention of its own; choose one of its models")
-        inputs = self.source_ids(source)
-        if is_empty(target):
-            hypothesis = self.translate([source])[0].hypotheses[0]
-            target, targets = hypothesis.text, list(hypothesis.ids)
-        else:
-            [targets] = self.vocabulary.encode_targets([target])
-            longest = self.decode_hparams.max_input_size or self.max_length
-            self._refuse_longer("target", targets, longest and longest + self.decode_hparams.extra_length)
-        pair = np.array(inputs, np.int32), np.array(targets, np.int32)
-        kinds = attention_of(self.model, self.vocabulary, *pair, merge_subwords)
-        require_numbers(kinds)
-        return PairAttention(source, target, kinds)
-
-    def search_tree(self, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
-        """Returns the translation of a source by beam search, and the tree of the search.
-
-        The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them.
-
-        Args:
-            source: one line.
-            decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
-
-        Raises UserError if the source is empty or too long, a field is unknown or out of range, `sampling_method` is
-        random, or the model returns NaN.
-        """
-        params = with_changes(self.decode_hparams, decode_hparams)
-        self.check(params)
-        if params.is_random:
-            raise UserError("sampling_method=random draws outputs without a search tree; omit it")
-        inputs, rules = self.source_ids(source, params), self.rules(params)
-        sources = Sources(inputs=padded([inputs]))
-        if rules:
-            sources["facts"] = rules.facts([source])
-        start = start_search(self.model, params, sources, rules)
-        # As a graph, the model's step takes a quarter of the time. The step does not depend on the other fields.
-        key = params.beam_size, bool(params.coverage_penalty)
-        with self._lock:
-            if key not in self._step_graphs:
-                self._step_graphs[key] = tf.function(start.scoring.step, autograph=False, reduce_retracing=True)
-        scoring = start.scoring._replace(step=self._step_graphs[key])
-        tree = record_search(scoring, start.cache, start.memory, start.limits, params)
-        hypotheses = []
-        for path in tree.paths():
-            ids, token_scores = (tuple(getattr(node, name) for node in path) for name in ("token", "token_log_prob"))
-            [text] = self.vocabulary.decode([ids])
-            hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
-        return Translation(tuple(hypotheses), tuple(inputs)), tree
-
-    def source_ids(self, source: str, decode_hparams: DecodeHParams | None = None) -> list[int]:
-        """Returns the token ids of a source. Raises UserError if it is empty, or too long to be translated whole.
-
-        `decode_hparams` has the longest source that is allowed; by default, it is this translator's.
-        """
-        if is_empty(source):
-            raise UserError("the source is empty; give a text")
-        [ids] = self.vocabulary.encode_sources([source])
-        self._refuse_longer("source", ids, (decode_hparams or self.decode_hparams).max_input_size or self.max_length)
-        return ids
-
-    def _refuse_longer(self, name: str, ids: Sequence[int], limit: int) -> None:
-        """Raises UserError if a text has more tokens than `limit`; 0 is no limit."""
-        if limit and len(ids) > limit:
-            raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`."""

@@ -17,13 +17,20 @@ import numpy as np
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
-from t2t_repro.decoding.attention import KINDS, attention_of, attention_weights, require_attention, require_numbers
-from t2t_repro.decoding.search_tree import Candidate, SearchTree
 from t2t_repro.decoding.translation import Hypothesis
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.insights.search_tree import Candidate, SearchTree, search_tree
+from t2t_repro.visualization.attention import (
+    KINDS,
+    attention_of,
+    attention_weights,
+    require_attention,
+    require_numbers,
+    source_ids,
+)
 
 MAX_CHARACTERS = 1000
 """Maximum number of characters in a source."""
@@ -104,7 +111,7 @@ class ExploredModel:
         """
         source = self._check_source(source)
         changes = {"beam_size": settings.beam_size, "alpha": settings.alpha, "n": settings.num_best}
-        translation, tree = self.translator.search_tree(source, **self._changes | changes)
+        translation, tree = search_tree(self.translator, source, **self._changes | changes)
         outputs = zip(translation.hypotheses, tree.paths(), strict=True)
         return {
             "source_tokens": self.translator.vocabulary.sources.pieces(translation.source_ids),
@@ -127,7 +134,7 @@ class ExploredModel:
         if kind not in self._attention_shapes:
             raise unknown("kind of attention", kind, self._attention_shapes)
         vocabulary = self.translator.vocabulary
-        inputs = self.translator.source_ids(self._check_source(source))
+        inputs = source_ids(self.translator, self._check_source(source))
         if not 0 < len(target_ids) <= MAX_TARGET:
             raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {MAX_TARGET}")
         if not all(0 < number < vocabulary.size for number in target_ids):
@@ -148,7 +155,7 @@ class ExploredModel:
         if len(source) > MAX_CHARACTERS:
             raise UserError(f"the source has {len(source):,} characters; shorten it to {MAX_CHARACTERS:,}")
         source = one_line(source)
-        if (tokens := len(self.translator.source_ids(source))) > MAX_TOKENS:
+        if (tokens := len(source_ids(self.translator, source))) > MAX_TOKENS:
             raise UserError(f"the source has {tokens} tokens; shorten it to {MAX_TOKENS}")
         return source
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from t2t_repro.decoding.attention import START, Attention
 from t2t_repro.files.json_file import to_json_line
+from t2t_repro.visualization.attention import START, Attention
 
 FIELDS = ("queries", "keys", "layers", "heads", "weights")
 """The fields of `Attention` that files contain."""

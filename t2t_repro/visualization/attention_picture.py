@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from t2t_repro.data.dataset import Data
-from t2t_repro.decoding.attention import Attention, attention_of
 from t2t_repro.errors import UserError
+from t2t_repro.visualization.attention import Attention, attention_of
 from t2t_repro.visualization.labels import fonts, label
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_repro.decoding.attention import Attention
+from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.strokes import Panel, stroke_figure
 
 if TYPE_CHECKING:

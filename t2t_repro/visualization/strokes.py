@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from t2t_repro.decoding.attention import Attention
+from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.attention_picture import AXES, new_figure
 from t2t_repro.visualization.labels import fonts, label, width
 

@@ -25,9 +25,9 @@ from processes import start_program
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
-from t2t_repro.decoding.attention import KINDS
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.visualization.attention import KINDS
 
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from programs import TrainedModel, refused, run, succeed
+from t2t_repro.beam.pipeline import BeamJob, fingerprint
 from t2t_repro.checkpoints.model_folder import open_folders
-from t2t_repro.decoding.beam_pipeline import BeamJob, fingerprint
 from t2t_repro.hparam import override
 
 LONG = "one thousand, nine hundred. two. " * 20
@@ -132,7 +132,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_written(
 
 
 def test_without_beam_its_installation_is_proposed(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("apache_beam", "t2t_repro.decoding.beam_pipeline"))]:
+    for name in [name for name in sys.modules if name.startswith(("apache_beam", "t2t_repro.beam.pipeline"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     flags = [f"--output_dir={trained.folder}", "--decode_from_file=x", "--decode_to_file=y"]

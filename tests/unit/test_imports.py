@@ -26,7 +26,7 @@ LEVELS = (
     ("decoding",),
     ("serving", "training"),
     ("rivals", "tensor2tensor", "visualization"),
-    ("insights", "paper"),
+    ("insights", "paper", "beam"),
     ("problems", "hparams"),
     ("bin",),
 )

@@ -12,9 +12,9 @@ from absl import flags
 from models import write_checkpoint
 from programs import refused, run
 from t2t_repro import devices
+from t2t_repro.beam import pipeline
 from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.decoding import beam_pipeline
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.training import loop
@@ -64,9 +64,9 @@ def test_a_program_configures_gpus_before_it_loads_weights(
 
 @pytest.mark.usefixtures("configured")
 def test_a_worker_of_a_beam_pipeline_uses_one_gpu(trained: ModelFolder) -> None:
-    job = beam_pipeline.BeamJob(str(trained.path), trained.checkpoint(), DecodeHParams(), "y")
+    job = pipeline.BeamJob(str(trained.path), trained.checkpoint(), DecodeHParams(), "y")
     with pytest.raises(UserError, match=r"^use_one_gpu\(\)$"):
-        beam_pipeline.load(job)
+        pipeline.load(job)
 
 
 @pytest.mark.parametrize(("train_steps", "calls"), [(2, 1), (3, 1), (4, 0)])

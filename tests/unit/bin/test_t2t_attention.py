@@ -15,11 +15,11 @@ import programs
 from models import Copier, weights_of, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.visualization.attention import pair_attention
 
 SOURCE = "--source=the dog"
 
@@ -104,7 +104,7 @@ def test_the_translator_returns_the_attention_of_its_translation(
     model: str, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
     translator = Translator.from_dir(model, beam_size=2, extra_length=3)
-    result = translator.attention("the dog", " ")
+    result = pair_attention(translator, "the dog", " ")
     translation = translator.translate(["the dog"])[0]
     assert result.target == translation.text
     assert result.kinds["cross"].queries == tuple(tiny_vocabulary.pieces(translation.hypotheses[0].ids))
@@ -113,17 +113,15 @@ def test_the_translator_returns_the_attention_of_its_translation(
     targets, inputs = pair
     translator.model.decode(targets, translator.model.encode(inputs), save_weights_to=weights)
     np.testing.assert_array_equal(result.kinds["cross"].weights, np.asarray(weights[0]))
-    ensemble = Translator(Ensemble([translator.model] * 2), tiny_vocabulary, DecodeHParams())
     copier = Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams())
     diverged = Transformer(tiny_hparams, tiny_vocabulary.size)
     diverged.trainable_variables[0].assign(diverged.trainable_variables[0] * math.nan)
     nan = Translator(diverged, tiny_vocabulary, DecodeHParams())
     with pytest.raises(UserError, match=r"weights of attention are not numbers \(NaN\); use an earlier checkpoint"):
-        nan.attention("the", "a")
+        pair_attention(nan, "the", "a")
     for wrong, text, message in (
         (translator, "", "the source is empty"),
-        (ensemble, "the", "an ensemble"),
         (copier, "the", "model 'copier' has no attention; use another model"),
     ):
         with pytest.raises(UserError, match=message):
-            wrong.attention(text)
+            pair_attention(wrong, text)

@@ -15,7 +15,9 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
+from t2t_repro.insights.search_tree import search_tree
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.visualization.attention import pair_attention
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 SETTINGS = SearchSettings(beam_size=3, alpha=0.6, num_best=2)
@@ -58,7 +60,7 @@ def test_layers_are_those_of_the_deeper_stack(tiny_hparams: HParams, tiny_vocabu
 
 def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel]) -> None:
     answer = as_json(explored[0].translate("the cät", SETTINGS))
-    translation, tree = explored[0].translator.search_tree("the cät", beam_size=3, alpha=0.6, n=2)
+    translation, tree = search_tree(explored[0].translator, "the cät", beam_size=3, alpha=0.6, n=2)
     assert answer["source_tokens"][-3:] == ["<0xA4>", "t", "</s>"]
     assert [hypothesis["ids"] for hypothesis in answer["hypotheses"]] == [list(x.ids) for x in translation.hypotheses]
     for ours, theirs in zip(answer["hypotheses"], translation.hypotheses, strict=True):
@@ -96,7 +98,7 @@ def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> N
     model = explored[0]
     translator = model.translator
     target_ids = translator.vocabulary.encode(["a dog"])[0]
-    expected = translator.attention("the cat", "a dog").kinds
+    expected = pair_attention(translator, "the cat", "a dog").kinds
     for kind, attention in expected.items():
         answer = as_json(model.attention("the cat", target_ids, kind))
         assert (answer["queries"], answer["keys"]) == (list(attention.queries), list(attention.keys))

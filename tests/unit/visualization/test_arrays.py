@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 
-from t2t_repro.decoding.attention import START, Attention
 from t2t_repro.visualization.arrays import as_json, bertviz, npz
+from t2t_repro.visualization.attention import START, Attention
 
 
 def attention(kind: str, queries: str, keys: str) -> Attention:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from t2t_repro.decoding.attention import Attention
 from t2t_repro.errors import UserError
+from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.attention_picture import (
     MAX_HEADS,
     MAX_TOKENS,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_repro.decoding.attention import Attention
 from t2t_repro.errors import UserError
+from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
 from t2t_repro.visualization.strokes import MIN_WEIGHT, color, layer_panels, stroke_figure
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
-from t2t_repro.data.vocabularies.text_rules import EOS_ID
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:
+    from t2t_repro.decoding.translator import Translator
+    from t2t_repro.hparam import DecodeHParams
     from t2t_repro.models.model import DecodingModel, Model
 
 KINDS = {
@@ -203,6 +205,52 @@ def merged(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
     counts = np.diff([*queries.starts, weights.shape[2]])
     sums = np.add.reduceat(np.add.reduceat(weights, keys.starts, axis=3), queries.starts, axis=2)
     return sums / counts[:, None].astype(np.float32)
+
+
+def pair_attention(
+    translator: Translator, source: str, target: str = "", merge_subwords: bool = False
+) -> PairAttention:
+    """Returns the attention weights of all layers and heads for a source and its target, with their tokens.
+
+    Args:
+        source: one line.
+        target: one line; "" for the model's translation.
+        merge_subwords: true for words instead of tokens; see `merged`.
+
+    Raises UserError if a text is empty or too long, or the model has no attention or has diverged.
+    """
+    require_attention(translator.model)
+    inputs = source_ids(translator, source)
+    if is_empty(target):
+        hypothesis = translator.translate([source])[0].hypotheses[0]
+        target, targets = hypothesis.text, list(hypothesis.ids)
+    else:
+        [targets] = translator.vocabulary.encode_targets([target])
+        longest = translator.decode_hparams.max_input_size or translator.max_length
+        refuse_longer("target", targets, longest and longest + translator.decode_hparams.extra_length)
+    pair = np.array(inputs, np.int32), np.array(targets, np.int32)
+    kinds = attention_of(translator.model, translator.vocabulary, *pair, merge_subwords)
+    require_numbers(kinds)
+    return PairAttention(source, target, kinds)
+
+
+def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParams | None = None) -> list[int]:
+    """Returns the token ids of a source. Raises UserError if it is empty, or too long to be translated whole.
+
+    The longest source is that of `decode_hparams`, or by default of the translator's decode hparams.
+    """
+    if is_empty(source):
+        raise UserError("the source is empty; give a text")
+    [ids] = translator.vocabulary.encode_sources([source])
+    longest = (decode_hparams or translator.decode_hparams).max_input_size or translator.max_length
+    refuse_longer("source", ids, longest)
+    return ids
+
+
+def refuse_longer(name: str, ids: Sequence[int], limit: int) -> None:
+    """Raises UserError if a text has more tokens than `limit`; 0 is no limit."""
+    if limit and len(ids) > limit:
+        raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
 
 
 def require_attention(model: Model) -> None:

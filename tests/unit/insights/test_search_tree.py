@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from models import word_model
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.beam_search import Scoring
-from t2t_repro.decoding.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search
+from t2t_repro.decoding.search import SearchStart
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.insights.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search, search_tree
 
 VOCAB = 7
 Ids = tuple[int, ...]
@@ -55,7 +55,7 @@ def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Se
         return tf.gather(table[int(t)], ids), cache
 
     cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
-    return record_search(Scoring(step, forbidden=0), cache, memory, tf.constant([limit]), decode_hparams)
+    return record_search(SearchStart(Scoring(step, forbidden=0), cache, memory, tf.constant([limit])), decode_hparams)
 
 
 def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> PlainSearch:
@@ -150,9 +150,11 @@ def test_nan_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def translator(new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary) -> Translator:
+def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
     """Returns a translator whose outputs are words. All tests share it, because its graphs are slow to build."""
-    return Translator(new_word_model(1), tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50)
+    return Translator(
+        word_model(1, tiny_hparams, tiny_vocabulary), tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_translations_are_those_of_the_translator(translator: Translator, option
     has_penalty = "repeat_ngram_size" in options
     lengths = set()
     for text, expected in zip(texts, translator.translate(texts, details=True, **options), strict=True):
-        translation, tree = translator.search_tree(text, **options)
+        translation, tree = search_tree(translator, text, **options)
         assert translation.source_ids == expected.source_ids
         for ours, theirs in zip(translation.hypotheses, expected.hypotheses, strict=True):
             assert (ours.text, ours.ids) == (theirs.text, theirs.ids)
@@ -192,4 +194,4 @@ def test_translations_are_those_of_the_translator(translator: Translator, option
 )
 def test_mistakes(translator: Translator, source: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        translator.search_tree(source, **options)
+        search_tree(translator, source, **options)

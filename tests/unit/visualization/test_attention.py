@@ -12,7 +12,11 @@ import pytest
 
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.attention import (
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
+from t2t_repro.layers.attention import save_weights
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.visualization.attention import (
     START,
     Attention,
     Tokens,
@@ -20,10 +24,6 @@ from t2t_repro.decoding.attention import (
     attention_weights,
     merged,
 )
-from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import save_weights
-from t2t_repro.models.transformer import Transformer
 
 HPARAMS = HParams(num_hidden_layers=3, hidden_size=12, filter_size=20, num_heads=3, attention_value_channels=6)
 SOURCE, TARGET = np.array([5, 9, 3, 7, 7, 2, 1]), np.array([4, 8, 8, 6, 1])

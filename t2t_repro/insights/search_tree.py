@@ -12,16 +12,16 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.vocabularies.text_rules import EOS_ID
-from t2t_repro.decoding.batches import unpadded
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
+from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.beam_search import (
     MISSING,
     Candidates,
-    Scoring,
     Selection,
     add_outputs,
     bounds,
@@ -32,13 +32,19 @@ from t2t_repro.decoding.beam_search import (
     remove_done,
     select,
 )
+from t2t_repro.decoding.search import SearchStart, Sources, start_search
+from t2t_repro.decoding.translation import Hypothesis, Translation
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, with_changes
+from t2t_repro.visualization.attention import source_ids
 
 ALIVE, FINISHED, PRUNED = "alive", "finished", "pruned"
 """Fates of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or dropped."""
 ROOT = 0
 """Number of the tree's root, the empty hypothesis."""
+_STEPS: WeakKeyDictionary[Translator, dict[Any, Any]] = WeakKeyDictionary()
+"""Steps of each translator's model as graphs, which take a quarter of the time."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +101,51 @@ class SearchTree:
         return paths
 
 
-def record_search(
-    scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
-) -> SearchTree:
+def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
+    """Returns the translation of a source by beam search, and the tree of the search.
+
+    The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them.
+
+    Args:
+        source: one line.
+        decode_hparams: values for fields of `DecodeHParams`; other fields have the translator's values.
+
+    Raises UserError if the source is empty or too long, a field has a wrong value, or the model returns NaN.
+    """
+    params = with_changes(translator.decode_hparams, decode_hparams)
+    translator.check(params)
+    if params.is_random:
+        raise UserError("sampling_method=random draws outputs without a search tree; omit it")
+    inputs, rules = source_ids(translator, source, params), translator.rules(params)
+    sources = Sources(inputs=padded([inputs]))
+    if rules:
+        sources["facts"] = rules.facts([source])
+    start = start_search(translator.model, params, sources, rules)
+    # The step does not depend on the other fields.
+    step = _STEPS.setdefault(translator, {}).setdefault(
+        (params.beam_size, bool(params.coverage_penalty)),
+        tf.function(start.scoring.step, autograph=False, reduce_retracing=True),
+    )
+    tree = record_search(start._replace(scoring=start.scoring._replace(step=step)), params)
+    hypotheses = []
+    for path in tree.paths():
+        ids, token_scores = tuple(node.token for node in path), tuple(node.token_log_prob for node in path)
+        [text] = translator.vocabulary.decode([ids])
+        hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
+    return Translation(tuple(hypotheses), tuple(inputs)), tree
+
+
+def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTree:
     """Returns the tree of the search that `beam_search` does with the same arguments, for a batch of one sentence.
 
     Raises UserError if the model returns NaN.
     """
-    state = first_state(cache, memory, limits, decode_hparams)
+    scoring, beam_size = start.scoring, decode_hparams.beam_size
+    state = first_state(start.cache, start.memory, start.limits, decode_hparams)
     steps: list[list[Candidate]] = []
-    alive = [ROOT] * decode_hparams.beam_size  # the node of each alive hypothesis
+    alive = [ROOT] * beam_size  # the node of each alive hypothesis
     while True:
-        candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
+        candidates, cache = find_candidates(state, scoring, beam_size)
         state = state._replace(cache=cache)
         selection = select(state, candidates, scoring, decode_hparams)
         first_node = ROOT + 1 + sum(map(len, steps))
@@ -124,8 +163,7 @@ def record_search(
     outputs = add_outputs(state, parents, is_done, decode_hparams, scoring)
     scores = output_scores(steps, outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist())
     steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
-    limit = int(limits[0])
-    return SearchTree(tuple(map(tuple, steps)), tuple(scores), limit, best_possible, worst_of_best)
+    return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(start.limits[0]), best_possible, worst_of_best)
 
 
 def candidates_of(

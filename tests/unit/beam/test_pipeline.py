@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from t2t_repro.decoding.beam_pipeline import (
+from t2t_repro.beam.pipeline import (
     BeamJob,
     LineBatch,
     fingerprint,

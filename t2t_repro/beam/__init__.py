@@ -1,0 +1,1 @@
+"""Translation of a corpus on many machines, with Apache Beam."""
