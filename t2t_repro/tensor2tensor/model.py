@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
@@ -18,7 +18,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import unfinished_folder
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Problem, SpaceID
 from t2t_repro.tensor2tensor import hparams as old_hparams
 from t2t_repro.tensor2tensor.variables import OldVariables
 
@@ -34,96 +34,108 @@ LANGUAGES_IN_NAME = re.compile("translate_(en)(cs|de|es|et|fr|id|mk|ro|vi|zh)_")
 
 @dataclass(frozen=True)
 class Request:
-    """A model to import. If a field is "", `Import` looks for its value in the folder of the checkpoint."""
+    """The flags of t2t-import. Values that are not given are those of the folder of the checkpoint."""
 
-    checkpoint: str
-    """A checkpoint without ".index", or the folder with it."""
-    average_last: int = 1
-    """Number of the folder's last checkpoints to average."""
+    t2t_model: str = ""
+    """folder of tensor2tensor's model; its last checkpoint is imported"""
+    checkpoint: str = ""
+    """instead of --t2t_model: a checkpoint, e.g. OLD_FOLDER/model.ckpt-250000"""
+    average_last: int = field(default=1, metadata={"lower_bound": 1})
+    """number of last checkpoints of --t2t_model to average"""
     hparams_json: str = ""
-    """tensor2tensor's file of hparams."""
+    """hparams.json of the training; default: that in the folder of the checkpoint"""
     hparams_set: str = ""
-    """Name of a set here that has the same sizes, if there is no hparams.json."""
+    """without hparams.json: a set here with the sizes of the model, e.g. transformer_big"""
     problem: str = ""
-    """Name of tensor2tensor's problem."""
+    """tensor2tensor's name of the problem; default: that in flags_t2t.txt"""
+    vocab: str = ""
+    """vocabulary file of sources and targets; default: the file that fits, in the old folder or its --data_dir"""
     source_vocab: str = ""
+    """vocabulary file of the sources, if the targets have another one"""
     target_vocab: str = ""
-    """Files of the vocabularies of sources and targets. They may be the same file."""
-    vocab_type: str = ""
-    """Kind of both files; "" if their names say it."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the problem t2t_text. If one of them is given, the model folder has this problem."""
+    """vocabulary file of the targets, if the sources have another one"""
+    vocab_type: Literal["", "subwords", "tokens", "character"] = ""
+    """kind of the vocabulary files, tensor2tensor's VocabType; default: what their names or contents say"""
+    languages: str = ""
+    """languages of sources and targets, e.g. en,de, for the paper's BLEU; default: those of the problem, or those in
+    a name such as translate_ende_wmt32k"""
+    target_space_id: int = field(default=-1, metadata={"lower_bound": -1, "upper_bound": SpaceID.COUNT - 1})
+    """tensor2tensor's number for the kind of the targets; before its version 1.5.2, 8 for German and 6 for French; -1:
+    that of the problem, or 0"""
 
 
 class Import:
     """A model of tensor2tensor: its weights, hparams and vocabulary in our form. `write` writes the model folder.
-
-    Args:
-        request: what to import.
 
     Raises:
         UserError: something is missing, damaged or cannot be imported, or two files contradict each other.
     """
 
     def __init__(self, request: Request) -> None:
-        path = Path(request.checkpoint)
-        self._folder = path if path.is_dir() else path.parent
+        if bool(request.t2t_model) == bool(request.checkpoint):
+            raise UserError("--t2t_model or --checkpoint: give one of them, the folder of a model or a file")
+        self._request, self._folder = request, Path(request.t2t_model or Path(request.checkpoint).parent)
         self._flags = _flags(self._folder)
-        if path.is_dir():
-            self.checkpoints = _last_checkpoints(path, request.average_last)
+        if request.t2t_model:
+            self.checkpoints = _last_checkpoints(self._folder, request.average_last)
         else:
             self.checkpoints = [find_checkpoint(request.checkpoint, "--checkpoint")]
-        self.variables = OldVariables(self.checkpoints)
-        self.hparams, self._hparams_source = self._hparams(request)
-        self.weights = self.variables.weights(self.hparams)
-        name = request.problem or self._flags.get("problem", "")
-        self.problem = _problem(name, request.settings)
-        self.vocabulary, self._vocabulary_paths = self._vocabulary(request, name.removesuffix(registry.REVERSED))
+        from t2t_repro.models.model import model_without_values  # imported here, because it loads TensorFlow
 
-    def _hparams(self, request: Request) -> tuple[HParams, str]:
+        self.variables = OldVariables(self.checkpoints)
+        self.hparams, self._hparams_source = self._hparams()
+        source_size, size = self.variables.vocab_sizes()
+        model = model_without_values(self.hparams, size, source_size if source_size != size else 0)
+        self.variables.require({variable.path: tuple(variable.shape) for variable in model.trainable_variables})
+        name = request.problem or self._flags.get("problem", "")
+        self.problem = _problem(name, request)
+        self.vocabulary, self._vocabulary_paths = self._vocabulary(name.removesuffix(registry.REVERSED))
+
+    def _hparams(self) -> tuple[HParams, str]:
         """Returns the hparams, and the name of their set or the path of their file."""
-        sizes = self.variables.sizes()
+        request, sizes = self._request, self.variables.sizes()
         places = [self._folder, *self._places("output_dir")]  # an average lies in another folder than its training
-        files = [place / HPARAMS for place in places if (place / HPARAMS).is_file()]
-        source = request.hparams_json or request.hparams_set or (str(files[0]) if files else "")
-        if not source:
+        files = [str(place / HPARAMS) for place in places if (place / HPARAMS).is_file()]
+        if request.hparams_set and not request.hparams_json:
+            return old_hparams.fit(registry.hparams(request.hparams_set), sizes), request.hparams_set
+        if not (source := request.hparams_json or next(iter(files), "")):
             raise UserError(
                 f"{self._folder}: no hparams.json there, and the weights do not tell the number of heads; give "
                 "--hparams_json or --hparams_set"
             )
-        if source == request.hparams_set:
-            return old_hparams.fit(registry.hparams(source), sizes), source
-        old = parse_json(read_text(Path(source)), source)
-        if not isinstance(old, dict):
-            raise UserError(f"{source}: not a JSON object; restore the file")
+        old = parse_json(read_text(source), source)
         try:
+            if not isinstance(old, dict):
+                raise UserError("not a JSON object; restore the file")
             return old_hparams.translate(old, sizes), source
         except UserError as error:
             raise UserError(f"{source}: {error}") from None
 
-    def _vocabulary(self, request: Request, problem: str) -> tuple[Vocabulary, list[str]]:
+    def _vocabulary(self, problem: str) -> tuple[Vocabulary, list[str]]:
         """Returns the vocabulary of the targets with that of the sources, and the paths of their one or two files.
 
         Raises:
             UserError: no vocabulary has one entry for each row of the embedding, or several vocabularies do.
         """
-        sides = zip(("source", "target"), (request.source_vocab, request.target_vocab), strict=True)
+        request = self._request
+        paths = request.source_vocab or request.vocab, request.target_vocab or request.vocab
         found: list[tuple[Vocabulary, str]] = []
-        for (side, path), size in zip(sides, self.variables.vocab_sizes(), strict=True):
-            if path:
-                found.append((load_vocabulary(path, request.vocab_type), path))
-            else:
-                found.append(self._vocabulary_file(size, side, problem, request.vocab_type))
-            if found[-1][0].size != size:
+        for side, path, size in zip(("source", "target"), paths, self.variables.vocab_sizes(), strict=True):
+            if not path:
+                found.append(self._vocabulary_file(size, side, problem))
+                continue
+            vocabulary = load_vocabulary(path, request.vocab_type)
+            if vocabulary.size != size:
                 raise UserError(
-                    f"{path}: has {found[-1][0].size:,} entries, but the {side} embedding of {self.variables.path} has "
+                    f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
                     f"{size:,}; give the vocabulary of its training"
                 )
+            found.append((vocabulary, path))
         (source, source_path), (target, target_path) = found
         vocabulary = target.with_sources(source)
         return vocabulary, [source_path, target_path] if vocabulary.separate_source_size else [target_path]
 
-    def _vocabulary_file(self, size: int, side: str, problem: str, kind: str) -> tuple[Vocabulary, str]:
+    def _vocabulary_file(self, size: int, side: str, problem: str) -> tuple[Vocabulary, str]:
         """Returns the vocabulary of `size` entries in the folders of the training, and the path of its file."""
         places = [self._folder, *self._places("data_dir")]
         files = sorted({file for place in places for file in place.glob("vocab.*") if file.is_file()})
@@ -131,7 +143,7 @@ class Import:
         fitting: dict[str, tuple[Vocabulary, str]] = {}
         for file in files:
             try:
-                vocabulary = load_vocabulary(file, kind)
+                vocabulary = load_vocabulary(file, self._request.vocab_type)
             except UserError:
                 if len(files) == 1:
                     raise
@@ -160,27 +172,23 @@ class Import:
 
     def report(self) -> str:
         """Returns lines that say what is imported, and which variables of the checkpoint are not used."""
-        sizes = self.hparams
-        layers = f"{sizes.encoder_layers} layers"
-        if sizes.decoder_layers != sizes.encoder_layers:
-            layers = f"{sizes.encoder_layers} encoder and {sizes.decoder_layers} decoder layers"
-        norm = "pre-norm" if sizes.norm_before else "post-norm"
-        count = sum(value.size for value in self.weights.values())
+        hparams, problem = self.hparams, self.problem
+        count = sum(value.size for value in self.variables.weights.values())
         unused = [f"{kind} ({number})" for kind, number in sorted(self.variables.unused.items())]
         sides = [self.vocabulary.sources, self.vocabulary][-len(self._vocabulary_paths) :]
         vocabularies = " to ".join(
             f"{vocabulary.size:,} {vocabulary.kind} ({path})"
             for vocabulary, path in zip(sides, self._vocabulary_paths, strict=True)
         )
-        pair = self.problem.languages[:: -1 if self.problem.was_reversed else 1]
-        languages = f", {' to '.join(pair)}" if all(pair) else ""
+        layers = " and ".join(map(str, dict.fromkeys([hparams.encoder_layers, hparams.decoder_layers])))
+        languages = problem.languages[:: -1 if problem.was_reversed else 1]
         return "\n".join(
             [
-                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, "
-                f"{layers} of width {sizes.hidden_size}, {norm}",
+                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, {layers} layers "
+                f"of width {hparams.hidden_size}, {'pre-norm' if hparams.norm_before else 'post-norm'}",
                 f"hparams: {self._hparams_source}",
                 f"vocabulary: {vocabularies}",
-                f"problem: {self.problem.name}{languages}",
+                f"problem: {problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
                 f"not used: {', '.join(unused) or 'nothing'}",
             ]
         )
@@ -189,7 +197,7 @@ class Import:
         """Writes the model folder, and returns the path of its checkpoint.
 
         Raises:
-            UserError: the folder has files, or a weight has a wrong shape.
+            UserError: the folder has files.
         """
         import tensorflow as tf  # imported here, because the import takes seconds
 
@@ -199,14 +207,13 @@ class Import:
         if any(path.glob("[!.]*")):
             raise UserError(f"--output_dir={output_dir}: has files; give a new folder")
         state = tf.train.Checkpoint(
-            weights={name: tf.Variable(value) for name, value in self.weights.items()},
+            weights={name: tf.Variable(value) for name, value in self.variables.weights.items()},
             step=tf.Variable(self.variables.step, dtype=tf.int64),
             vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
         )
         with unfinished_folder(path) as new:
-            folder = ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
+            ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
             checkpoint = write_checkpoint(state, new, self.variables.step)
-            folder.model(checkpoint)  # fails if a weight of the model is missing or has another shape
             for file in sorted(new.iterdir()):
                 file.rename(path / file.name)
         checkpoint = str(path / Path(checkpoint).name)
@@ -241,23 +248,27 @@ def _last_checkpoints(path: Path, count: int) -> list[str]:
     return paths[-count:]
 
 
-def _problem(name: str, settings: dict[str, Any]) -> Problem:
-    """Returns the problem of the training, or t2t_text if it is not registered here or `settings` are given.
+def _problem(name: str, request: Request) -> Problem:
+    """Returns the problem of the training, or t2t_text if it is not registered here or the request has settings.
 
-    t2t_text has the given settings, and otherwise those of the problem of the training.
+    t2t_text has the settings of the request, and otherwise those of the problem of the training.
     """
     defaults: dict[str, Any] = {}
+    given = {"languages": request.languages} if request.languages else {}
+    given |= {"target_space": request.target_space_id} if request.target_space_id >= 0 else {}
     direction = -1 if name.endswith(registry.REVERSED) else 1
     if name and registry.has_problem(name):
         training = registry.problem(name)
-        if not settings:
+        if not given:
             return training
         languages = training.languages[::direction]
-        defaults["languages"] = ",".join(languages) if all(languages) else ""
-        defaults["target_space"] = training.target_space_id
+        defaults = {
+            "languages": ",".join(languages) if all(languages) else "",
+            "target_space": training.target_space_id,
+        }
     elif pair := LANGUAGES_IN_NAME.match(name):
-        defaults["languages"] = ",".join(pair.groups()[::direction])
-    problem = registry.problem("t2t_text", defaults | settings)
-    if "languages" in settings:
+        defaults = {"languages": ",".join(pair.groups()[::direction])}
+    problem = registry.problem("t2t_text", defaults | given)
+    if request.languages:
         problem.check()
     return problem

@@ -6,10 +6,8 @@ what does the job here, or why the name is not needed.
 
 from __future__ import annotations
 
-import ast
-import dataclasses
+import re
 import traceback
-from pathlib import Path
 
 from t2t_repro.errors import UnknownNameError, UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -21,21 +19,6 @@ MODEL = "write from t2t_repro.models.transformer import Transformer, see docs/wr
 TRAINING_ONLY = "it is a flag of training; omit it"
 TRAINING_PROGRAMS = ("t2t-trainer", "t2t-decoder", "t2t-exporter")
 """The programs that have all flags of tensor2tensor's trainer."""
-
-TRANSFORMER_SETS = """
-    ada_lmpackedbase ada_lmpackedbase_dialog ada_lmpackedbase_relative base_vq1_16_nb1_packed_dan_b01_scales
-    base_vq1_16_nb1_packed_nda_b01_scales base_vq1_16_nb1_packed_nda_b01_scales_dialog base_vq_ada_32ex_packed
-    big_dr1 big_dr2 big_enfr_tpu cifar10_memory_v0 clean clean_big clean_big_tpu common_voice common_voice_tpu
-    cubbitt fairseq_fp16_activation_big imagenet64_memory_v0 l10 librispeech librispeech_tpu librispeech_tpu_v1
-    librispeech_tpu_v2 librispeech_v1 librispeech_v2 librispeech_with_area_attention lm_tpu_0 lm_tpu_1 mlperf_tpu
-    packed_tpu parameter_attention_a parameter_attention_b parsing_base parsing_big parsing_ice prepend prepend_v1
-    prepend_v2 relative_tiny small_tpu supervised_attention tall tall_big tall_finetune_textclass tall_finetune_tied
-    tall_finetune_uniencdec tall_pretrain_lm tall_pretrain_lm_tpu tall_pretrain_lm_tpu_adafactor
-    tall_pretrain_lm_tpu_adafactor_large tall_train_tied tall_train_uniencdec test timeseries timeseries_tpu
-    tiny_tpu topk_16_packed tpu_1b tpu_bf16_activation tpu_with_conv wikitext103_l16k_memory_v0
-    wikitext103_l4k_memory_v0 wikitext103_l4k_v0
-"""
-"""Names of Transformer sets that do not exist here, without "transformer_"."""
 
 ANSWERS: dict[str, dict[str, str]] = {
     "hparam": {
@@ -132,10 +115,6 @@ ANSWERS: dict[str, dict[str, str]] = {
         "tensor2tensor's learning_rate",
         "rsqrt_normalized_decay": "write rsqrt_decay, and multiply learning_rate_constant by sqrt(warmup steps)",
         "cosdecay single_cycle_cos_decay multi_cycle_cos_decay exp_decay": "write rsqrt_decay or linear_decay",
-    },
-    "hparams set": {
-        " ".join(f"transformer_{name}" for name in TRANSFORMER_SETS.split()):
-            "change a similar set with --hparams, or write one (docs/extending.md)",
     },
     "flag": {
         "alsologtostderr logtostderr verbosity v": "messages go to standard error; omit it",
@@ -282,7 +261,7 @@ ANSWERS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """For each kind of name: answers by name. A key holds all names with this answer, separated by spaces."""
 
-HPARAMS_FLAGS: dict[str, tuple[str, type]] = {
+HPARAMS_FLAGS: dict[str, tuple[str, type[HParams] | type[DecodeHParams]]] = {
     "t2t-trainer": ("hparams", HParams),
     **dict.fromkeys(
         ("t2t-decoder", "t2t-exporter", "t2t-reproduce", "t2t-translate-beam"), ("decode_hparams", DecodeHParams)
@@ -293,7 +272,7 @@ HPARAMS_FLAGS: dict[str, tuple[str, type]] = {
 
 def answer(kind: str, name: str) -> str:
     """Returns the answer to a name; "" if there is none. `kind` is a key of `ANSWERS`."""
-    return next((text for names, text in ANSWERS[kind].items() if name in names.split()), "")
+    return next((text for names, text in ANSWERS.get(kind, {}).items() if name in names.split()), "")
 
 
 def explained(error: BaseException) -> str:
@@ -314,34 +293,33 @@ def explained_flag(program: str, flag: str) -> str:
         program: name of the program, such as "t2t-decoder".
         flag: name of the flag without dashes; "nosync" is the flag "sync".
     """
-    text = ""
-    hparams_flag, hparams = HPARAMS_FLAGS.get(program, ("", HParams))
+    hparams_flag, hparams = HPARAMS_FLAGS.get(program, ("", None))
     if program == "t2t-trainer" and flag.startswith("hp_"):
         text = f"write --hparams={flag[3:]}=VALUE"
-    elif hparams_flag and flag in _fields(hparams):
+    elif hparams and any(flag in cls.__dataclass_fields__ for cls in (hparams, *hparams.__subclasses__())):
         text = f"write --{hparams_flag}={flag}=VALUE"
-    kinds = [f"flag of {program}", *(["flag of training"] if program in TRAINING_PROGRAMS else []), "flag"]
-    for name in (flag, flag.removeprefix("no")):
-        text = text or next(filter(None, (answer(kind, name) for kind in kinds if kind in ANSWERS)), "")
-        if program in TRAINING_PROGRAMS and answer("flag of t2t-trainer", name):
-            text = text or TRAINING_ONLY
+    else:
+        kinds = [f"flag of {program}", *(["flag of training"] if program in TRAINING_PROGRAMS else []), "flag"]
+        names = (flag, flag.removeprefix("no"))
+        answers = [answer(kind, name) for name in names for kind in kinds]
+        if program in TRAINING_PROGRAMS:
+            answers += [TRAINING_ONLY for name in names if answer("flag of t2t-trainer", name)]
+        text = next(filter(None, answers), "")
     return text and f"--{flag} does not exist here: {text}"
-
-
-def _fields(kind: type) -> set[str]:
-    """Returns the names of the fields of a dataclass and of the classes that extend it."""
-    return {field.name for cls in (kind, *kind.__subclasses__()) for field in dataclasses.fields(cls)}
 
 
 def _explained_name(error: UnknownNameError) -> str:
     kind, name = error.kind, error.name
     if kind == "problem":
         return _explained_problem(error)
+    if kind == "hparams set" and name.startswith("transformer_"):
+        return (
+            f"{error} In place of a set of tensor2tensor's, change one with --hparams, or write one (docs/extending.md)"
+        )
     if kind.startswith("field of "):
         kind = "decode hparam" if kind == "field of DecodeHParams" else "hparam"
-    if kind in ANSWERS and (text := answer(kind, name)):
-        return f"{kind} {name!r} does not exist here: {text}"
-    return str(error)
+    text = answer(kind, name)
+    return f"{kind} {name!r} does not exist here: {text}" if text else str(error)
 
 
 def _explained_problem(error: UnknownNameError) -> str:
@@ -363,26 +341,11 @@ def _explained_problem(error: UnknownNameError) -> str:
 
 
 def _explained_import(error: ImportError) -> str:
-    """Returns advice for each name that user code imports from tensor2tensor."""
-    frame = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")][-1]
-    names = _imported_names(Path(frame.filename).read_bytes(), frame.lineno or 0)
-    advice = "; ".join(f"in place of {name}, {_import_answer(name)}" for name in names)
-    return f"tensor2tensor is not used here; {advice}"
-
-
-def _imported_names(code: bytes, line: int) -> list[str]:
-    """Returns the names, with dots, that the import statement at this line of Python code imports."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno == line:
-            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            return [f"{module}{alias.name}" for alias in node.names]
-    return ["tensor2tensor"]  # the statement is in a string that the code executes
-
-
-def _import_answer(name: str) -> str:
-    parts = reversed(name.split("."))
-    nothing = f"write no import, and remove the code that uses {name.rpartition('.')[2]}: nothing replaces it here"
-    return next(filter(None, (answer("import", part) for part in parts)), nothing)
+    """Returns advice for the names in the line of user code that imports from tensor2tensor."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    answers = {name: answer("import", name) for name in re.findall(r"\w+", frames[-1].line or "")}
+    advice = "; ".join(f"in place of {name}, {text}" for name, text in answers.items() if text)
+    return f"tensor2tensor is not used here; {advice or 'remove this import and the code that uses it'}"
 
 
 def missing_name(module: str, name: str) -> Exception:

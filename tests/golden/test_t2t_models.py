@@ -80,5 +80,5 @@ def test_training_that_starts_from_an_import_has_its_loss(imported: Imported) ->
 def test_our_average_is_tensor2tensors() -> None:
     ours, golden = Import(Request(str(MODELS / "v3/model"), average_last=3)), Import(Request(str(MODELS / "v3/avg")))
     assert ours.variables.step == golden.variables.step == 1800
-    for name, weight in golden.weights.items():
-        np.testing.assert_allclose(ours.weights[name], weight, atol=1e-6)
+    for name, weight in golden.variables.weights.items():
+        np.testing.assert_allclose(ours.variables.weights[name], weight, atol=1e-6)

@@ -37,14 +37,10 @@ def weights() -> dict[str, np.ndarray]:
 
 def write_old_checkpoint(path: Path, variables: dict[str, np.ndarray], step: int = 0) -> str:
     """Writes a checkpoint as TensorFlow 1 does, with the variable global_step; returns its path with the step."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        global_step = tf.compat.v1.train.get_or_create_global_step()
-        for name, value in variables.items():
-            tf.compat.v1.get_variable(name, initializer=value)
-        session.run(tf.compat.v1.global_variables_initializer())
-        session.run(global_step.assign(step))
-        saver = tf.compat.v1.train.Saver()
-        return str(saver.save(session, str(path / "model.ckpt"), step, write_meta_graph=False))
+    prefix, tensors = str(path / f"model.ckpt-{step}"), {"global_step": np.int64(step)} | variables
+    values = [tf.convert_to_tensor(value) for value in tensors.values()]
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=[*tensors], shape_and_slices=[""] * len(tensors), tensors=values)
+    return prefix
 
 
 def write_vocabulary(path: Path, size: int) -> None:

@@ -64,6 +64,7 @@ OURS = {
 """For each kind, the names that exist here."""
 ALWAYS = {"help", "registry_help", "t2t_usr_dir", "version"}
 TRAIN = ("trainer", "--problem=numbers_ende")
+TINY = (*TRAIN, "--hparams_set=transformer_tiny")
 
 
 def our_flags(program: str) -> set[str]:
@@ -107,24 +108,24 @@ def test_answers_are_for_names_that_do_not_exist_and_name_names_that_do(kind: st
         ((*TRAIN, "--schedule=train"), "--schedule does not exist here: t2t-trainer always trains"),
         ((*TRAIN, "--nosync"), "--nosync does not exist here: all devices always train synchronously; omit it"),
         ((*TRAIN, "--novice"), "Unknown command line flag 'novice'"),
-        (("trainer", "--sync"), "--sync does not exist here: "),
         (("bleu", "--sync"), "Unknown command line flag 'sync'"),
         (("trainer", "--hp_learning_rate", "0.1"), "--hp_learning_rate does not exist here: write --hparams=learning"),
         (("trainer", "--batch_size=1"), "--batch_size does not exist here: write --hparams=batch_size=VALUE"),
         (("decoder", "--n=2"), "--n does not exist here: write --decode_hparams=n=VALUE"),
-        (("exporter", "--extra_length=2"), "--extra_length does not exist here: write --decode_hparams=extra_length="),
-        (("translate-beam", "--beam_size=2"), "--beam_size does not exist here: write --decode_hparams=beam_size="),
-        (("bleu", "--batch_size=1"), "Unknown command line flag 'batch_size'"),
         (("decoder", "--train_steps=1"), "--train_steps does not exist here: it is a flag of training; omit it"),
         (("exporter", "--ps_gpu=1"), "--ps_gpu does not exist here: it is a flag of training; omit it"),
-        (("avg-checkpoints", "--n=8", "--model_dir=M"), "--n does not exist here: write --num_last_checkpoints"),
-        (("datagen", "--logtostderr"), "--logtostderr does not exist here: messages go to standard error; omit it"),
-        (("trainer", "--porblem=numbers_ende"), "Unknown command line flag 'porblem'. Did you mean: problem ?"),
-        ((*TRAIN, "--hparams_set=transformer_l10"), "hparams set 'transformer_l10' does not exist here: change a"),
-        ((*TRAIN, "--hparams_set=transformer_bsae"), "unknown hparams set 'transformer_bsae'; did you mean"),
+        ((*TRAIN, "--hparams_set=transformer_l10"), "In place of a set of tensor2tensor's, change"),
         (("trainer", "--problem=translate_ende_wmt32k_packed_rev"), "and give --problem=translate_ende_wmt32k"),
         (("trainer", "--problem=translate_enzh_wmt32k_rev"), "For a problem of your own, give --t2t_usr_dir"),
-        (("trainer", "--problem=translate_ende_wmt23k"), "did you mean 'translate_ende_wmt32k'"),
+        (
+            (*TINY, "--hparams=learning_rate=0.2"),
+            "hparam 'learning_rate' does not exist here: write learning_rate_constant",
+        ),
+        (
+            (*TINY, "--hparams=hidden_size=64,symbol_dropout=0.1"),
+            "hparam 'symbol_dropout' does not exist here: the Transformer here does",
+        ),
+        ((*TINY, "--hparams=learning_rate_schedule=legacy"), "'legacy' does not exist here: the schedule legacy with"),
         (("datagen", "--problem=wmt_ende,wmt_enfr"), "a command works with one problem; run one command for each"),
     ],
 )
@@ -133,36 +134,14 @@ def test_a_program_prints_the_answer_in_one_line(arguments: tuple[str, ...], mes
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ("learning_rate=0.2", "hparam 'learning_rate' does not exist here: write learning_rate_constant"),
-        ("hidden_size=64,symbol_dropout=0.1", "hparam 'symbol_dropout' does not exist here: the Transformer here does"),
-        ("learning_rate_schedule=legacy", "'legacy' does not exist here: the schedule legacy with"),
-        ("hidden_sise=64", "'hidden_sise'; did you mean 'hidden_size'?"),
-    ],
-)
-def test_a_program_prints_the_answer_to_an_hparam(changes: str, message: str) -> None:
-    assert message in error(*TRAIN, "--hparams_set=transformer_tiny", f"--hparams={changes}")
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         (
-            "from tensor2tensor.data_generators import text_problems",
-            "data_generators.text_problems, write",
-        ),
-        (
-            "from tensor2tensor.data_generators.text_problems import (  # problem\n    VocabType,\n)",
-            "text_problems.VocabType, write from t2t_repro.problems import text_problems",
-        ),
-        (
             "from tensor2tensor.utils import registry, t2t_model",
-            "utils.registry, write from t2t_repro import registry; in place of tensor2tensor.utils.t2t_model, write",
+            "in place of registry, write from t2t_repro import registry; in place of t2t_model, write from",
         ),
-        ("import tensor2tensor.models.transformer as t", "write from t2t_repro.hparams import tensor2tensor as tr"),
-        ("from tensor2tensor.layers import common_attention", "remove the code that uses common_attention"),
-        ("exec('import tensor2tensor.utils')", "in place of tensor2tensor, write no import"),
+        ("from tensor2tensor.data_generators.text_problems import VocabType", "in place of text_problems, write from"),
+        ("from tensor2tensor.layers import common_attention", "not used here; remove this import and the code that"),
         ("from t2t_repro.problems.text_problems import ChoppedTextProblem", "write a Text2TextProblem or a Translate"),
         (
             "import dataclasses as d; from t2t_repro import hparam, registry\n"

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from golden_model import HPARAMS, by_our_names
-from models import write_checkpoint
 from old_models import weights, write_old_checkpoint
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.errors import UserError
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models.model import model_without_values
 from t2t_repro.tensor2tensor.variables import OldVariables
 
 Variables = dict[str, np.ndarray]
@@ -30,39 +28,32 @@ def renamed(variables: Variables, old: str, new: str) -> Variables:
     return {name.replace(old, new): value for name, value in variables.items()}
 
 
+def needed(old: OldVariables) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the weights of the Transformer that the sizes of these weights describe."""
+    source, target = old.vocab_sizes()
+    hparams = replace(HPARAMS, **old.sizes())
+    model = model_without_values(hparams, target, source if source != target else 0)
+    return {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
+
+
 def test_every_weight_of_the_golden_model_gets_our_name(tmp_path: Path) -> None:
     slots = {f"training/{name}/Adam": value for name, value in weights().items()}
     others = {"training/beta1_power": np.ones(()), "losses_avg/problem_0/total_loss": np.ones(())}
-    old = read(tmp_path, weights() | slots | others, 250_000)
+    old_kernels = {name: value[None] if name.endswith("/kernel") else value for name, value in weights().items()}
+    old = read(tmp_path, old_kernels | slots | others, 250_000)
     assert old.step == 250_000
     assert old.unused == {"optimizer variables": len(slots) + 1, "averages of losses": 1, "step counters": 1}
-    found, expected = old.weights(HPARAMS), by_our_names(weights())
-    assert found.keys() == expected.keys()
+    expected = by_our_names(weights())
+    assert old.weights.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
-        assert found[name].dtype == np.float32
-
-
-def test_sizes_follow_from_the_weights(tmp_path: Path) -> None:
-    sizes = read(tmp_path, weights()).sizes()
-    assert sizes == {name: getattr(HPARAMS, name) for name in sizes}
+        np.testing.assert_array_equal(old.weights[name], value)
+        assert old.weights[name].dtype == np.float32
+    assert (sizes := old.sizes()) == {name: getattr(HPARAMS, name) for name in sizes}
     assert {"num_heads", "pos"}.isdisjoint(sizes)  # the weights do not say
 
 
-def test_the_stacks_may_have_different_numbers_of_layers(tmp_path: Path) -> None:
-    old = read(tmp_path, {name: value for name, value in weights().items() if "decoder/layer_1/" not in name})
-    sizes = old.sizes()
-    assert (sizes["num_hidden_layers"], sizes["num_encoder_layers"], sizes["num_decoder_layers"]) == (2, 0, 1)
-    hparams = replace(HPARAMS, num_decoder_layers=1)
-    model = Transformer(hparams, *old.vocab_sizes()[1:])
-    assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == {
-        name: value.shape for name, value in old.weights(hparams).items()
-    }
-
-
-def test_a_kernel_of_an_old_version_may_have_a_dimension_of_one(tmp_path: Path) -> None:
-    old = {name: value[None] if name.endswith("/kernel") else value for name, value in weights().items()}
-    np.testing.assert_equal(read(tmp_path, old).weights(HPARAMS), read(tmp_path, weights()).weights(HPARAMS))
+def shallow_decoder(variables: Variables) -> Variables:
+    return {name: value for name, value in variables.items() if "decoder/layer_1/" not in name}
 
 
 def pre_norm(variables: Variables) -> Variables:
@@ -113,6 +104,7 @@ def own_channels(variables: Variables) -> Variables:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
+        (shallow_decoder, {"num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 1}),
         (pre_norm, {"norm_before": True}),
         (shared_source_and_target, {"shared_embedding_and_softmax_weights": False, "shared_embedding": True}),
         (separate, {"shared_embedding_and_softmax_weights": False, "shared_embedding": False}),
@@ -127,38 +119,27 @@ def test_each_form_of_the_model_is_recognized_and_filled(
     old = read(tmp_path, change(weights()))
     sizes = old.sizes()
     assert {name: sizes[name] for name in expected} == expected
-    hparams = replace(HPARAMS, **sizes)
-    source, target = old.vocab_sizes()
-    model = Transformer(hparams, target, source_vocab_size=source if source != target else 0)
-    shapes = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
-    assert {name: value.shape for name, value in old.weights(hparams).items()} == shapes
+    old.require(needed(old))
 
 
-def test_the_positions_of_the_stacks_are_not_confused(tmp_path: Path) -> None:
-    old = read(tmp_path, learned_positions(weights()))
-    found = old.weights(replace(HPARAMS, **old.sizes()))
-    assert (found["transformer/encoder/position/table"] == 1).all()
-    assert (found["transformer/decoder/position/table"] == 2).all()
-
-
-def test_the_embeddings_are_not_confused(tmp_path: Path) -> None:
-    old = read(tmp_path, separate(weights()))
-    found = old.weights(replace(HPARAMS, **old.sizes()))
-    source, target, softmax = (
-        found[f"transformer/{name}/table"] for name in ("embedding", "target_embedding", "softmax")
+def test_sources_and_targets_are_not_confused(tmp_path: Path) -> None:
+    old = read(tmp_path, separate(learned_positions(pre_norm(weights()))))
+    source, target, softmax, positions, target_positions = (
+        old.weights[f"transformer/{name}/table"]
+        for name in ("embedding", "target_embedding", "softmax", "encoder/position", "decoder/position")
     )
     assert old.vocab_sizes() == (90, 100)
     np.testing.assert_array_equal(source, target[:90])
     np.testing.assert_array_equal(softmax, -target)
+    assert (positions == 1).all() and (target_positions == 2).all()
+    assert (old.weights["transformer/decoder/norm/scale"] == 1).all()
 
 
 def test_several_checkpoints_are_averaged(tmp_path: Path) -> None:
     doubled = {name: 2 * value for name, value in weights().items()}
-    paths = [write_old_checkpoint(tmp_path, variables, step) for step, variables in ((1, weights()), (2, doubled))]
-    old = OldVariables(paths)
-    expected = by_our_names(weights())
-    for name, value in old.weights(HPARAMS).items():
-        np.testing.assert_allclose(value, 1.5 * expected[name], rtol=1e-6)
+    old = OldVariables([write_old_checkpoint(tmp_path, *values) for values in ((weights(), 1), (doubled, 2))])
+    for name, value in by_our_names(weights()).items():
+        np.testing.assert_allclose(old.weights[name], 1.5 * value, rtol=1e-6)
     assert old.step == 2
 
 
@@ -168,23 +149,20 @@ WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({name: value for name, value in weights().items() if name != WITHOUT}, f"has no variable {WITHOUT}"),
-        (weights() | {"transformer/body/moe/gate": np.ones(3)}, "1 weights that no Transformer here has, such as "),
-        (renamed(weights(), "transformer/", "lstm_seq2seq/"), "has no variable transformer/body/encoder/layer_0"),
-        (renamed(weights(), "symbol_modality", "class_label_modality"), "0 embeddings"),
+        (
+            {name: value for name, value in weights().items() if name != WITHOUT},
+            "memory_attention/kv has shape [32, 32]",
+        ),
+        (weights() | {"transformer/body/moe/gate": np.ones(3)}, "has a variable transformer/body/moe/gate, which"),
+        (renamed(weights(), "transformer/", "lstm_seq2seq/"), "has no weight transformer/embedding/table"),
+        (renamed(weights(), "symbol_modality", "class_label_modality"), "variable transformer/class_label_modality"),
+        (separate(weights()) | {f"{EMBEDDING}/weights_0": np.ones((10, 32), np.float32)}, "a second variable like"),
     ],
 )
 def test_other_variables_are_refused(tmp_path: Path, variables: Variables, message: str) -> None:
-    with pytest.raises(UserError) as error:
-        old = read(tmp_path, variables)
-        old.weights(replace(HPARAMS, **old.sizes()))
+    with pytest.raises(UserError, match="only tensor2tensor's model transformer") as error:
+        (old := read(tmp_path, variables)).require(needed(old))
     assert message in str(error.value)
-
-
-def test_a_checkpoint_of_our_own_is_refused(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path, 3, {"w": tf.Variable(0.0)}, "0123456789ab")
-    with pytest.raises(UserError, match=r"has no variable .*; only tensor2tensor's model transformer can be imported"):
-        OldVariables([path]).sizes()
 
 
 def test_an_old_checkpoint_is_not_called_damaged_by_other_programs(tmp_path: Path) -> None:
