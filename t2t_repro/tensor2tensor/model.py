@@ -254,7 +254,7 @@ def _problem(name: str, request: Request) -> Problem:
     t2t_text has the settings of the request, and otherwise those of the problem of the training.
     """
     defaults: dict[str, Any] = {}
-    given = {"languages": request.languages} if request.languages else {}
+    given: dict[str, Any] = {"languages": request.languages} if request.languages else {}
     given |= {"target_space": request.target_space_id} if request.target_space_id >= 0 else {}
     direction = -1 if name.endswith(registry.REVERSED) else 1
     if name and registry.has_problem(name):
