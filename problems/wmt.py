@@ -46,12 +46,11 @@ class Wmt14(Problem):
         """Yields all pairs of a split's corpora, one corpus after the other.
 
         Raises:
-            UserError: if an archive is missing or damaged, a file is not UTF-8, or the two files of a corpus have
-                different numbers of lines. The message names all missing archives.
+            UserError: if an archive is missing or damaged, or `read_pairs` raises it. The message names all missing
+                archives of the split.
         """
-        other_split = {"train": "dev", "dev": "train"}[split]
         corpora = self._corpora(split)
-        folder = unpack(corpora, tmp_dir, self._corpora(other_split))
+        folder = unpack(corpora, tmp_dir)
         for source, target in corpora.values():
             yield from read_pairs(folder / source, folder / target)
 
@@ -73,26 +72,17 @@ class Wmt14(Problem):
 
         try:
             rows = test_sets.read(name, f"en-{self.foreign}", tmp_dir)
-        except MissingArchiveError as error:
+        except MissingArchiveError as missing:
             if name != FULL:
                 raise
-            return self._newstest2014(tmp_dir, error)
+            corpora = self._corpora("test")
+            try:
+                folder = unpack(corpora, tmp_dir)
+            except MissingArchiveError:
+                raise MissingArchiveError(f"{missing}; or put {', '.join(map(str, corpora))} into {tmp_dir}") from None
+            ((source, target),) = corpora.values()
+            return read_pairs(folder / source, folder / target, segments)
         return ({"inputs": source, "targets": reference} for source, reference in rows)
-
-    def _newstest2014(self, tmp_dir: str, missing: MissingArchiveError) -> Iterator[Pair]:
-        """Yields all 3,003 pairs of newstest2014 from the archive that TensorFlow Datasets uses.
-
-        Args:
-            missing: the error that says that sacreBLEU's archive is missing. If the archive of TensorFlow Datasets is
-                missing too, this method raises an error that says how to provide either archive.
-        """
-        corpora = self._corpora("test")
-        try:
-            folder = unpack(corpora, tmp_dir)
-        except MissingArchiveError:
-            raise MissingArchiveError(f"{missing}; or put {', '.join(map(str, corpora))} into {tmp_dir}") from None
-        ((source, target),) = corpora.values()
-        return read_pairs(folder / source, folder / target, segments)
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
         """Returns, for each archive of a split, the paths of the English and the foreign file inside the archive."""
