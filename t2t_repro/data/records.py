@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import math
 import mmap
 import struct
 from collections.abc import Iterable
@@ -54,16 +53,11 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
         UserError: if some shards are missing, or shards of different runs are mixed.
     """
     shards = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
-    if not shards:
-        return []
-    existing = set(shards)
-    total = int(shards[0].name[-5:])
-    if others := [path for path in shards if int(path.name[-5:]) != total]:
-        raise UserError(f"{shards[0]} and {others[0]} are from two runs; remove the files of one run")
-    for number in range(total):
-        path = shard_path(data_dir, problem, split, number, total)
-        if path not in existing:
-            raise UserError(f"{path}: this shard is missing; copy it here or run t2t-datagen again")
+    total = int(shards[0].name[-5:]) if shards else 0
+    expected = [shard_path(data_dir, problem, split, number, total) for number in range(total)]
+    for path in sorted(set(expected) ^ set(shards)):
+        reason = "this shard is missing" if path in expected else f"not from the run of {shards[0].name}"
+        raise UserError(f"{path}: {reason}; copy the shards of one run here, or run t2t-datagen again")
     return shards
 
 
@@ -119,10 +113,7 @@ def read_index(path: Path) -> np.ndarray:
     Raises:
         UserError: if the shard is missing or damaged.
     """
-    try:
-        require_regular(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such shard; run t2t-datagen") from None
+    require_regular(path)
     try:
         require_regular(index_path(path))
         index = np.load(index_path(path), mmap_mode="r")
@@ -201,25 +192,6 @@ def _checked(path: Path, contents: mmap.mmap | bytes, offset: int, size: int, re
     return data
 
 
-def _checked_many(stored: list[bytes], sizes: np.ndarray) -> list[bytes] | None:
-    """Returns the data of N records, like `_checked` but several times faster; None if a checksum differs.
-
-    Args:
-        stored: each record's data with the 12 bytes before it and the 4 bytes after it.
-        sizes: int [N], numbers of bytes of each record's data.
-    """
-    contents, ends = np.frombuffer(b"".join(stored), np.uint8), np.cumsum(sizes + 16)
-    data = [record[12:-4] for record in stored]
-    if len(contents) != (ends[-1] if len(ends) else 0):
-        return None
-    heads = contents[(ends - sizes - 16)[:, None] + np.arange(12)]
-    tails = contents[ends[:, None] + np.arange(-4, 0)]
-    crcs = np.array(list(map(google_crc32c.value, data)), "<u4")
-    masked = (crcs >> 15 | crcs << 17) + np.uint32(0xA282EAD8)
-    is_sound = heads.tobytes() == b"".join(map(_head, sizes.tolist())) and tails.tobytes() == masked.tobytes()
-    return data if is_sound else None
-
-
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
     """Returns the 12 bytes before a record's data: the number of bytes in the data, and that number's checksum."""
@@ -279,11 +251,8 @@ class Records:
 
     def locate(self, number: int) -> tuple[Path, int]:
         """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
-        shard = self._shard(number)
+        shard = int(np.searchsorted(self._starts, number, "right")) - 1
         return self.paths[shard], number - int(self._starts[shard])
-
-    def _shard(self, number: int) -> int:
-        return int(np.searchsorted(self._starts, number, "right")) - 1
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids and the target ids of a record, as int32 arrays.
@@ -291,56 +260,49 @@ class Records:
         Raises:
             UserError: if the record does not match its checksum.
         """
-        shard = self._shard(number)
-        record = number - int(self._starts[shard])
-        row: Any = self._indexes[shard][record]
-        data = _checked(self.paths[shard], self._contents[shard], int(row["offset"]), int(row["size"]), record)
+        [data] = self._data(np.array([number]))
         try:
             source, target = parse(data)
         except ValueError as error:
-            raise _damaged(self.paths[shard], record, error) from None
-        if (len(source), len(target)) != (row["source"], row["target"]):
-            raise _damaged(self.paths[shard], record, "its index has other lengths")
+            raise _damaged(*self.locate(number), error) from None
         sides = (target, source) if self._reversed else (source, target)
+        if [len(side) for side in sides] != self.lengths[:, number].tolist():
+            raise _damaged(*self.locate(number), "its index has other lengths")
         for side, size in zip(sides, self._vocab_sizes, strict=True):
             if side.max(initial=0) >= size:
-                raise _damaged(self.paths[shard], record, f"it has an id above {size - 1}")
+                raise _damaged(*self.locate(number), f"it has an id above {size - 1}")
         return sides
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids of several records, one record after another, and their target ids, as int32 arrays.
 
-        This is about ten times faster than reading the records one by one. `lengths` says how many ids each record has.
+        This is several times faster than reading the records one by one. `lengths` says how many ids each record has.
 
         Raises:
             UserError: if a record is damaged.
         """
         pieces = [(np.empty(0, np.int32), np.empty(0, np.int32))]
-        for part in np.array_split(numbers, math.ceil(len(numbers) / PARSED_TOGETHER) or 1):
-            parsed = self._read_together(part)
-            # If a record is damaged, reading it by its number names it. If another program wrote it, `parse` reads it.
-            pieces += [parsed] if parsed else [self[number] for number in part.tolist()]
+        for start in range(0, len(numbers), PARSED_TOGETHER):
+            part = numbers[start : start + PARSED_TOGETHER]
+            order = slice(None, None, -1 if self._reversed else 1)
+            parsed = parse_many(self._data(part), self.lengths[order, part])
+            if parsed and all(side.max() < size for side, size in zip(parsed[order], self._vocab_sizes, strict=True)):
+                pieces.append(parsed[order])
+            else:  # A record is damaged, or another program wrote it.
+                pieces += [self[number] for number in part.tolist()]
         source, target = map(np.concatenate, zip(*pieces, strict=True))
         return source, target
 
-    def _read_together(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns the same as `read`, or None if a record is damaged or was written by another program."""
-        lengths, examples = self.lengths[:, numbers], self._data(numbers)
-        parsed = parse_many(examples, lengths[::-1] if self._reversed else lengths) if examples else None
-        if not parsed:
-            return None
-        sides = parsed[::-1] if self._reversed else parsed
-        is_damaged = any(side.max() >= size for side, size in zip(sides, self._vocab_sizes, strict=True))
-        return None if is_damaged else sides
-
-    def _data(self, numbers: np.ndarray) -> list[bytes] | None:
-        """Returns the serialized examples of several records; None if a record does not match its checksums."""
+    def _data(self, numbers: np.ndarray) -> list[bytes]:
+        """Returns the serialized examples of several records. Raises UserError if a checksum differs."""
         shards = np.searchsorted(self._starts, numbers, "right") - 1
         records = numbers - self._starts[shards]
         rows = np.empty(len(numbers), INDEX)
         for shard in np.unique(shards):
             is_in_shard = shards == shard
             rows[is_in_shard] = self._indexes[shard][records[is_in_shard]]
-        places = zip(shards.tolist(), rows["offset"].tolist(), rows["size"].tolist(), strict=True)
-        stored = [self._contents[shard][offset - 12 : offset + size + 4] for shard, offset, size in places]
-        return _checked_many(stored, rows["size"])
+        places = zip(shards.tolist(), records.tolist(), rows["offset"].tolist(), rows["size"].tolist(), strict=True)
+        return [
+            _checked(self.paths[shard], self._contents[shard], offset, size, record)
+            for shard, record, offset, size in places
+        ]

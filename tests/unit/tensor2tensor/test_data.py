@@ -83,7 +83,7 @@ def test_indexes_are_written_once(data_dir: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (f"{PROBLEM}-train-00001-of-00002", "train-00001-of-00002: this shard is missing; copy it"),
+        (f"{PROBLEM}-train-00001-of-00002", "train-00001-of-00002: this shard is missing; copy"),
         (f"{PROBLEM}-dev-00000-of-00001", "dev-00000-of-00001: this shard is missing; copy it here from the folder"),
         (VOCABULARY, "wmt8k.8192.subwords: no such vocabulary; copy it here"),
     ],
