@@ -37,19 +37,12 @@ class TranslateProblem(Text2TextProblem):
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields the pairs of all sources, without surrounding spaces."""
-        urls: dict[str, str] = {}
         for url, files in self.source_data_files(dataset_split):
             if len(files) != 2 or files[0] == "tmx":
                 raise UserError(
                     f"problem {self.name}: source_data_files has {files!r}; only (source file, target file) is "
                     "supported, so read other formats in generate_samples"
                 )
-            for file in files:
-                if urls.setdefault(file, url) != url:
-                    raise UserError(
-                        f"problem {self.name}: source_data_files has {file} from both {urls[file]!r} and {url!r}; "
-                        "unpack one of them in --tmp_dir under another name, and write that name there"
-                    )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
             folder = unpack({Archive(url): files}, tmp_dir) if missing and url else Path(tmp_dir)
             reader = segments if all(file.endswith(".sgm") for file in files) else read_lines
@@ -65,15 +58,6 @@ class WmtProblem(TranslateProblem):
 
     foreign: str
     """Two-letter code of the target language. The source language is English."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raises UserError if a subclass names text, because these problems read only generated data."""
-        super().__init_subclass__(**options)
-        for name in sorted({"source_data_files", "generate_samples"} & vars(cls).keys()):
-            raise UserError(
-                f"problem {cls.__name__}: has {name}, but {cls.__mro__[1].__name__} here only reads data that "
-                "tensor2tensor generated; derive the class from translate.TranslateProblem"
-            )
 
     @property
     def languages(self) -> tuple[str, str]:

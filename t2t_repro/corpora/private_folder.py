@@ -36,28 +36,19 @@ def make_private(folder: str | Path) -> None:
         raise UserError(f"--tmp_dir={folder}: cannot be created ({error.strerror}); give another folder") from None
     if status.st_uid not in (0, os.geteuid()):
         raise UserError(
-            f"--tmp_dir={folder}: belongs to another user ({_user_name(status.st_uid)}), who could change its files; "
-            "give a folder of your own"
+            f"--tmp_dir={folder}: belongs to user {status.st_uid}, who could change its files; give your own folder"
         )
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid)):
         cure = f"run chmod go-w {folder}, or give another folder"
         if status.st_mode & stat.S_ISVTX:  # A directory like /tmp is meant to be shared.
-            cure = f"give a folder of your own, such as --tmp_dir={path / _user_name(os.geteuid())}"
+            cure = f"give a folder of your own, such as --tmp_dir={default_folder()}"
         raise UserError(f"--tmp_dir={folder}: other users can write there, and could change its files; {cure}")
 
 
 def _is_private_group(group_id: int) -> bool:
     """Returns True if a group is this user's private group: it has the user's name, and no other member."""
     try:
-        group, user = grp.getgrgid(group_id), _user_name(os.geteuid())
+        group, name = grp.getgrgid(group_id), pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return False
-    return group.gr_name == user and set(group.gr_mem) <= {user}
-
-
-def _user_name(user_id: int) -> str:
-    """Returns a user's name, or the number if the user has no name."""
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return str(user_id)
+    return group.gr_name == name and set(group.gr_mem) <= {name}

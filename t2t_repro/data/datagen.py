@@ -14,7 +14,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_repro.console.progress import progress, say
@@ -23,11 +23,11 @@ from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import encoding, records, summary, test_set_files
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.description import SPLITS, Description
+from t2t_repro.data.encoding import Encoded, Portion
 from t2t_repro.data.job import (
     Job,
     Options,
     prepare,
-    refuse_other_settings,
     refuse_to_overwrite_sources,
     refuse_to_replace,
 )
@@ -55,14 +55,11 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
         options: choices of the user that are not settings of the problem; None for the defaults.
 
     Raises:
-        UserError: if a source is missing, damaged or also an output, a split is empty, the disk is full, the vocabulary
-            file is not a vocabulary with the problem's symbols, a process that encodes died, another run is using the
-            data directory, other users can write to `tmp_dir`, the text changed during the run, or the run would
-            replace other data without `options.overwrite`. The data directory stays as it was.
+        UserError: if a setting, the text, the vocabulary file or a folder cannot be used, or the run would replace
+            other data without `options.overwrite`. The data directory stays as it was.
     """
     problem.check()
     job = prepare(problem, Path(data_dir), tmp_dir, options or Options())
-    refuse_other_settings(job)
     refuse_to_overwrite_sources(job)
     if not problem.is_self_contained:
         make_private(tmp_dir)
@@ -71,38 +68,15 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
         return _finished(job, text) or _generate(job, text, folder)
 
 
-def _generate(job: Job, text: Text, folder: Path) -> Description:
-    """Writes all files to `folder`, and then moves them to the data directory."""
-    vocabulary = _vocabulary(job, text)
-    vocabulary.save(folder / job.vocabulary_name)
-    if job.source_vocabulary_name:
-        vocabulary.sources.save(folder / job.source_vocabulary_name)
-    counts = _write_shards(job, text.cleaning, vocabulary, folder)
-    if job.problem.test_sets:
-        test_set_files.write(job.problem, folder, job.tmp_dir)
-    shards = {split: Records(records.find_shards(folder, job.name, split)) for split in SPLITS}
-    figures = summary.summarize(shards, text.cleaning, counts, vocabulary)
-    summary.save(folder, job.name, figures, job.data_dir)
-    description = _describe(job, text, vocabulary, shards)
-    description.save(folder / job.description_path.name)
-    if job.options.overwrite or not job.problem.test_sets:
-        # Old test sets may not belong to the new settings. A problem without test sets uses a copy of its dev split.
-        test_set_files.delete(job.problem, job.data_dir)
-    put_in_place(folder, job.name)
-    for line in (*summary.lines(figures), f"data: {job.data_dir}"):
-        say(line)
-    return description
-
-
 @dataclass
 class Text:
     """Results of reading a problem's text for the first time. A run reads the text twice."""
 
     cleaning: dict[str, Cleaning]
     """For each split, the rules that select pairs, and the counts of kept and dropped pairs."""
-    sample: list[str] = field(default_factory=list)
+    sample: list[str]
     """Texts from which the run learns the vocabulary. Empty if the user supplied a vocabulary."""
-    fingerprint: str = ""
+    fingerprint: str
     """Hash of the text, the settings and the user's vocabulary, as hex digits."""
 
 
@@ -110,26 +84,29 @@ def _read_all(job: Job) -> Text:
     """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file."""
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
-    text = Text({"train": Cleaning(*limits), "dev": Cleaning()})
-    check = TextCheck(job.problem.tree_symbols)
-    train, dev = (_valid_pairs(job, split) for split in SPLITS)
-    _read_pairs(job, check.dev(text.cleaning["dev"].first_pass(dev)))
-    train = progress(check.train(text.cleaning["train"].first_pass(train)), "reading", None, "pairs")
+    cleaning = {"train": Cleaning(*limits), "dev": Cleaning()}
+    check, sample = TextCheck(), []
+    train, dev = (cleaning[split].first_pass(_valid_pairs(job, split)) for split in SPLITS)
+    _check_words(job, check.dev(dev))
+    train = progress(check.train(train), "reading", None, "pairs")
     if job.user_vocabulary:
-        _read_pairs(job, train)
+        _check_words(job, train)
     else:
-        text.sample = sentencepiece.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
-    for split, cleaning in text.cleaning.items():
-        if not cleaning.pairs_kept:
-            reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
+        sample = sentencepiece.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
+    for split, split_cleaning in cleaning.items():
+        if not split_cleaning.pairs_kept:
+            reasons = "".join(f", {reason} {count:,}" for reason, count in split_cleaning.dropped.items())
             raise UserError(
-                f"problem {job.name}: no pair is left in its {split} split (read {cleaning.pairs_read:,}{reasons}); "
-                "check the source"
+                f"problem {job.name}: no pair is left in its {split} split (read {split_cleaning.pairs_read:,}"
+                f"{reasons}); check the source"
             )
     for warning in check.warnings():
         say(f"warning: problem {job.name}: {warning}")
-    text.fingerprint = _fingerprint(job, text)
-    return text
+    hashed = [str((job.data_settings, job.problem.symbols, job.problem.num_train_shards))]
+    hashed += [split_cleaning.fingerprint for split_cleaning in cleaning.values()]
+    if job.user_vocabulary:
+        hashed.append(job.user_vocabulary.fingerprint)
+    return Text(cleaning, sample, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
 
 
 def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
@@ -143,7 +120,7 @@ def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
         yield pair
 
 
-def _read_pairs(job: Job, pairs: Iterable[Pair]) -> None:
+def _check_words(job: Job, pairs: Iterable[Pair]) -> None:
     """Reads all pairs. Raises UserError if the user's vocabulary lacks a word of them."""
     for pair in pairs:
         if job.user_vocabulary:
@@ -151,33 +128,31 @@ def _read_pairs(job: Job, pairs: Iterable[Pair]) -> None:
             job.user_vocabulary.check(pair["targets"])
 
 
-def _fingerprint(job: Job, text: Text) -> str:
-    """Returns a hash of the text, the settings and the user's vocabulary, as hex digits."""
-    settings = (job.data_settings(), job.problem.symbols, job.problem.num_train_shards)
-    parts = [str(settings), *(cleaning.fingerprint for cleaning in text.cleaning.values())]
-    if job.user_vocabulary:
-        parts.append(job.user_vocabulary.fingerprint)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
 def _finished(job: Job, text: Text) -> Description | None:
     """Returns the description of the data in the directory if it is what this run would write and undamaged, or None.
 
-    Writes missing test sets.
+    Writes missing test sets, and the labels (such as the languages) that the user gave, into the description.
 
     Raises:
         UserError: if the directory has other data of the problem, and the user did not give --overwrite.
     """
+    description = job.existing_description
     if job.options.overwrite:
         return None
-    description = job.existing_description()
     if not description or description.source_fingerprint != text.fingerprint:
         refuse_to_replace(job)
         return None
     if not _is_intact(job, description):
         say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the data again")
         return None
-    description = _relabelled(job, description)
+    given = {
+        field.name: getattr(job.settings, field.name)
+        for field in dataclasses.fields(job.settings)
+        if is_label(field) and getattr(job.settings, field.name) != field.default
+    }
+    if not given.items() <= description.settings.items():
+        description = dataclasses.replace(description, settings=description.settings | given)
+        description.save(job.description_path)
     if job.problem.test_sets:
         test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
     say(f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it again")
@@ -187,47 +162,59 @@ def _finished(job: Job, text: Text) -> Description | None:
 def _is_intact(job: Job, description: Description) -> bool:
     try:
         vocabulary = load_vocabularies(job.data_dir, job.vocabulary_name, job.source_vocabulary_name)
-        shards = {split: Records(records.find_shards(job.data_dir, job.name, split)) for split in SPLITS}
-        return _data_fingerprint(vocabulary, shards) == description.fingerprint
+        return _data_fingerprint(vocabulary, _shards(job, job.data_dir)) == description.fingerprint
     except UserError:  # a file is missing or damaged
         return False
 
 
-def _relabelled(job: Job, description: Description) -> Description:
-    """Returns the description of finished data, with this run's settings in it. Saves it if the settings differ.
-
-    The settings can differ only in labels, such as the languages' names, which do not change the data. A label that the
-    user did not give keeps its value.
-    """
-    settings = dataclasses.asdict(job.settings)
-    for label in filter(is_label, dataclasses.fields(job.settings)):
-        if settings[label.name] == label.default:
-            settings[label.name] = description.settings.get(label.name, label.default)
-    if settings != description.settings:
-        description = dataclasses.replace(description, settings=settings)
-        description.save(job.description_path)
+def _generate(job: Job, text: Text, folder: Path) -> Description:
+    """Writes all files to `folder`, and then moves them to the data directory."""
+    vocabulary, sample = job.user_vocabulary, text.sample
+    if not vocabulary:
+        say(f"learning a vocabulary from {len(sample):,} texts")
+        vocabulary = sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
+        sample.clear()  # because it is large
+    vocabulary.save(folder / job.vocabulary_name)
+    if job.source_vocabulary_name:
+        vocabulary.sources.save(folder / job.source_vocabulary_name)
+    counts = _write_shards(job, text.cleaning, vocabulary, folder)
+    if job.problem.test_sets:
+        test_set_files.write(job.problem, folder, job.tmp_dir)
+    shards = _shards(job, folder)
+    figures = summary.summarize(shards, text.cleaning, counts, vocabulary)
+    summary.save(folder, job.name, figures, job.data_dir)
+    description = Description(
+        problem=job.name,
+        settings=dataclasses.asdict(job.settings),
+        vocabulary=job.vocabulary_name,
+        vocabulary_fingerprint=vocabulary.fingerprint,
+        fingerprint=_data_fingerprint(vocabulary, shards),
+        pairs={split: cleaning.pairs_kept for split, cleaning in text.cleaning.items()},
+        dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},
+        vocabulary_given=job.user_vocabulary is not None,
+        source_fingerprint=text.fingerprint,
+        shards={split: split_shards.index_fingerprint for split, split_shards in shards.items()},
+        source_vocabulary=job.source_vocabulary_name,
+    )
+    description.save(folder / job.description_path.name)
+    if job.options.overwrite or not job.problem.test_sets:
+        # Old test sets may not belong to the new settings. A problem without test sets uses a copy of its dev split.
+        test_set_files.delete(job.problem, job.data_dir)
+    put_in_place(folder, job.name)
+    for line in (*summary.lines(figures), f"data: {job.data_dir}"):
+        say(line)
     return description
 
 
-def _vocabulary(job: Job, text: Text) -> Vocabulary:
-    """Returns the user's vocabulary, or learns one from the sample, which is then deleted because it is large."""
-    if job.user_vocabulary:
-        return job.user_vocabulary
-    sample, text.sample = text.sample, []
-    say(f"learning a vocabulary from {len(sample):,} texts")
-    return sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
+def _shards(job: Job, folder: Path) -> dict[str, Records]:
+    return {split: Records(records.find_shards(folder, job.name, split)) for split in SPLITS}
 
 
 def _write_shards(job: Job, cleaning: dict[str, Cleaning], vocabulary: Vocabulary, folder: Path) -> Counter[str]:
-    """Reads all text again, and writes the shards.
+    """Reads all text again, and writes the shards to `folder`. Returns the counts of all pairs, see `Encoded`.
 
     Args:
         cleaning: selects the pairs of each split. Its `first_pass` has ended.
-        vocabulary: encodes the text.
-        folder: where to write.
-
-    Returns:
-        The counts of all pairs, see `encoding.Encoded`.
 
     Raises:
         UserError: if the text is not the same as in the first pass.
@@ -237,14 +224,18 @@ def _write_shards(job: Job, cleaning: dict[str, Cleaning], vocabulary: Vocabular
     processes = job.options.num_concurrent_processes
     if not processes:
         processes = 1 if sum(map(sum, sizes.values())) < FEW_PAIRS else len(os.sched_getaffinity(0))
+
+    def chunks(portions: Iterable[Encoded]) -> Iterator[records.Chunk]:
+        for portion in portions:
+            counts.update(portion.counts)
+            yield portion.chunk
+
     # A single call encodes the portions of all shards, so that no process is idle between two shards.
-    portions = _portions(job, cleaning, sizes)
-    with contextlib.closing(encoding.encode(portions, vocabulary, processes)) as encoded:
+    with contextlib.closing(encoding.encode(_portions(job, cleaning, sizes), vocabulary, processes)) as encoded:
         for split, split_sizes in sizes.items():
             for shard, size in enumerate(split_sizes):
                 path = records.shard_path(folder, job.name, split, shard, len(split_sizes))
-                shard_portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
-                records.write_chunks(path, _counted(shard_portions, counts))
+                records.write_chunks(path, chunks(itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))))
         _exhaust(encoded)  # Read to the end of the text, so that `Cleaning.next_pass` compares it.
     return counts
 
@@ -255,7 +246,7 @@ def _shard_sizes(job: Job, split: str, pairs: int) -> list[int]:
     return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
 
 
-def _portions(job: Job, cleaning: dict[str, Cleaning], sizes: dict[str, list[int]]) -> Iterator[encoding.Portion]:
+def _portions(job: Job, cleaning: dict[str, Cleaning], sizes: dict[str, list[int]]) -> Iterator[Portion]:
     """Yields the text of all shards. Raises UserError if the text is not the same as in the first pass."""
     for split, split_cleaning in cleaning.items():
         error = UserError(
@@ -267,13 +258,6 @@ def _portions(job: Job, cleaning: dict[str, Cleaning], sizes: dict[str, list[int
         for size in sizes[split]:
             yield from encoding.portions(itertools.islice(pairs, size))
         _exhaust(pairs)
-
-
-def _counted(encoded: Iterable[encoding.Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
-    """Yields the chunks of encoded portions, and adds their counts to `counts`."""
-    for portion in encoded:
-        counts += portion.counts
-        yield portion.chunk
 
 
 def _exhaust(items: Iterable[object]) -> None:
@@ -290,19 +274,3 @@ def _data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records]) -> str
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:12]
-
-
-def _describe(job: Job, text: Text, vocabulary: Vocabulary, shards: dict[str, Records]) -> Description:
-    return Description(
-        problem=job.name,
-        settings=dataclasses.asdict(job.settings),
-        vocabulary=job.vocabulary_name,
-        vocabulary_fingerprint=vocabulary.fingerprint,
-        fingerprint=_data_fingerprint(vocabulary, shards),
-        pairs={split: cleaning.pairs_kept for split, cleaning in text.cleaning.items()},
-        dropped={split: dict(cleaning.dropped) for split, cleaning in text.cleaning.items()},
-        vocabulary_given=job.user_vocabulary is not None,
-        source_fingerprint=text.fingerprint,
-        shards={split: split_shards.index_fingerprint for split, split_shards in shards.items()},
-        source_vocabulary=job.source_vocabulary_name,
-    )

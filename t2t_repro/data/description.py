@@ -17,7 +17,7 @@ from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabu
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import JsonFile
-from t2t_repro.problem import Problem, is_label
+from t2t_repro.problem import Problem
 
 SPLITS = ("train", "dev")
 
@@ -66,44 +66,30 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 
 def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
-    """Returns an error that reports missing data and names the t2t-datagen command that generates the data.
-
-    `tmp_dir` is the user's --tmp_dir; "" if it was not given.
-    """
+    """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
     problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(problems)})" if problems else ""
-    missing = f"{data_dir}: no data of problem {problem.base_name!r}{contents}"
+    cure = f"run {datagen_command(data_dir, problem, tmp_dir)}"
     if problem.replaced_by:
-        return UserError(
-            f"{missing}; give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
+        cure = (
+            "give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
             f"--problem={problem.replaced_by}"
         )
-    return UserError(f"{missing}; run {datagen_command(data_dir, problem, tmp_dir)}")
+    return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; {cure}")
 
 
 def datagen_command(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> str:
-    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir, or ""."""
-    flags, changed = [f"--problem={problem.base_name}"], problem.changed_settings
-    if registry.usr_dir():
-        flags.insert(0, f"--t2t_usr_dir={shlex.quote(registry.usr_dir())}")
-    for option in dataclasses.fields(problem.settings):
-        if option.name in changed:
-            flags.append(f"--{option.name}={shlex.quote(str(changed[option.name]))}")
-        elif option.default == "" and not is_label(option):
-            flags.append(f"--{option.name}=...")
-    if tmp_dir and not problem.is_self_contained:
-        flags.append(f"--tmp_dir={shlex.quote(tmp_dir)}")
-    return f"t2t-datagen {' '.join(flags)} --data_dir={shlex.quote(str(data_dir))}"
+    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir; "" for none."""
+    flags = {"t2t_usr_dir": registry.usr_dir(), "problem": problem.base_name}
+    flags["tmp_dir"] = "" if problem.is_self_contained else tmp_dir
+    flags["data_dir"] = str(data_dir)
+    return " ".join(["t2t-datagen", *(f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value)])
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
     """Returns a problem with the settings of its generated data, the vocabulary, and the description of the data.
 
     If the problem is reversed, the vocabularies of sources and targets are swapped, also in the description.
-
-    Raises:
-        UserError: if the problem is unknown, the data is missing, the description is damaged, or the vocabulary is
-            missing or has changed since the data was generated.
     """
     description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
     if not description_file.is_file():

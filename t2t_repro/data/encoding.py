@@ -35,13 +35,12 @@ def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
 
 
 class Encoded(NamedTuple):
-    """Result of encoding a portion (a list of text pairs)."""
+    """Result of encoding a portion."""
 
     chunk: records.Chunk
     """The records of the portion's pairs."""
     counts: Counter[str]
-    """Two counts for the portion: "text_bytes" is the number of UTF-8 bytes in its text, "byte_pieces" is the number of
-    its ids that each stand for a single byte."""
+    """For "text_bytes" the number of UTF-8 bytes in the text, for "byte_pieces" that of ids that stand for one byte."""
 
 
 def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) -> Generator[Encoded, None, None]:
@@ -80,10 +79,9 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
-    """Submits a portion of text to the pool. Returns the future of the encoded portion.
+    """Submits a portion of text to the pool. A process that the pool starts in this call ignores Ctrl-C.
 
-    SIGINT is blocked during the call, and a process that the pool starts inherits the block. So Ctrl-C interrupts only
-    the calling process, which then ends the other processes.
+    So Ctrl-C interrupts only the calling process, which then ends the other processes.
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -122,8 +120,9 @@ def _encode_portion(portion: Portion) -> Encoded:
         vocabulary.encode(texts, num_threads=1)
         for vocabulary, texts in zip((_vocabulary.sources, _vocabulary), sides, strict=True)
     ]
-    byte_pieces = 0
-    for is_byte, lists in zip(_is_byte, ids, strict=True):
-        byte_pieces += int(is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
+    byte_pieces = sum(
+        int(is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
+        for is_byte, lists in zip(_is_byte, ids, strict=True)
+    )
     counts = Counter(text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces)
     return Encoded(records.chunk(zip(*ids, strict=True)), counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,10 +53,6 @@ class Job:
         return self.problem.base_name
 
     @property
-    def description_path(self) -> Path:
-        return description_path(self.data_dir, self.name)
-
-    @property
     def vocabulary_name(self) -> str:
         """File name of the vocabulary of the targets."""
         suffix = (self.user_vocabulary or SentencePieceVocabulary).suffix
@@ -69,13 +65,19 @@ class Job:
             return ""
         return f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
 
+    @property
     def data_settings(self) -> dict[str, Any]:
-        """Returns the settings that change the shards or the vocabulary, by name."""
+        """The settings that change the shards or the vocabulary, by name."""
         fields = dataclasses.fields(self.settings)
         return {field.name: getattr(self.settings, field.name) for field in fields if not is_label(field)}
 
+    @property
+    def description_path(self) -> Path:
+        return description_path(self.data_dir, self.name)
+
+    @functools.cached_property
     def existing_description(self) -> Description | None:
-        """Returns the description in the data directory; None if it is missing or damaged."""
+        """The description that the data directory had before the run; None if it was missing or damaged."""
         with suppress(UserError):
             return Description.load(self.description_path)
         return None
@@ -90,52 +92,37 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
         UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
             made with --vocab_file, but the user did not give --vocab_file.
     """
-    user_vocabulary, settings = None, problem.settings
+    vocabulary, settings = None, problem.settings
     if problem.was_reversed and options.source_vocab_file:  # the data, and so the Job, is that of the other direction
         sources, targets = options.vocab_file, options.source_vocab_file
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
+    t2t_sources, t2t_targets = (data_dir / name for name in problem.t2t_vocabularies)
     if options.vocab_file:
-        user_vocabulary = load_vocabulary(options.vocab_file)
+        vocabulary = load_vocabulary(options.vocab_file)
         if options.source_vocab_file:
-            user_vocabulary = user_vocabulary.with_sources(load_vocabulary(options.source_vocab_file))
-        if missing := user_vocabulary.missing_symbols(problem.symbols):
+            vocabulary = vocabulary.with_sources(load_vocabulary(options.source_vocab_file))
+        if missing := vocabulary.missing_symbols(problem.symbols):
             raise UserError(
                 f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of "
-                f"problem {problem.name}, for example {missing[0]}; use a vocabulary that was learned with these "
-                "symbols"
+                f"problem {problem.name}, for example {missing[0]}; use a vocabulary learned with these symbols"
             )
-    elif user_vocabulary := _vocabulary_of_problem(problem, data_dir):
-        sources, targets = (data_dir / name for name in problem.t2t_vocabularies)
-        options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
-        default_size = type(problem)({}).settings.vocab_size
-        if settings.vocab_size not in (default_size, user_vocabulary.size):
+    elif not problem.learns_vocabulary or (t2t_sources.is_file() and t2t_targets.is_file()):
+        vocabulary = load_vocabularies(data_dir, t2t_targets.name, t2t_sources.name)
+        options = dataclasses.replace(options, vocab_file=t2t_targets, source_vocab_file=t2t_sources)
+        if settings.vocab_size not in (type(problem)({}).settings.vocab_size, vocabulary.size):
             raise UserError(
-                f"--vocab_size={settings.vocab_size} has no effect, because {targets} determines the size; omit it, or "
-                "choose another --data_dir to learn a vocabulary"
+                f"--vocab_size={settings.vocab_size} has no effect, because {t2t_targets} determines the size; omit "
+                "it, or choose another --data_dir to learn a vocabulary"
             )
-    if user_vocabulary:
-        settings = dataclasses.replace(settings, vocab_size=user_vocabulary.size)
-    job = Job(problem, settings, data_dir, tmp_dir, options, user_vocabulary)
-    description = job.existing_description()
-    if description and description.vocabulary_given and not user_vocabulary:
+    if vocabulary:
+        settings = dataclasses.replace(settings, vocab_size=vocabulary.size)
+    job = Job(problem, settings, data_dir, tmp_dir, options, vocabulary)
+    if job.existing_description and job.existing_description.vocabulary_given and not vocabulary:
         raise UserError(
             f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; run t2t-datagen with that "
             "--vocab_file to keep it, or choose another --data_dir to learn one"
         )
     return job
-
-
-def _vocabulary_of_problem(problem: Problem, data_dir: Path) -> Vocabulary | None:
-    """Returns the vocabulary in the data directory under the names that the problem gives, as tensor2tensor uses it.
-
-    Returns None if t2t-datagen must learn a vocabulary.
-
-    Raises UserError if the problem needs such a file, which is missing or damaged.
-    """
-    sources, targets = problem.t2t_vocabularies
-    if problem.learns_vocabulary and not all(name and (data_dir / name).is_file() for name in (sources, targets)):
-        return None
-    return load_vocabularies(data_dir, targets, sources)
 
 
 def source_files(problem: Problem) -> list[Input]:
@@ -146,14 +133,11 @@ def source_files(problem: Problem) -> list[Input]:
     """
     files: list[Input] = []
     for field in dataclasses.fields(problem.settings):
-        name, value = field.name, getattr(problem.settings, field.name)
-        is_path = isinstance(value, str) and not is_label(field)
-        parts = [part.strip() for part in value.split(",")] if is_path else []
-        for start, end in itertools.combinations(range(len(parts) + 1), 2):
-            path = Path(",".join(parts[start:end]))
-            # Path.is_file would raise OSError for a setting that is too long to be a file name.
-            paths = path.iterdir() if os.path.isdir(path) and parts[start] else [path]
-            files += [(f"--{name}", file) for file in paths if os.path.isfile(file)]
+        value = getattr(problem.settings, field.name)
+        if isinstance(value, str) and not is_label(field):
+            for name in {value, *map(str.strip, value.split(","))} - {""}:
+                paths = Path(name).iterdir() if os.path.isdir(name) else [Path(name)]
+                files += [(f"--{field.name}", path) for path in paths if os.path.isfile(path)]
     return files
 
 
@@ -172,32 +156,15 @@ def refuse_to_overwrite_sources(job: Job) -> None:
         refuse_overwriting("--data_dir", [sources], [("the vocabulary of the targets", options.vocab_file)])
 
 
-def refuse_other_settings(job: Job) -> None:
-    """Raises UserError if the data directory has finished data of the problem with other settings than the job's.
-
-    Does nothing if the user gave --overwrite.
-    """
-    description = job.existing_description()
-    if job.options.overwrite or not description:
-        return
-    for name, value in job.data_settings().items():
-        old_value = description.settings.get(name, value)
-        if old_value != value:
-            raise _refusal(job, f"that was made with --{name}={old_value}, not {value}")
-
-
 def refuse_to_replace(job: Job) -> None:
-    """Raises UserError if the data directory has shards or a description of the problem.
-
-    Does nothing if the user gave --overwrite.
-    """
-    has_files = any(records.find_files(job.data_dir, job.name, split) for split in SPLITS)
-    if not job.options.overwrite and (has_files or job.description_path.exists()):
-        raise _refusal(job, "that was made from another text, with another vocabulary or by another program")
-
-
-def _refusal(job: Job, reason: str) -> UserError:
-    return UserError(
-        f"{job.data_dir}: holds data of problem {job.name} {reason}; run t2t-datagen with --overwrite to replace that "
-        "data, or give another --data_dir to keep it"
-    )
+    """Raises UserError if the data directory has shards or a description of the problem."""
+    reason = "from another text, with another vocabulary or by another program"
+    old_settings = job.existing_description.settings if job.existing_description else {}
+    for name, value in job.data_settings.items():
+        if (old_value := old_settings.get(name, value)) != value:
+            reason = f"with --{name}={old_value}, not {value}"
+    if any(records.find_files(job.data_dir, job.name, split) for split in SPLITS) or job.description_path.exists():
+        raise UserError(
+            f"{job.data_dir}: holds data of problem {job.name} that was made {reason}; run t2t-datagen with "
+            "--overwrite to replace that data, or give another --data_dir to keep it"
+        )

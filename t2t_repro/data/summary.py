@@ -72,11 +72,10 @@ def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
 
 def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) -> None:
     """Writes the summary to datagen.json in `folder`, together with the summaries of other problems in `data_dir`."""
-    summaries = None
-    with contextlib.suppress(UserError, FileNotFoundError):  # If the file is missing or damaged, write a new one.
-        summaries = parse_json(read_text(data_dir / FILE_NAME), "")
-    if not isinstance(summaries, dict):
-        summaries = {}
+    summaries: dict[str, Any] = {}
+    # A file that is missing, damaged or no JSON object is replaced.
+    with contextlib.suppress(UserError, FileNotFoundError, TypeError, ValueError):
+        summaries = dict(parse_json(read_text(data_dir / FILE_NAME), ""))
     with whole_file(folder / FILE_NAME, "w") as file:
         file.write(json.dumps({**summaries, problem: summary}, indent=2, ensure_ascii=False) + "\n")
 

@@ -31,9 +31,6 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
     Returns:
         For each test set, the paths of its sources and its references, swapped if the problem is reversed. If a problem
         defines no test sets, its dev split is the only test set.
-
-    Raises:
-        UserError: if the disk is full.
     """
     files = {}
     for name in _names(problem):
@@ -44,12 +41,9 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
                     make_private(tmp_dir)
                 pairs = problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir)
                 lines = [[f"{one_line(pair[side])}\n" for side in ("inputs", "targets")] for pair in pairs]
-            except UserError as error:
-                say(f"test set {name} is not written: {error}")
-                continue
             except Exception as error:  # Libraries that read test sets raise exceptions of many classes.
-                reason = " ".join(str(error).split())
-                say(f"test set {name} is not written: {type(error).__name__}{': ' if reason else ''}{reason}")
+                kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+                say(f"test set {name} is not written: {kind}{' '.join(str(error).split())}")
                 continue
             for side, path in enumerate(paths):
                 with whole_file(path, "w") as file:
@@ -61,14 +55,10 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the test sets whose files do not exist, and checks the files of all test sets.
-
-    Returns:
-        For each test set, the paths of its sources and its references, as `write` returns them.
+    """Writes the test sets whose files do not exist, and returns what `write` returns.
 
     Raises:
-        UserError: if no test set is available, a test set is empty, its two files have different numbers of lines, or
-            the disk is full.
+        UserError: if no test set is available, a test set is empty, or its two files have different numbers of lines.
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:

@@ -1,7 +1,4 @@
-"""The folder in a data directory in which t2t-datagen writes all files, and the moment in which they get their places.
-
-A run that ends early leaves no other files than those in this folder, which the next run deletes.
-"""
+"""The folder in a data directory in which t2t-datagen writes all files, and the moves to their places."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ LOCK = ".datagen.lock"
 def unfinished_folder(data_dir: Path) -> Iterator[Path]:
     """Returns a context with an empty folder for the new files, in which no other t2t-datagen writes to `data_dir`.
 
-    Creates the data directory if necessary. If the context ends before `put_in_place`, the directory is as it was.
-
-    Raises:
-        UserError: if another t2t-datagen is using the data directory, or the directory cannot be written.
+    If the context ends before `put_in_place`, the data directory is as it was, or missing if it was missing.
     """
     is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"

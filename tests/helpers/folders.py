@@ -13,5 +13,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def put(files: Mapping[str, bytes], folder: Path) -> None:
     """Writes files, given by name, into a folder."""
+    folder.mkdir(exist_ok=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)

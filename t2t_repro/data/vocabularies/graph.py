@@ -74,9 +74,6 @@ class GraphSubwordVocabulary(tf.Module):
         self._piece_of = _pieces_table(vocabulary)
         self._id_of = _table(vocabulary.id_of, tf.string, tf.int64, -1)
         self._escapes = _escapes(vocabulary.alphabet)
-        # For tokens without matches, because one of their characters is in the alphabet but is not a subtoken.
-        has_others = not vocabulary.alphabet <= vocabulary.single_characters
-        self._other_escapes = _escapes(vocabulary.single_characters) if has_others else None
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
             suffix_indicator="",
@@ -100,19 +97,10 @@ class GraphSubwordVocabulary(tf.Module):
         is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
         is_kept = ~is_space | is_edge[: tf.size(starts)]
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
-        ids = self._matches(tokens)
+        ids = self._matcher.tokenize(_escaped(tokens, self._escapes))
         rows = tf.boolean_mask(rows, is_kept)
         tokens = tf.RaggedTensor.from_value_rowids(ids, rows, nrows=codes.nrows())
         return tf.cast(tokens.merge_dims(1, 2), tf.int32)
-
-    def _matches(self, tokens: Any) -> Any:
-        """Returns the ids, int64 [N, (ids)], of tokens, which are codes [N, (characters)]."""
-        escaped_tokens = _escaped(tokens, self._escapes)
-        ids = self._matcher.tokenize(escaped_tokens)
-        if self._other_escapes is None:
-            return ids
-        has_matches = ids[:, :1].flat_values >= 0
-        return self._matcher.tokenize(tf.where(has_matches, escaped_tokens, _escaped(tokens, self._other_escapes)))
 
     def _is_alphanumeric(self, codes: Any) -> Any:
         """Returns bool [N] for the codes [N] of characters."""

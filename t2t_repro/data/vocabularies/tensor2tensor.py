@@ -7,8 +7,9 @@ text_encoder.py and tokenizer.py.
 from __future__ import annotations
 
 import abc
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, refuse_surrogates
@@ -27,8 +28,6 @@ UNDEFINED = "\u3013"
 """Text of an escape whose number is not a character, as in tensor2tensor."""
 UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
 """A token vocabulary encodes a word that it lacks as the first of these words that it has."""
-MAX_PIECE_LENGTH = 1000
-"""Maximum number of characters of a piece. tensor2tensor's default is 200. Encoding takes longer with long pieces."""
 MAX_CACHED_TOKENS = 1 << 18
 """Maximum number of tokens whose ids a subword vocabulary remembers."""
 BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
@@ -75,8 +74,8 @@ class SubwordVocabulary(_T2TVocabulary):
     characters outside the alphabet and adds "_". Then it repeatedly takes the longest subtoken with which the rest of
     the token begins. Decoding restores every text. It returns a lone surrogate if the ids spell the escape of one.
 
-    If a character is in the alphabet but is not a subtoken by itself, tensor2tensor fails on some tokens with that
-    character. This class escapes all such characters of the token instead.
+    The alphabet is the characters that are subtokens by themselves. In tensor2tensor's files, these are all characters
+    of all subtokens.
     """
 
     kind, suffix = "subwords", ".subwords"
@@ -84,46 +83,30 @@ class SubwordVocabulary(_T2TVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = _subtokens(_lines(model, source), source)
-        self.id_of = _ids_by_piece(self._all_pieces, source)
-        self.alphabet = set(ESCAPE_CHARACTERS).union(*self._all_pieces)
-        self.single_characters = {piece for piece in self.id_of if len(piece) == 1}
-        if missing := [char for char in ESCAPE_CHARACTERS if char not in self.single_characters]:
+        self.id_of = _ids_by_piece(self._all_pieces)
+        self.alphabet = {piece for piece in self.id_of if len(piece) == 1}
+        if missing := sorted(set(ESCAPE_CHARACTERS) - self.alphabet):
             raise UserError(
                 f"{source}: has no subtoken {missing[0]!r}, which all subword vocabularies of tensor2tensor have; "
                 "it is truncated or of another kind; copy it again"
             )
         self.longest = max(map(len, self.id_of))
-        self._ids_of_token = _Cache(self)
+        self.ids_of_token = functools.lru_cache(MAX_CACHED_TOKENS)(self._ids_of_token)
 
     def _ids(self, text: str) -> list[int]:
         tokens = TOKENS.findall(text)
-        ids = list(chain.from_iterable(map(self._ids_of_token.__getitem__, tokens)))  # no ids for the token " "
-        if tokens and tokens[0] == " ":
-            ids[:0] = self.ids_of_token(" ")
-        if len(tokens) > 1 and tokens[-1] == " ":
-            ids += self.ids_of_token(" ")
-        return ids
+        inner = (token for token in tokens[1:-1] if token != " ")
+        return list(chain.from_iterable(map(self.ids_of_token, chain(tokens[:1], inner, tokens[1:][-1:]))))
 
-    def ids_of_token(self, token: str) -> tuple[int, ...]:
-        """Returns the ids of a token."""
-        ids = self._longest_matches(escaped(token, self.alphabet))
-        if ids is None:
-            ids = self._longest_matches(escaped(token, self.single_characters))
-        assert ids is not None  # each character is a subtoken
-        return tuple(ids)
-
-    def _longest_matches(self, token: str) -> list[int] | None:
-        """Returns the ids of an escaped token, or None if no subtoken matches at some position."""
-        ids, start, length = [], 0, len(token)
-        while start < length:
-            for end in range(min(length, start + self.longest), start, -1):
-                if (number := self.id_of.get(token[start:end])) is not None:
-                    break
-            else:
-                return None
-            ids.append(number)
+    def _ids_of_token(self, token: str) -> tuple[int, ...]:
+        token = escaped(token, self.alphabet)
+        ids, start = [], 0
+        while start < len(token):
+            ends = range(min(len(token), start + self.longest), start, -1)
+            end = next(end for end in ends if token[start:end] in self.id_of)
+            ids.append(self.id_of[token[start:end]])
             start = end
-        return ids
+        return tuple(ids)
 
     def _text(self, ids: list[int]) -> str:
         joined = "".join(map(self._all_pieces.__getitem__, ids))
@@ -136,20 +119,6 @@ class SubwordVocabulary(_T2TVocabulary):
             text.append(token)
             was_alphanumeric = is_alphanumeric
         return "".join(text)
-
-
-class _Cache(dict[str, tuple[int, ...]]):
-    """The ids of tokens that a subword vocabulary has encoded. A single space has no ids here."""
-
-    def __init__(self, vocabulary: SubwordVocabulary) -> None:
-        super().__init__()
-        self._vocabulary = vocabulary
-
-    def __missing__(self, token: str) -> tuple[int, ...]:
-        if len(self) >= MAX_CACHED_TOKENS:
-            self.clear()
-        ids = self[token] = () if token == " " else self._vocabulary.ids_of_token(token)
-        return ids
 
 
 def escaped(token: str, alphabet: set[str]) -> str:
@@ -176,34 +145,22 @@ def _lines(model: bytes, source: str) -> list[str]:
     """Returns the lines of a vocabulary file without white space at their ends. Only a newline ends a line."""
     if (count := model.count(b"\n")) > MAX_PIECES:
         raise UserError(f"{source}: has {count:,} lines, more than {MAX_PIECES:,}; use a smaller vocabulary")
-    lines = []
-    for number, line in enumerate(model.removesuffix(b"\n").split(b"\n"), 1):
-        try:
-            lines.append(line.decode("utf-8").rstrip())
-        except UnicodeDecodeError:
-            raise UserError(f"{source}:{number}: not UTF-8; copy the vocabulary again") from None
-    lines[0] = lines[0].removeprefix("\ufeff")
+    try:
+        lines = [line.rstrip() for line in model.decode("utf-8-sig").removesuffix("\n").split("\n")]
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source}: not UTF-8 (byte {error.start}); copy the vocabulary again") from None
     if len(lines) <= len(RESERVED):
         raise UserError(f"{source}: has only {len(lines)} lines; copy the vocabulary again")
     return lines
 
 
 def _subtokens(lines: list[str], source: str) -> list[str]:
-    """Returns the subtokens in the lines of a file, which are either all in quotation marks or not.
+    """Returns the subtokens in the lines of a file, which may be in quotation marks.
 
     A newline as a subtoken makes two lines with one quotation mark each. As in tensor2tensor, these are two empty
-    subtokens, which no text contains. In a file without quotation marks, tensor2tensor also reads "'" as empty.
+    subtokens, which no text contains.
     """
-    is_quoted = lines[0][:1] in ("'", '"')
-    subtokens = []
-    for number, line in enumerate(lines, 1):
-        has_quotes = line[:1] in ("'", '"') and line[-1] == line[0]
-        if is_quoted and not has_quotes:
-            raise UserError(
-                f"{source}:{number}: {shortened(repr(line))} is not in quotation marks, unlike line 1; copy the "
-                "vocabulary again"
-            )
-        subtokens.append(line[1:-1] if has_quotes else line)
+    subtokens = [line[1:-1] if line[:1] in ("'", '"') and line[-1] == line[0] else line for line in lines]
     for number, (subtoken, reserved) in enumerate(zip(subtokens, RESERVED, strict=False), 1):
         if subtoken.removesuffix("_") != reserved:
             raise UserError(
@@ -213,22 +170,9 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
     return subtokens
 
 
-def _ids_by_piece(pieces: list[str], source: str) -> dict[str, int]:
-    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last line counts.
-
-    Raises UserError if a piece is too long.
-    """
-    ids: dict[str, int] = {}
-    for number, piece in enumerate(pieces):
-        if number < len(RESERVED) or not piece:
-            continue
-        if len(piece) > MAX_PIECE_LENGTH:
-            raise UserError(
-                f"{source}:{number + 1}: has {len(piece):,} characters, more than {MAX_PIECE_LENGTH:,}; copy the "
-                "vocabulary again"
-            )
-        ids[piece] = number
-    return ids
+def _ids_by_piece(pieces: list[str]) -> dict[str, int]:
+    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last line counts."""
+    return {piece: number for number, piece in enumerate(pieces) if piece and number >= len(RESERVED)}
 
 
 class TokenVocabulary(_T2TVocabulary):
@@ -242,7 +186,7 @@ class TokenVocabulary(_T2TVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = [line.strip() for line in _lines(model, source)]
-        self.id_of = _ids_by_piece(self._all_pieces, source)
+        self.id_of = _ids_by_piece(self._all_pieces)
         self.unknown_id = next((self.id_of[word] for word in UNKNOWN_WORDS if word in self.id_of), None)
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
@@ -278,7 +222,9 @@ class ByteVocabulary(_T2TVocabulary):
         super().__init__(model, source)
         if model != BYTES_MODEL:
             raise UserError(f"{source}: must be the line {BYTES_MODEL.decode().strip()!r}; write it")
-        self._all_pieces = [*RESERVED, *_byte_pieces()]
+        # A visible ASCII character is its own name.
+        names = (chr(byte) if 0x20 < byte < 0x7F else f"<0x{byte:02X}>" for byte in range(256))
+        self._all_pieces = [*RESERVED, *names]
 
     def _ids(self, text: str) -> list[int]:
         refuse_surrogates(text)
@@ -286,9 +232,3 @@ class ByteVocabulary(_T2TVocabulary):
 
     def _text(self, ids: list[int]) -> str:
         return bytes(number - len(RESERVED) for number in ids).decode("utf-8", "replace")
-
-
-def _byte_pieces() -> Iterator[str]:
-    """Yields a name for each byte: a visible ASCII character itself, and other bytes in the form <0x0A>."""
-    for byte in range(256):
-        yield chr(byte) if 0x20 < byte < 0x7F else f"<0x{byte:02X}>"

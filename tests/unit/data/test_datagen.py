@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,14 @@ def test_even_shards_hold_all_text_in_order(tmp_path: Path, train: int, sizes: l
     problem = Toy(train)
     generated = generate_data(problem, tmp_path, "")
     assert generated == Description.load(tmp_path / "toy.json")
+    if train == 50:  # as at commit 2e29fd7, so that trainings of then can be resumed
+        assert generated.fingerprint == "641ce9e15ee2"
     for split in ("train", "dev"):
         assert read_back(tmp_path, split) == texts(problem, split)
         assert generated.pairs[split] == len(problem.pairs[split])
     shards = find_shards(tmp_path, "toy", "train")
     assert [len(Records([path])) for path in shards] == sizes
     shards += find_shards(tmp_path, "toy", "dev")
-    assert len(shards) == len(sizes) + 1
     names = {"toy.json", "datagen.json", "vocab.toy.400.model", *(path.name for path in shards)}
     assert set(contents(tmp_path)) == names | {f"{path.name}.index" for path in shards}
 
@@ -63,16 +63,6 @@ def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.
     exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], {})
     train, dev = ([str(pair) for pair in registry.problem("poetry").generate(split, "")] for split in ("train", "dev"))
     assert len(train) == 4 and len(dev) == 1 and not set(train) & set(dev)
-
-
-def test_the_fingerprint_identifies_the_text(tmp_path: Path) -> None:
-    problem = Toy()
-    before = generate_data(problem, tmp_path / "one", "")
-    problem.pairs["dev"][3]["targets"] += " σπίτι"
-    after = generate_data(problem, tmp_path / "two", "")
-    assert before.vocabulary_fingerprint == after.vocabulary_fingerprint
-    assert before.fingerprint != after.fingerprint
-    assert before.fingerprint == "641ce9e15ee2"  # as at commit 2e29fd7, so that trainings of then can be resumed
 
 
 def test_a_problem_and_its_reverse_have_the_same_data(tmp_path: Path) -> None:
@@ -155,9 +145,9 @@ def damaged(train: int = 50, dev: int = 10, **settings: Any) -> Toy:
     return problem
 
 
-def with_pair(pair: Any, split: str = "train") -> Toy:
+def with_pair(pair: Any) -> Toy:
     problem = Toy()
-    problem.pairs[split][3] = pair
+    problem.pairs["train"][3] = pair
     return problem
 
 
@@ -165,9 +155,7 @@ def with_pair(pair: Any, split: str = "train") -> Toy:
     ("problem", "named"),
     [
         (with_pair({"inputs": "x", "targets": "a\ud800b"}), r"'a\ud800b': not UTF-8 text, because character 2"),
-        (with_pair({"inputs": "\udfff", "targets": "y"}, "dev"), r"'\udfff': not UTF-8 text, because character 1"),
         (with_pair({"inputs": "red"}), "problem toy: generate yielded {'inputs': 'red'}; yield a dict"),
-        (with_pair(("red", "κόκκινο")), "problem toy: generate yielded ('red', 'κόκκινο'); yield a dict"),
         (damaged(0, 5), "problem toy: no pair is left in its train split (read 0);"),
         (damaged(5, 0), "problem toy: no pair is left in its dev split (read 0);"),
         (damaged(clean_max_words=1), "no pair is left in its train split (read 50, too many words 50);"),
@@ -180,27 +168,13 @@ def test_a_mistake_is_one_line_and_leaves_no_file(tmp_path: Path, problem: Toy, 
     assert not (tmp_path / "new").exists()
 
 
-CHANGES: dict[str, Callable[[list[dict[str, str]]], object]] = {
-    "source": lambda pairs: pairs[4].update(inputs="green"),
-    "target": lambda pairs: pairs[-1].update(targets="μικρό"),
-    "order": lambda pairs: pairs.insert(5, pairs.pop(6)),
-    "sides": lambda pairs: pairs.insert(3, dict(zip(pairs[3], list(pairs.pop(3).values())[::-1], strict=True))),
-    "one less": lambda pairs: pairs.pop(),
-    "one more": lambda pairs: pairs.append(pairs[0]),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("split", "duplicates"), [("train", False), ("train", True), ("dev", False)])
-def test_a_text_that_changes_between_the_passes_is_an_error(
-    tmp_path: Path, change: str, split: str, duplicates: bool
-) -> None:
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_text_that_changes_between_the_passes_is_an_error(tmp_path: Path, split: str) -> None:
     problem = Toy()
-    problem.settings = Problem.Settings(400, clean_duplicates=duplicates)
 
     def watch(*place: object) -> None:
         if place == (split, 2, 0):
-            CHANGES[change](problem.pairs[split])
+            problem.pairs[split][4].update(inputs="green")
 
     problem.watch = watch
     assert f"problem toy: its {split} text changed while it was read" in failure(problem, tmp_path / "new")

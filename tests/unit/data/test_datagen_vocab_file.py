@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.problem import Problem
 from toys import GREEK, Toy, failure, lines, text_files
 from user_errors import user_error
 
@@ -103,26 +101,9 @@ def test_the_vocabulary_of_the_other_side_is_not_overwritten(tmp_path: Path, use
         copy.unlink()
 
 
-def test_a_supplied_and_a_learned_vocabulary_of_equal_bytes_give_the_same_records(tmp_path: Path) -> None:
-    problem = Toy()
-    problem.settings = Problem.Settings(300)
-    learned = generate_data(problem, tmp_path / "learned", "")
-    path = tmp_path / "learned" / learned.vocabulary
-    supplied = generate_data(Toy(), tmp_path / "supplied", "", Options(vocab_file=path))
-    assert not learned.vocabulary_given
-    assert supplied.settings["vocab_size"] == load_vocabulary(path).size
-    assert supplied.source_fingerprint != learned.source_fingerprint
-    shown = {"vocabulary_given": True, "source_fingerprint": supplied.source_fingerprint}
-    assert supplied == dataclasses.replace(learned, **shown)
-    folders = [contents(tmp_path / name) | {"toy.json": b""} for name in ("learned", "supplied")]
-    assert folders[0] == folders[1]
-
-
 def test_another_vocabulary_replaces_data_only_with_overwrite(tmp_path: Path, user_file: Path) -> None:
     size = load_vocabulary(user_file).size
-    other = sentencepiece.train(lines(60, GREEK), size)
-    other.save(tmp_path / "other.model")
-    assert other.size == size
+    sentencepiece.train(lines(60, GREEK), size).save(tmp_path / "other.model")
     generate_data(Toy(), tmp_path / "fresh", "", Options(vocab_file=tmp_path / "other.model"))
     generate_data(Toy(), tmp_path / "again", "", Options(vocab_file=user_file))
     before = contents(tmp_path / "again")

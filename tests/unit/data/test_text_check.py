@@ -8,7 +8,6 @@ import pytest
 
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.text_check import TextCheck
-from t2t_repro.parsing.linearization import TreeSymbols
 from toys import GREEK, Toy, lines
 
 OVERLAP = "every dev pair is also a training pair, so the dev loss will not show overfitting"
@@ -36,34 +35,6 @@ def test_a_dev_split_within_the_train_split_and_equal_sides_are_reported(
     assert check.warnings() == warnings
 
 
-TREE = "(S (NP ART )NP (VP )VP $. )S"
-OTHERS = "its trees have labels or tags that the problem does not list: "
-CANNOT = "; a search with well_formed=true cannot write them"
-
-
-class Parser(Toy):
-    """A problem whose targets are trees."""
-
-    tree_symbols = TreeSymbols(("S", "NP"), ())
-
-
-@pytest.mark.parametrize(
-    ("symbols", "warnings"),
-    [
-        (TreeSymbols(("S", "NP", "VP"), ("ART", "$.")), []),
-        (TreeSymbols(("S",), ()), [f"{OTHERS}NP VP{CANNOT}"]),
-        (TreeSymbols(("S", "VP"), ("NN",)), [f"{OTHERS}$. ART NP{CANNOT}"]),
-        (TreeSymbols(("X",), ("X",)), [f"{OTHERS}$. ART NP S VP{CANNOT}"]),
-        (None, []),
-    ],
-)
-def test_trees_with_other_labels_or_tags_are_reported(symbols: TreeSymbols | None, warnings: list[str]) -> None:
-    check = TextCheck(symbols)
-    list(check.dev([{"inputs": "Es schneit .", "targets": TREE}]))
-    list(check.train([{"inputs": "Es schläft .", "targets": TREE}]))
-    assert check.warnings() == warnings
-
-
 def test_the_warnings_are_about_the_text_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # White space around a text and pairs with an empty side do not count.
     problem = Toy()
@@ -74,7 +45,3 @@ def test_the_warnings_are_about_the_text_that_is_kept(tmp_path: Path, capsys: py
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")] == [
         f"warning: problem toy: {COPY}"
     ]
-    parser = Parser()
-    parser.pairs["train"] = [{"inputs": source, "targets": f"(CNP {source} )CNP"} for source in lines(40)]
-    generate_data(parser, tmp_path / "three", "")
-    assert f"warning: problem toy: {OTHERS}CNP{CANNOT}\n" in capsys.readouterr().err

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
-from subwords import SUBTOKENS, file_of, small_subwords
+from subwords import small_subwords
 from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
-from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
 WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
@@ -18,7 +18,6 @@ WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
 
 VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
     "subwords": small_subwords,
-    "partial characters": lambda: SubwordVocabulary(file_of([*SUBTOKENS, "qw_", "rq", "\u20ac9", ""])),
     "tokens": lambda: TokenVocabulary(WORDS.encode()),
     "bytes": ByteVocabulary,
 }

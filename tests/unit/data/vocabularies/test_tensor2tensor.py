@@ -54,7 +54,7 @@ def slow_ids(text: str) -> list[int]:
             continue
         rest = ""
         for char in token:
-            is_known = any(char in subtoken for subtoken in SUBTOKENS)
+            is_known = char in SUBTOKENS
             rest += {"\\": "\\\\", "_": "\\u"}.get(char) or (char if is_known else f"\\{ord(char)};")
         rest += "_"
         while rest:
@@ -99,21 +99,6 @@ def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(subwords: Subwor
     assert subwords.decode([[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]) == ["the", "the", "the", ""]
 
 
-def test_a_character_that_is_only_part_of_subtokens_is_escaped_if_necessary() -> None:
-    subwords = SubwordVocabulary(file_of([*SUBTOKENS, "qw_", "rq"]))
-    for text in ("qw", "rq", "q", "qqw", "the rw"):
-        assert subwords.decode(subwords.encode([text])) == [text]
-    assert len(subwords.encode(["qw"])[0]) == 2
-    assert subwords.pieces(subwords.encode(["aq"])[0][:-1]) == ["a", "\\", "1", "1", "3", ";", "_"]
-
-
-def test_the_cache_does_not_grow_without_limit(subwords: SubwordVocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(t2t_vocabularies, "MAX_CACHED_TOKENS", 5)
-    texts = [f"{number} the" for number in range(40)]
-    assert [ids[:-1] for ids in subwords.encode(texts)] == list(map(slow_ids, texts))
-    assert len(subwords._ids_of_token) <= 5
-
-
 def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -> None:
     text = "the ä_12.9"
     assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet  # a byte order mark
@@ -141,12 +126,10 @@ def damaged(line: int, new_line: str) -> bytes:
 @pytest.mark.parametrize(
     "kind, model, message",
     [
-        (SubwordVocabulary, damaged(5, "'he"), 'old.x:5: "\'he" is not in quotation marks, unlike line 1'),
-        (SubwordVocabulary, damaged(4, "'\xff'"), "old.x:4: not UTF-8"),
-        (SubwordVocabulary, damaged(5, f"'{'x' * 1001}'"), "old.x:5: has 1,001 characters, more than 1,000"),
+        (SubwordVocabulary, damaged(4, "'\xff'"), "old.x: not UTF-8 (byte "),
         (SubwordVocabulary, damaged(1, "'the_'"), "old.x:1: must be <pad>, not 'the_'"),
         (SubwordVocabulary, damaged(2, "'</s>'"), "old.x:2: must be <EOS>"),
-        (SubwordVocabulary, file_of(SUBTOKENS[:20]), r"old.x: has no subtoken '\\', which all"),
+        (SubwordVocabulary, file_of(SUBTOKENS[:20]), "old.x: has no subtoken '0', which all"),
         (SubwordVocabulary, b"", "old.x: has only 1 lines"),
         (TokenVocabulary, b"\n" * 1_000_001, "old.x: has 1,000,001 lines, more than 1,000,000"),
         (ByteVocabulary, b"bytes", "old.x: must be the line 'UTF-8 bytes, "),
