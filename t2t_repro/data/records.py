@@ -284,10 +284,11 @@ class Records:
         pieces = [(np.empty(0, np.int32), np.empty(0, np.int32))]
         for start in range(0, len(numbers), PARSED_TOGETHER):
             part = numbers[start : start + PARSED_TOGETHER]
-            order = slice(None, None, -1 if self._reversed else 1)
-            parsed = parse_many(self._data(part), self.lengths[order, part])
-            if parsed and all(side.max() < size for side, size in zip(parsed[order], self._vocab_sizes, strict=True)):
-                pieces.append(parsed[order])
+            lengths = self.lengths[:, part]
+            parsed = parse_many(self._data(part), lengths[::-1] if self._reversed else lengths)
+            sides = parsed[::-1] if parsed and self._reversed else parsed
+            if sides and all(side.max() < size for side, size in zip(sides, self._vocab_sizes, strict=True)):
+                pieces.append(sides)
             else:  # A record is damaged, or another program wrote it.
                 pieces += [self[number] for number in part.tolist()]
         source, target = map(np.concatenate, zip(*pieces, strict=True))
