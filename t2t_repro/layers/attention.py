@@ -51,13 +51,13 @@ _saved: ContextVar[list[Tensor] | None] = ContextVar("saved attention weights", 
 
 
 @contextmanager
-def save_weights() -> Iterator[list[Tensor]]:
-    """Returns a context in which all attention layers append their weights [B, H, T, S] to the list that it yields.
+def save_weights(is_wanted: bool = True) -> Iterator[list[Tensor]]:
+    """Returns a context in which attention layers append their weights [B, H, T, S] to the list that it yields.
 
-    The weights are those before dropout, in the order of computation. Only the current thread's layers are saved.
+    The weights are those before dropout, in the order of computation. If `is_wanted` is false, the list stays empty.
     """
     weights: list[Tensor] = []
-    token = _saved.set(weights)
+    token = _saved.set(weights if is_wanted else _saved.get())
     try:
         yield weights
     finally:
@@ -145,12 +145,20 @@ class SelfAttention(MultiHeadAttention):
         weights = ops.cast(dropout(attention_weights(q, k, bias), self.rate, seeds), v.dtype)
         return ops.matmul(weights, v) + ops.einsum("bhts,tsd->bhtd", weights, self.relative_values(*lengths))
 
-    def call(self, x: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
+    def call(
+        self, x: Tensor, bias: Tensor | None, seeds: Seeds | None, cache: list[KeysValues] | None = None
+    ) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the positions of x.
 
         Args:
             bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None if attention may see padding.
+            cache: None, or the caches of the layers that have not yet computed this step of decoding. x is then the new
+                position of K hypotheses, [B, K, D]. The layer removes the first cache, and appends its new one.
         """
+        if cache is not None:
+            y, keys_values = self.step(x, cache.pop(0))
+            cache.append(keys_values)
+            return y
         q, k, v = self._project(x)
         if self.neighborhood:
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
@@ -197,17 +205,12 @@ class CrossAttention(MultiHeadAttention):
         k, v = parts(self.product(encoder_output, self.kv_kernel), (self.key_channels, self.value_channels))
         return KeysValues(self.split(k), self.split(v))
 
-    def call(
-        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
-    ) -> Tensor:
+    def call(self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the memory.
 
         Args:
             memory: the keys and values that `keys_values` returned.
             bias: mask [B, 1, 1, S]: 0 for source tokens, ILLEGAL for padding.
-            save_weights_to: list to which this method appends the attention weights [B, H, T, S] before dropout.
         """
         q = self.queries(self.product(x, self.q_kernel))
-        if save_weights_to is not None:
-            save_weights_to.append(attention_weights(q, memory.keys, bias))
         return self.concatenate(self.attend(q, memory.keys, memory.values, bias, seeds))

@@ -14,7 +14,7 @@ import math
 import re
 import traceback
 from collections import Counter
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import keras
 from keras import ops
@@ -26,22 +26,7 @@ from keras.src.utils.naming import reset_uids
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import KeysValues
 from t2t_repro.layers.base import Tensor, float32
-
-
-class Memory(NamedTuple):
-    """The keys and values of the encoder output, to which the Transformer's decoder attends, and their mask."""
-
-    bias: Tensor
-    """Mask [B, 1, 1, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
-    layers: tuple[KeysValues, ...]
-    """For each decoder layer, the encoder output as keys [B, H, S, d_k] and values [B, H, S, d_v]."""
-
-
-Cache = tuple[KeysValues, ...]
-"""The Transformer's key/value cache: for each decoder layer, keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
-the t positions decoded so far. Restricted self-attention keeps only positions that the next position may see."""
 
 
 @runtime_checkable

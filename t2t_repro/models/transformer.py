@@ -1,4 +1,4 @@
-"""The Transformer in the order of the paper's section 3: encoder layer, decoder layer, model; then decoding by steps.
+"""The Transformer in the order of the paper's section 3: encoder layer, decoder layer, model.
 
 Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a sentence, D width,
 H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
@@ -7,13 +7,13 @@ H heads, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
+from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention, save_weights
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
@@ -21,12 +21,11 @@ from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
-from t2t_repro.models.model import Cache, Memory
 from t2t_repro.problem import SpaceID
 
 
 class EncoderLayer(Layer):
-    """A layer of self-attention and a feed-forward network, with residual connections (section 3.1, "Encoder").
+    """Self-attention and a feed-forward network, each with a residual connection (section 3.1, "Encoder").
 
     `feed_forward` is the class of the feed-forward network.
     """
@@ -45,7 +44,7 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    """A layer of masked self-attention, cross-attention and a feed-forward network (section 3.1, "Decoder")."""
+    """Masked self-attention, attention to the encoder output, and a feed-forward network (section 3.1, "Decoder")."""
 
     def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: Callable[..., Any]) -> None:
         super().__init__(precision, name)
@@ -56,36 +55,32 @@ class DecoderLayer(Layer):
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(3)]
 
     def call(
-        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, save_weights_to: list | None = None
+        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, cache: list[KeysValues] | None = None
     ) -> Tensor:
         """Returns the layer's output [B, T, D] for its input x [B, T, D].
 
         Args:
             memory: this layer's keys and values of the encoder output.
             bias: mask [B, 1, 1, S] that hides the padding of the source.
-            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S].
+            cache: None, or the caches for a step of decoding, in which T is K; see `SelfAttention.call`.
         """
-        x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds), seeds)
-        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds, save_weights_to), seeds)
+        x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds, cache), seeds)
+        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds), seeds)
         return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
 
-    def step(
-        self, x: Tensor, cache: KeysValues, memory: KeysValues, bias: Tensor, save_weights_to: list | None = None
-    ) -> tuple[Tensor, KeysValues]:
-        """Returns the layer's output [B, K, D] for a new position x [B, K, D], and the cache with this position added.
 
-        Self-attention reads the earlier positions from `cache`. The other arguments are those of `call`.
-        """
-        longer_cache: list[KeysValues] = []
+class Memory(NamedTuple):
+    """The encoder output as the decoder reads it."""
 
-        def self_attention(y: Tensor) -> Tensor:
-            y, keys_values = self.self_attention.step(y, cache)
-            longer_cache.append(keys_values)
-            return y
+    bias: Tensor
+    """Mask [B, 1, 1, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
+    layers: tuple[KeysValues, ...]
+    """For each decoder layer, the encoder output as keys [B, H, S, d_k] and values [B, H, S, d_v]."""
 
-        x = self.residuals[0](x, self_attention, None)
-        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, None, save_weights_to), None)
-        return self.residuals[2](x, lambda y: self.feed_forward(y, None), None), longer_cache[0]
+
+Cache = tuple[KeysValues, ...]
+"""For each decoder layer, keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of the t positions decoded so far.
+Restricted self-attention keeps only positions that the next position may see."""
 
 
 class Transformer(Layer):
@@ -125,31 +120,23 @@ class Transformer(Layer):
             # Learned positions have a table for each stack. Sinusoids have no weights.
             with keras.name_scope("encoder"):
                 self.source_position = position_signal(hparams)
-                self.encoder = [
-                    EncoderLayer(hparams, precision, f"layer_{i}", feed_forward)
-                    for i, feed_forward in enumerate(self.feed_forward_classes(hparams.encoder_layers))
-                ]
+                self.encoder = self._stack(EncoderLayer, hparams.encoder_layers)
                 self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
             with keras.name_scope("decoder"):
                 self.target_position = position_signal(hparams)
-                self.decoder = [
-                    DecoderLayer(hparams, precision, f"layer_{i}", feed_forward)
-                    for i, feed_forward in enumerate(self.feed_forward_classes(hparams.decoder_layers))
-                ]
+                self.decoder = self._stack(DecoderLayer, hparams.decoder_layers)
                 self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
+
+    def _stack(self, layer_class: Callable[..., Any], layers: int) -> list[Any]:
+        classes = enumerate(self.feed_forward_classes(layers))
+        return [layer_class(self.hparams, self.dtype_policy.name, f"layer_{i}", kind) for i, kind in classes]
 
     def feed_forward_classes(self, layers: int) -> list[Callable[..., Any]]:
         """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""
         return [FeedForward] * layers
 
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
-
-        The logits of a position depend only on the targets before it.
-
-        Args:
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
-        """
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S]; see `models.model.Model`."""
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
@@ -183,19 +170,10 @@ class Transformer(Layer):
         x = self.target_embedding(previous)
         x = x + self.target_position(0, ops.shape(targets)[1])
         x = dropout(x, self.hparams.layer_prepostprocess_dropout, seeds)
-        for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
-            x = layer(x, layer_memory, memory.bias, seeds, save_weights_to)
-        return self._logits(x)
-
-    def _logits(self, x: Tensor) -> Tensor:
-        """Returns the logits [B, T, V] of the decoder output [B, T, D]."""
-        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
-
-    # The methods below decode step by step. The search calls `decode_step` once for each position of the output. The
-    # key/value cache holds the keys and values of earlier positions, so that a step computes only the new position.
+        return self._logits(x, memory, seeds, save_weights_to)
 
     def start(self, hypotheses: Tensor) -> Cache:
-        """Returns the empty key/value cache for `hypotheses` (B * K) hypotheses."""
+        """Returns the empty cache of `hypotheses` (B * K) hypotheses."""
         heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
         keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
         values = ops.zeros((hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype)
@@ -206,17 +184,30 @@ class Transformer(Layer):
     ) -> tuple[Tensor, Cache]:
         """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
 
-        Cross-attention treats the K hypotheses of a sentence like K positions of one target, so that the hypotheses
-        share one copy of the memory.
+        The layers compute only position t, and read the keys and values of earlier positions from the cache. The K
+        hypotheses of a sentence share its memory: for cross-attention, they are like K positions of one target.
 
         Args:
             ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
             t: index of the position, from 0.
             save_weights_to: list to which this method appends the cross-attention weights [B, H, K, S] of each layer.
         """
+        caches = list(cache)
         x = self.target_embedding(ids) + self.target_position(t, 1)
-        longer_cache = []
-        for layer, layer_cache, layer_memory in zip(self.decoder, cache, memory.layers, strict=True):
-            x, layer_cache = layer.step(x, layer_cache, layer_memory, memory.bias, save_weights_to)
-            longer_cache.append(layer_cache)
-        return self._logits(x), tuple(longer_cache)
+        return self._logits(x, memory, None, save_weights_to, caches), tuple(caches)
+
+    def _logits(
+        self,
+        x: Tensor,
+        memory: Memory,
+        seeds: Seeds | None,
+        save_weights_to: list | None,
+        cache: list[KeysValues] | None = None,
+    ) -> Tensor:
+        """Returns the logits [B, T, V] for the decoder's input x [B, T, D], or [B, K, V] if there is a cache."""
+        with save_weights(save_weights_to is not None) as saved:
+            for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
+                x = layer(x, keys_values, memory.bias, seeds, cache)
+        if save_weights_to is not None:
+            save_weights_to += saved[1::2]  # each layer has self-attention first, then cross-attention
+        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
