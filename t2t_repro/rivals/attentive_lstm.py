@@ -75,10 +75,14 @@ class AdditiveAttention(Layer):
 
     def call(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Returns the contexts [B, Q, M] and the weights [B, Q, S] of queries [B, Q, D], float32."""
-        queries = float32(self.product(queries, self.query_kernel))
-        hidden = ops.tanh(queries[:, :, None] + memory.keys[:, None])
-        weights = ops.softmax(ops.sum(hidden * self.vector, axis=-1) + memory.bias[:, None])
-        return float32(ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)), weights
+        return attend(float32(self.product(queries, self.query_kernel)), memory, float32(self.vector))
+
+
+def attend(queries: Tensor, memory: Memory, vector: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the contexts [B, Q, M] and attention weights [B, Q, S] of projected queries q W_q [B, Q, A], float32."""
+    hidden = ops.tanh(queries[:, :, None] + memory.keys[:, None])
+    weights = ops.softmax(ops.matmul(hidden, vector[:, None])[..., 0] + memory.bias[:, None])
+    return float32(ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)), weights
 
 
 class Kernels(NamedTuple):
@@ -92,48 +96,6 @@ class Kernels(NamedTuple):
     """W_a above W_r, [M + D, 4 C], in the dtype of the products."""
     projection: Tensor | None = None
     """P [C, D], in the dtype of the products; None for a layer without a projection."""
-
-    def transposed(self) -> Kernels:
-        """Returns the kernels, with all matrices transposed."""
-        projection = None if self.projection is None else ops.transpose(self.projection)
-        return Kernels(ops.transpose(self.query), self.vector, ops.transpose(self.gates), projection)
-
-
-class Attended(NamedTuple):
-    """The layer's results at all positions, float32."""
-
-    output: Tensor
-    """y [T, B, D]."""
-    context: Tensor
-    """a [T, B, M]."""
-    weights: Tensor
-    """Attention weights [T, B, S]. They have no gradient, except through the contexts."""
-
-
-def attend(query: Tensor, memory: Memory, vector: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the context [B, M] and the attention weights [B, S] of one projected query q W_q [B, A], float32."""
-    hidden = ops.tanh(query[:, None] + memory.keys)
-    weights = ops.softmax(ops.matmul(hidden, vector[:, None])[..., 0] + memory.bias)
-    return float32(ops.matmul(ops.cast(weights, memory.values.dtype)[:, None], memory.values)[:, 0]), weights
-
-
-class Gradients(NamedTuple):
-    """Gradients that the backward loop computes at one position, float32."""
-
-    output: Tensor
-    """Gradient of the output of the position before, [B, D]."""
-    cell: Tensor
-    """Gradient of the cell of the position before, [B, C]."""
-    sums: Tensor
-    """Gradient of [i, f, o, g], [B, 4 C]."""
-    context: Tensor
-    """Gradient of the context, [B, M]."""
-    query: Tensor
-    """Gradient of the projected query, [B, A]."""
-    keys: Tensor
-    """Gradient of the projected keys, [B, S, A]."""
-    vector: Tensor
-    """Gradient of v, [A]."""
 
 
 class Backward:
@@ -149,33 +111,35 @@ class Backward:
     def __init__(self, memory: Memory, kernels: Kernels, steps: Step, weights: Tensor) -> None:
         self.memory, self.kernels, self.weights = memory, kernels, weights
         self.outputs_before = before(steps.output)
-        shape = (*ops.shape(steps.output)[:2], kernels.vector.shape[0])
-        self.queries = ops.reshape(
-            product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query), shape
-        )
+        queries = product(ops.reshape(self.outputs_before, (-1, kernels.query.shape[0])), kernels.query)
+        self.queries = ops.reshape(queries, (*ops.shape(steps.output)[:2], kernels.vector.shape[0]))
         self.slopes = Slopes.of(steps, before(steps.cell))
-        self.transposed = kernels.transposed()
 
-    def run(self, outputs: Tensor, contexts: Tensor) -> Gradients:
-        """Returns the gradients at all positions [T, ...], given those of the outputs and of the contexts."""
+    def run(self, outputs: Tensor, contexts: Tensor) -> tuple[Tensor, ...]:
+        """Returns the gradients at all positions, given those of the outputs [T, B, D] and contexts [T, B, M].
+
+        They are the gradients of the output and the cell of the position before, the sums, the context, the projected
+        query and the projected keys, [T, B, ...], and of v, [T, A].
+        """
         positions, (batch, source) = ops.arange(ops.shape(outputs)[0]), ops.shape(self.memory.keys)[:2]
         width, memory_width, hidden_width = outputs.shape[-1], contexts.shape[-1], self.memory.keys.shape[-1]
-        cells = self.slopes.cell.shape[-1]
+        cells, kernels = self.slopes.cell.shape[-1], self.kernels
+        query_kernel, gates = ops.transpose(kernels.query), ops.transpose(kernels.gates)
+        projection = None if kernels.projection is None else ops.transpose(kernels.projection)
 
-        def step_back(later: Gradients, t: Tensor) -> tuple[Gradients, Gradients]:
-            unprojected = projected(outputs[t] + later.output, self.transposed.projection)
-            sums, cell = self.slopes.step_back(t, unprojected, later.cell)
-            gate_inputs = product(sums, self.transposed.gates)
+        def step_back(later: tuple[Tensor, ...], t: Tensor) -> tuple[Any, Any]:
+            later_output, later_cell, *_ = later
+            sums, cell = self.slopes.step_back(t, projected(outputs[t] + later_output, projection), later_cell)
+            gate_inputs = product(sums, gates)
             context = contexts[t] + gate_inputs[:, :memory_width]
             query, keys, vector = self.attention(t, context)
-            output = gate_inputs[:, memory_width:] + product(query, self.transposed.query)
-            gradients = Gradients(output, cell, sums, context, query, keys, vector)
+            output = gate_inputs[:, memory_width:] + product(query, query_kernel)
+            gradients = output, cell, sums, context, query, keys, vector
             return gradients, gradients
 
         widths = (width, cells, 4 * cells, memory_width, hidden_width)
         shapes = [*((batch, count) for count in widths), (batch, source, hidden_width), (hidden_width,)]
-        zeros = Gradients(*map(ops.zeros, shapes))
-        return ops.scan(step_back, zeros, positions, reverse=True)[1]
+        return ops.scan(step_back, tuple(map(ops.zeros, shapes)), positions, reverse=True)[1]
 
     def attention(self, t: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the gradients of query, keys and v at position t, given the gradient of the context [B, M]."""
@@ -188,10 +152,11 @@ class Backward:
         return ops.sum(keys, axis=1), keys, vector
 
 
-def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended:
-    """Returns the outputs, contexts and attention weights of all positions.
+def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the outputs y [T, B, D], contexts a [T, B, M] and attention weights [T, B, S], float32.
 
-    The gradient is written by hand, for the reason in `rivals.lstm.lstm`.
+    The gradient is written by hand, for the reason in `rivals.lstm.lstm`. The attention weights have a gradient only
+    through the contexts.
 
     Args:
         inputs: x W + b, float32 [T, B, 4 C].
@@ -207,7 +172,8 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
 
         def step(previous: tuple, sums: Tensor) -> tuple[tuple, tuple]:
             state = previous[0]
-            context, weights = attend(product(state.output, kernels.query), attended, kernels.vector)
+            query = product(state.output, kernels.query)[:, None]
+            context, weights = (result[:, 0] for result in attend(query, attended, kernels.vector))
             gate_inputs = ops.concatenate([context, state.output], axis=-1)
             lstm_results = lstm_step(sums + product(gate_inputs, kernels.gates), state.cell, kernels.projection)
             return (lstm_results, context, weights), (lstm_results, context, weights)
@@ -220,29 +186,26 @@ def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> Attended
             # TensorFlow passes an argument for each of the results, and JAX one tuple.
             output_gradients, context_gradients, _ = upstream[0] if len(upstream) == 1 else upstream
             backward = Backward(attended, kernels, steps, weights)
-            gradients = backward.run(output_gradients, context_gradients)
+            later, _, sums, context, query, keys, vector = backward.run(output_gradients, context_gradients)
             gate_inputs = ops.concatenate([contexts, backward.outputs_before], axis=-1)
-            projection_gradients = []
+            projection = []
             if kernels.projection is not None:
-                output_gradients = output_gradients + before(gradients.output, is_reversed=True)
-                projection_gradients.append(projection_gradient(steps, output_gradients, dtype))
+                outputs = output_gradients + before(later, is_reversed=True)
+                projection.append(projection_gradient(steps, outputs, dtype))
+            by_source = ops.transpose(ops.cast(weights, dtype), (1, 2, 0))  # [B, S, T]
             return (
-                gradients.sums,
-                ops.sum(gradients.keys, axis=0),
-                ops.matmul(
-                    ops.transpose(ops.cast(weights, dtype), (1, 2, 0)),  # [B, S, T]
-                    ops.transpose(ops.cast(gradients.context, dtype), (1, 0, 2)),
-                ),
-                outer_product(backward.outputs_before, gradients.query, dtype),
-                ops.sum(gradients.vector, axis=0),
-                outer_product(gate_inputs, gradients.sums, dtype),
-                *projection_gradients,
+                sums,
+                ops.sum(keys, axis=0),
+                ops.matmul(by_source, ops.transpose(ops.cast(context, dtype), (1, 0, 2))),
+                outer_product(backward.outputs_before, query, dtype),
+                ops.sum(vector, axis=0),
+                outer_product(gate_inputs, sums, dtype),
+                *projection,
             )
 
         return (steps.output, contexts, weights), gradient
 
-    tensors = [tensor for tensor in kernels if tensor is not None]
-    return Attended(*results(inputs, memory.keys, memory.values, *tensors))
+    return results(inputs, memory.keys, memory.values, *(tensor for tensor in kernels if tensor is not None))
 
 
 class AttentiveLSTM(LSTM):
@@ -257,33 +220,22 @@ class AttentiveLSTM(LSTM):
         with keras.name_scope(name):
             self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
 
-    def attend_and_read(self, x: Tensor, memory: Memory) -> Attended:
-        """Returns the layer's results for x [B, T, I], with the first two dimensions exchanged: [B, T, ...]."""
+    def attend(self, x: Tensor, memory: Memory, cache: list[State] | None = None) -> tuple[Tensor, ...]:
+        """Returns the outputs [B, T, D], contexts [B, T, M] and attention weights [B, T, S] for x [B, T, I].
+
+        `cache` is None, or has the states for a step of decoding, in which T is K; see `LSTM.step`.
+        """
+        if cache is not None:
+            queries = ops.reshape(cache[0].output, (*outer_shape(x), self.width))
+            contexts, weights = self.attention(queries, memory)
+            return self.step(self.sums_with_context(x, contexts), cache), contexts, weights
         inputs = self.sums(ops.transpose(x, (1, 0, 2)))
         gates = [ops.cast(kernel, self.compute_dtype) for kernel in (self.context_kernel, self.recurrent_kernel)]
         query = ops.cast(self.attention.query_kernel, self.compute_dtype)
         vector = float32(self.attention.vector)
         kernels = Kernels(query, vector, ops.concatenate(gates, axis=0), self.cast_projection())
-        results = attentive_lstm(inputs, memory, kernels)
-        return Attended(*(ops.transpose(result, (1, 0, 2)) for result in results))
+        return tuple(ops.transpose(result, (1, 0, 2)) for result in attentive_lstm(inputs, memory, kernels))
 
     def sums_with_context(self, x: Tensor, contexts: Tensor) -> Tensor:
         """Returns x W + a W_a + b, float32 [..., 4 C], for x [..., I] and the contexts [..., M]."""
         return self.sums(x) + float32(self.product(contexts, self.context_kernel))
-
-    def attend_and_step(self, x: Tensor, state: State, memory: Memory) -> tuple[State, Tensor, Tensor]:
-        """Computes one position of K hypotheses of each sentence.
-
-        Args:
-            x: [B, K, I], the input of each hypothesis.
-            state: the state of the B * K hypotheses before the position.
-            memory: the memory of the sentences.
-
-        Returns:
-            The state after the position, the contexts [B, K, M] and the attention weights [B, K, S].
-        """
-        state = self.with_width(state)
-        queries = ops.reshape(state.output, (*outer_shape(x), self.width))
-        contexts, weights = self.attention(queries, memory)
-        rows = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
-        return self.next_state(self.sums_with_context(*rows), state), contexts, weights

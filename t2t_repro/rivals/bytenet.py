@@ -86,39 +86,24 @@ class ResidualBlock(Layer):
             self.expand = Linear(width, 2 * width, gain, precision, "expand")
         self.shape = (hparams.kernel_height, width, width)
 
-    def convolution_input(self, x: Tensor) -> Tensor:
-        """Returns the input [..., d] of the convolution, in the layer's compute_dtype, for x [..., 2 d]."""
-        y = self.reduce(ops.relu(self.norms[0](x)))
-        return ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
-
-    def kernel_weight(self) -> Tensor:
-        """Returns the kernel [k, d, d] in the layer's compute_dtype."""
-        return ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
-
-    def block_output(self, y: Tensor) -> Tensor:
-        """Returns the block's output [..., 2 d], before the residual sum, for the convolution's output y [..., d]."""
-        y = float32(y) + self.convolution.bias
-        return self.expand(ops.relu(self.norms[2](y)))
-
-    def call(self, x: Tensor, mask: Tensor | None, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, mask: Tensor | None, seeds: Seeds | None, cache: list[Tensor] | None = None) -> Tensor:
         """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2 d].
 
         Args:
             mask: [B, T, 1], 0 for positions that the convolution must not read, else 1; None if it may read all.
+            cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
-        inputs = self.convolution_input(x)
+        y = self.reduce(ops.relu(self.norms[0](x)))
+        y = ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
         if mask is not None:
-            inputs = inputs * ops.cast(mask, inputs.dtype)
-        y = convolution(inputs, self.kernel_weight(), self.dilation, self.is_masked)
-        return x + dropout(self.block_output(y), self.rate, seeds)
-
-    def step(self, x: Tensor, cache: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the output [N, 2 d] at a new position with the input x [N, 2 d], and the new cache.
-
-        `cache` has the last (k - 1) * dilation inputs of the convolution: [N, (k - 1) * dilation, d].
-        """
-        y, cache = convolution_step(self.convolution_input(x), cache, self.kernel_weight(), self.dilation)
-        return x + self.block_output(y), cache
+            y = y * ops.cast(mask, y.dtype)
+        kernel = ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
+        if cache is None:
+            y = convolution(y, kernel, self.dilation, self.is_masked)
+        else:
+            y = convolution_step(y, cache, kernel, self.dilation)
+        y = self.norms[2](float32(y) + self.convolution.bias)
+        return x + dropout(self.expand(ops.relu(y)), self.rate, seeds)
 
 
 class ByteNet(EncoderDecoder):
@@ -177,18 +162,7 @@ class ByteNet(EncoderDecoder):
         """Returns the logits [B, T, V] of target ids [B, T], given the memory [B, U, 2 d]."""
         length = ops.shape(targets)[1]
         x = self.previous_embeddings(targets) + ops.pad(memory, ((0, 0), (0, length), (0, 0)))[:, :length]
-        for block in self.decoder:
-            x = block(x, None, seeds)
         return self._logits(x, seeds)
-
-    def _logits(self, x: Tensor, seeds: Seeds | None) -> Tensor:
-        """Returns the logits [..., V] of the last block's output x [..., 2 d].
-
-        The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take both to have kernel
-        width 1. Dropout after the ReLU is that of the paper's language model.
-        """
-        x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))
-        return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, (k - 1) * dilation, d] for each decoder block."""
@@ -198,16 +172,18 @@ class ByteNet(EncoderDecoder):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
-
-        The arguments are those of `DecodingModel.decode_step`.
-        """
-        last = ops.shape(memory)[1] - 1
+        """Returns the logits [B, K, V] of position t and the cache after it; see `DecodingModel.decode_step`."""
+        last, caches = ops.shape(memory)[1] - 1, list(cache)
         column = ops.take(memory, ops.minimum(t, last), axis=1) * ops.cast(t <= last, memory.dtype)
-        x = ops.reshape(self.target_embedding(ids) + column[:, None], (-1, memory.shape[-1]))
-        new_cache = []
-        for block, block_cache in zip(self.decoder, cache, strict=True):
-            x, block_cache = block.step(x, block_cache)
-            new_cache.append(block_cache)
-        logits = self._logits(x, None)
-        return ops.reshape(logits, (*ops.shape(ids), logits.shape[-1])), tuple(new_cache)
+        return self._logits(self.target_embedding(ids) + column[:, None], None, caches), tuple(caches)
+
+    def _logits(self, x: Tensor, seeds: Seeds | None, cache: list[Tensor] | None = None) -> Tensor:
+        """Returns the logits [B, T, V] for the decoder's input x [B, T, 2 d].
+
+        The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take both to have kernel
+        width 1. Dropout after the ReLU is that of the paper's language model.
+        """
+        for block in self.decoder:
+            x = block(x, None, seeds, cache)
+        x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))
+        return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias

@@ -82,20 +82,17 @@ class ConvS2SHParams(HParams):
         if not self.convolutions:
             layer = ConvolutionLayer(self.hidden_size, self.kernel_height)
             return (layer,) * max(self.encoder_layers, self.decoder_layers)
-        return tuple(layer for group in self.convolutions.split("+") for layer in self._group(group))
-
-    def _group(self, group: str) -> list[ConvolutionLayer]:
-        """Returns the layers of one group, such as "512x3*9", of `convolutions`."""
-        match = GROUP.fullmatch(group)
-        sizes = [int(number or 1) for number in match.groups()] if match else [0] * 3
-        for size, (low, high) in zip(sizes, (WIDTH, LAYERS, LAYERS), strict=True):
-            if not low <= size <= high:
+        layers: list[ConvolutionLayer] = []
+        for group in self.convolutions.split("+"):
+            match = GROUP.fullmatch(group)
+            width, kernel, count = (int(number or 1) for number in match.groups()) if match else (0, 0, 0)
+            if not (0 < width <= WIDTH[1] and 0 < kernel <= LAYERS[1] and 0 < count <= LAYERS[1]):
                 raise UserError(
                     f"convolutions={self.convolutions}: {group!r} must be WIDTHxKERNEL or WIDTHxKERNEL*LAYERS, e.g. "
                     f"512x3*9, with a width of at most {WIDTH[1]} and other numbers of at most {LAYERS[1]}"
                 )
-        width, kernel, count = sizes
-        return [ConvolutionLayer(width, kernel)] * count
+            layers += [ConvolutionLayer(width, kernel)] * count
+        return tuple(layers)
 
     @property
     def output_width(self) -> int:
@@ -191,11 +188,9 @@ class ConvolutionBlock(Layer):
         with keras.name_scope(name):
             inputs, retained = shape.kernel * width_in, 1 - self.rate
             self.linear = NormalizedLinear(inputs, 2 * shape.width, GATED * retained * gain, precision, "convolution")
-            # The residual connection needs a linear map if the width changes.
-            is_same_width = width_in == shape.width
-            self.projection = (
-                None if is_same_width else NormalizedLinear(width_in, shape.width, gain, precision, "projection")
-            )
+            self.projection: NormalizedLinear | None = None
+            if width_in != shape.width:  # the residual connection then needs a linear map
+                self.projection = NormalizedLinear(width_in, shape.width, gain, precision, "projection")
 
     def kernel_weight(self) -> Tensor:
         """Returns the kernel [k, C, 2 D] in the layer's compute_dtype."""
@@ -231,19 +226,17 @@ class Attention(Layer):
             self.query = NormalizedLinear(width, embedding_width, gain, precision, "query")
             self.output_projection = NormalizedLinear(embedding_width, width, gain, precision, "output")
 
-    def call(self, h: Tensor, g: Tensor, memory: Memory, save_weights_to: list | None) -> Tensor:
+    def call(self, h: Tensor, g: Tensor, memory: Memory, weights_of_layers: list) -> Tensor:
         """Returns the sum [B, T, D] of the decoder states h [B, T, D] and their attention.
 
         Args:
             g: embeddings of the previous targets [B, T, F].
-            memory: the encoded source.
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S].
+            weights_of_layers: list to which this method appends the attention weights [B, 1, T, S].
         """
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
         logits = float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2)))
         weights = ops.softmax(logits + memory.bias)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
+        weights_of_layers.append(weights[:, None])
         context = ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)  # equation 2
         return normalized_sum(h, self.output_projection(context))
 
@@ -257,27 +250,21 @@ class DecoderLayer(ConvolutionBlock):
             self.attention = Attention(shape.width, hparams, precision, "attention")
 
     def call(
-        self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, save_weights_to: list | None = None
+        self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, weights: list, cache: list[Tensor] | None
     ) -> Tensor:
-        """Returns the layer's output [B, T, D] for x [B, T, C]; other arguments are those of `Attention.call`."""
-        inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
-        h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
-        return normalized_sum(self.attention(h, g, memory, save_weights_to), self.residual(x))
-
-    def step(
-        self, x: Tensor, g: Tensor, memory: Memory, cache: Tensor, save_weights_to: list | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the output [B, K, D] at a new position of each hypothesis, and the new cache [N, k - 1, C].
+        """Returns the layer's output [B, T, D] for x [B, T, C].
 
         Args:
-            x: the layer's input [B, K, C] at the new position.
-            g: embeddings of the previous targets [B, K, F].
-            cache: the inputs [N, k - 1, C] of the earlier positions.
+            g: embeddings of the previous targets [B, T, F].
+            weights: list to which attention appends its weights [B, 1, T, S].
+            cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
-        inputs = ops.reshape(ops.cast(x, self.compute_dtype), (-1, x.shape[-1]))
-        y, cache = convolution_step(inputs, cache, self.kernel_weight())
-        h = self.gated(ops.reshape(y, (*ops.shape(x)[:2], y.shape[-1])))
-        return normalized_sum(self.attention(h, g, memory, save_weights_to), self.residual(x)), cache
+        inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
+        if cache is None:
+            y = convolution(inputs, self.kernel_weight(), is_masked=True)
+        else:
+            y = convolution_step(inputs, cache, self.kernel_weight())
+        return normalized_sum(self.attention(self.gated(y), g, memory, weights), self.residual(x))
 
 
 class ConvS2S(EncoderDecoder):
@@ -360,17 +347,7 @@ class ConvS2S(EncoderDecoder):
         """
         g = self.previous_embeddings(targets) + self.target_position(0, ops.shape(targets)[1])
         g = dropout(g, self.rate, seeds)
-        h = self.decoder_in(g)
-        for layer in self.decoder:
-            h = layer(h, g, memory, seeds, save_weights_to)
-        return self._logits(h, seeds)
-
-    def _logits(self, h: Tensor, seeds: Seeds | None) -> Tensor:
-        """Returns the logits [B, T, V] of the last layer's output h [B, T, D]."""
-        h = dropout(self.decoder_out(h), self.rate, seeds)
-        if isinstance(self.softmax, Embedding):
-            return self.softmax.logits(h) + self.softmax_bias
-        return self.softmax(h)
+        return self._logits(g, memory, seeds, save_weights_to)
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder layer."""
@@ -379,14 +356,25 @@ class ConvS2S(EncoderDecoder):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
-
-        The arguments are those of `DecodingModel.decode_step`. The attention weights are [B, 1, K, S].
-        """
+        """Returns the logits [B, K, V] of position t and the cache after it; see `DecodingModel.decode_step`."""
+        caches = list(cache)
         g = self.target_embedding(ids) + self.target_position(t, 1)
+        return self._logits(g, memory, None, save_weights_to, caches), tuple(caches)
+
+    def _logits(
+        self,
+        g: Tensor,
+        memory: Memory,
+        seeds: Seeds | None,
+        save_weights_to: list | None,
+        cache: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Returns the logits [B, T, V] for embeddings of the previous targets g [B, T, F]."""
+        weights = [] if save_weights_to is None else save_weights_to
         h = self.decoder_in(g)
-        new_cache = []
-        for layer, layer_cache in zip(self.decoder, cache, strict=True):
-            h, layer_cache = layer.step(h, g, memory, layer_cache, save_weights_to)
-            new_cache.append(layer_cache)
-        return self._logits(h, None), tuple(new_cache)
+        for layer in self.decoder:
+            h = layer(h, g, memory, seeds, weights, cache)
+        h = dropout(self.decoder_out(h), self.rate, seeds)
+        if isinstance(self.softmax, Embedding):
+            return self.softmax.logits(h) + self.softmax_bias
+        return self.softmax(h)

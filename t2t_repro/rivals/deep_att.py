@@ -22,7 +22,7 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
 
 
@@ -99,7 +99,7 @@ class Encoder(Layer):
         return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
 
 
-class Decoder(RecurrentDecoder):
+class Decoder(Layer):
     """LSTM layers that read from left to right. Only the bottom layer reads the context of attention."""
 
     def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
@@ -111,25 +111,17 @@ class Decoder(RecurrentDecoder):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
 
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of the top layer and the attention weights; see `RecurrentDecoder.call`."""
-        y, contexts, weights = self.bottom.attend_and_read(x, memory)
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
+        y, contexts, weights = self.bottom.attend(x, memory, cache)
         sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
         for layer in self.layers:
             sums = layer.sums(fast_forward(sums, y))
-            y = dropout(layer.outputs(ops.transpose(sums, (1, 0, 2))), self.rate, seeds)
+            y = layer.outputs(ops.transpose(sums, (1, 0, 2))) if cache is None else layer.step(sums, cache)
+            y = dropout(y, self.rate, seeds)
         return y, weights
-
-    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position; see `RecurrentDecoder.step`."""
-        state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
-        x, contexts = (ops.reshape(tensor, (-1, tensor.shape[-1])) for tensor in (x, contexts))
-        sums, states = self.bottom.sums_with_context(x, contexts), [state]
-        for layer, layer_state in zip(self.layers, cache[1:], strict=True):
-            sums = layer.sums(fast_forward(sums, states[-1].output))
-            states.append(layer.next_state(sums, layer_state))
-        y = states[-1].output
-        return ops.reshape(y, (-1, ops.shape(weights)[1], y.shape[-1])), tuple(states), weights
 
 
 class DeepAtt(RecurrentModel):

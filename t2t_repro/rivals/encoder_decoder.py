@@ -18,8 +18,8 @@ from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.attentive_lstm import Memory
+from t2t_repro.rivals.lstm import State
 
 
 class EncoderDecoder(Layer):
@@ -75,44 +75,21 @@ class EncoderDecoder(Layer):
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
 
-class RecurrentDecoder(Layer):
-    """Base class of the decoders of recurrent models: a layer that attends to the memory, and layers above it."""
-
-    bottom: AttentiveLSTM
-    layers: list[LSTM]
-
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of the top layer [B, T, D] and the attention weights [B, T, S].
-
-        Args:
-            x: embeddings of the tokens before each position [B, T, width of the embeddings].
-            memory: the encoder output.
-        """
-        raise NotImplementedError
-
-    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position of K hypotheses of each sentence.
-
-        Args:
-            x: [B, K, width of the embeddings], the embedding of each hypothesis's last token.
-            cache: for each layer, the state before the position: outputs [B * K, D] and cells [B * K, C].
-            memory: the memory of the sentences.
-
-        Returns:
-            The output of the top layer [B, K, D], the cache after the position, and the attention weights [B, K, S].
-        """
-        raise NotImplementedError
-
-
 class RecurrentModel(EncoderDecoder):
-    """Base class of GNMT, Deep-Att and MoE. A subclass has the classes of its encoder and decoder.
+    """Base class of GNMT, Deep-Att and MoE.
 
     The arguments are those of `Transformer`, but target_space_id is ignored. States, sums and attention weights are
     float32 in every precision.
     """
 
     encoder_class: ClassVar[Any]
-    decoder_class: ClassVar[type[RecurrentDecoder]]
+    """Its `call` returns the encoder output [B, S, M] for embeddings [B, S, width], is_padding [B, S], and seeds."""
+    decoder_class: ClassVar[Any]
+    """Has an AttentiveLSTM `bottom`, which attends to the memory, and LSTMs `layers` above it.
+
+    Its `call` returns the outputs of the top layer [B, T, D] and the attention weights [B, T, S] for embeddings
+    [B, T, width], the memory, seeds, and a cache: None, or the layers' states for a step, in which T is K.
+    """
 
     def __init__(
         self,
@@ -128,7 +105,7 @@ class RecurrentModel(EncoderDecoder):
             self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
             self.add_softmax(vocab_size, hparams.hidden_size)
             self.encoder = self.encoder_class(hparams, precision)
-            self.decoder = self.decoder_class(hparams, precision)  # type: ignore[arg-type]
+            self.decoder = self.decoder_class(hparams, precision)
 
     @property
     def embedding_width(self) -> int:
@@ -144,10 +121,7 @@ class RecurrentModel(EncoderDecoder):
         self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
         """Returns the logits [B, T, V]; see `DecodingModel.decode`. The attention weights are [B, 1, T, S]."""
-        x, weights = self.decoder(self.previous_embeddings(targets), memory, seeds)
-        if save_weights_to is not None:
-            save_weights_to.append(weights[:, None])
-        return self.softmax.logits(x)
+        return self._logits(self.previous_embeddings(targets), memory, seeds, save_weights_to)
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:
         """Returns the cache before the first position: zeros [hypotheses, D] and [hypotheses, C] for each layer."""
@@ -156,11 +130,19 @@ class RecurrentModel(EncoderDecoder):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple[State, ...], memory: Memory, save_weights_to: list | None = None
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """Returns the logits [B, K, V] of the next position, equal to those of `decode`, and the cache after it.
+        """Returns the logits [B, K, V] of position t and the cache after it; see `DecodingModel.decode_step`."""
+        states = list(cache)
+        return self._logits(self.target_embedding(ids), memory, None, save_weights_to, states), tuple(states)
 
-        The arguments are those of `DecodingModel.decode_step`. The attention weights are [B, 1, K, S].
-        """
-        x, cache, weights = self.decoder.step(self.target_embedding(ids), cache, memory)
+    def _logits(
+        self,
+        x: Tensor,
+        memory: Memory,
+        seeds: Seeds | None,
+        save_weights_to: list | None,
+        cache: list[State] | None = None,
+    ) -> Tensor:
+        x, weights = self.decoder(x, memory, seeds, cache)
         if save_weights_to is not None:
             save_weights_to.append(weights[:, None])
-        return self.softmax.logits(x), cache
+        return self.softmax.logits(x)

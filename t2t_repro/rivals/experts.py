@@ -11,9 +11,6 @@ a position, G blocks of M positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -58,20 +55,6 @@ class ExpertsHParams(HParams):
         return [name for name in super().shapes_weights if name not in ("moe_k", "moe_loss_coef")]
 
 
-_is_token: ContextVar[Tensor | None] = ContextVar("positions that are not padding", default=None)
-"""The mask [B, T] of the innermost `balanced_positions` of this thread; None outside."""
-
-
-@contextmanager
-def balanced_positions(is_token: Tensor) -> Iterator[None]:
-    """Returns a context in which balancing losses count only positions whose is_token [B, T] is True."""
-    token = _is_token.set(is_token)
-    try:
-        yield
-    finally:
-        _is_token.reset(token)
-
-
 class Experts(Layer):
     """n feed-forward networks max(0, x W1) W2, and the gating network that chooses k of them for each position."""
 
@@ -114,18 +97,13 @@ class Experts(Layer):
         is_chosen = noisy > logits[..., -1:]
         threshold = ops.where(is_chosen, logits[..., -1:], logits[..., -2:-1])
         probability = normal_cdf((clean - threshold) / deviation)
-        weights = self._token_weights(probability)
-        load = ops.sum(probability * weights[..., None], axis=(0, 1))
+        weights = 1.0 if seeds.is_token is None else float32(seeds.is_token)[..., None]
+        load = ops.sum(probability * weights, axis=(0, 1))
         importance = ops.segment_sum(
-            ops.reshape(gates * weights[..., None], (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count
+            ops.reshape(gates * weights, (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count
         )
         add_auxiliary_loss(self.loss_weight * (squared_variation(importance) + squared_variation(load)))
         return gates, experts
-
-    def _token_weights(self, x: Tensor) -> Tensor:
-        """Returns float32 [B, T], 1 for the positions that `balanced_positions` counts; 1 for all outside of it."""
-        is_token = _is_token.get()
-        return ops.ones(ops.shape(x)[:2]) if is_token is None else float32(is_token)
 
     def apply(self, x: Tensor, experts: Tensor) -> Tensor:
         """Returns the outputs of the experts, float32 [N, k, D], for x [N, D] and the numbers of the experts [N, k].
@@ -180,12 +158,14 @@ class BalancedModel(Layer):
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Any:
         """Returns the memory of source ids [B, S]; see `DecodingModel.encode`."""
-        with balanced_positions(inputs != 0):
-            return super().encode(inputs, seeds)
+        if seeds is not None:
+            seeds.is_token = inputs != 0
+        return super().encode(inputs, seeds)
 
     def decode(
         self, targets: Tensor, memory: Any, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T]; see `DecodingModel.decode`."""
-        with balanced_positions(targets != 0):
-            return super().decode(targets, memory, seeds, save_weights_to)
+        if seeds is not None:
+            seeds.is_token = targets != 0
+        return super().decode(targets, memory, seeds, save_weights_to)

@@ -26,7 +26,7 @@ from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
 
 FIRST_RESIDUAL = 2
@@ -73,7 +73,7 @@ class Encoder(Layer):
         return x
 
 
-class Decoder(RecurrentDecoder):
+class Decoder(Layer):
     """Layers that each read the layer below and the context of attention (figure 1, right).
 
     The query of attention is the output of the bottom layer at the position before (equation 4). So attention must be
@@ -89,24 +89,15 @@ class Decoder(RecurrentDecoder):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
 
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the outputs y_i of the top layer and the attention weights; see `RecurrentDecoder.call`."""
-        x, contexts, weights = self.bottom.attend_and_read(dropout(x, self.rate, seeds), memory)
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the outputs y_i of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
+        x, contexts, weights = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
         for i, layer in enumerate(self.layers, start=1):
-            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1))
+            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), cache=cache)
             x = y + x if i >= FIRST_RESIDUAL else y
         return dropout(x, self.rate, seeds), weights
-
-    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position; see `RecurrentDecoder.step`."""
-        state, contexts, weights = self.bottom.attend_and_step(x, cache[0], memory)
-        contexts = ops.reshape(contexts, (-1, contexts.shape[-1]))
-        x, states = state.output, [state]
-        for i, (layer, layer_state) in enumerate(zip(self.layers, cache[1:], strict=True), start=1):
-            states.append(layer.step(ops.concatenate([x, contexts], axis=-1), layer_state))
-            y = states[-1].output
-            x = y + x if i >= FIRST_RESIDUAL else y
-        return ops.reshape(x, (-1, ops.shape(weights)[1], x.shape[-1])), tuple(states), weights
 
 
 class GNMT(RecurrentModel):

@@ -21,7 +21,7 @@ import numpy as np
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
 
 CLOSED = -1e9
 """Added to the sums of all gates, this makes the output and the cell 0, as they are before the first position."""
@@ -205,40 +205,44 @@ class LSTM(Layer):
         forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
         self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")
 
-    def call(self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
+    def call(
+        self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False, cache: list[State] | None = None
+    ) -> Tensor:
         """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
 
         Args:
             is_padding: bool [B, T]. The state is 0 at padding, so a reversed layer begins at each sentence's end. None
                 if the layer is not reversed: padding comes last, so it does not affect the tokens before it.
             is_reversed: true to begin at the last position.
+            cache: None, or the states for a step of decoding, in which T is K; see `step`.
         """
+        if cache is not None:
+            return self.step(self.sums(x), cache)
         return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
 
-    def outputs(self, inputs: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
+    def outputs(self, sums: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
         """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""
         if is_padding is not None:
-            inputs = inputs + CLOSED * float32(ops.transpose(is_padding))[..., None]
-        y = lstm(inputs, ops.cast(self.recurrent_kernel, self.compute_dtype), self.cast_projection(), is_reversed)
+            sums = sums + CLOSED * float32(ops.transpose(is_padding))[..., None]
+        y = lstm(sums, ops.cast(self.recurrent_kernel, self.compute_dtype), self.cast_projection(), is_reversed)
         return ops.transpose(y, (1, 0, 2))
 
-    def step(self, x: Tensor, state: State) -> State:
-        """Returns the state after a position with input x [N, I], given the state before it."""
-        return self.next_state(self.sums(x), state)
+    def step(self, sums: Tensor, cache: list[State]) -> Tensor:
+        """Returns the output [B, K, D] at a new position of K hypotheses, given the result [B, K, 4 C] of `sums`.
 
-    def next_state(self, inputs: Tensor, state: State) -> State:
-        """Returns what `step` returns, given the result x W + b [N, 4 C] of `sums` instead of x."""
-        state = self.with_width(state)
-        sums = inputs + float32(self.product(state.output, self.recurrent_kernel))
-        return State(*lstm_step(sums, state.cell, self.cast_projection())[:2])
+        The layer removes the first state of `cache`, which has B * K rows, and appends the state after the position.
+        """
+        state = cache.pop(0)
+        # In the loop of a search, the widths of the state are unknown.
+        y, cell = ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells))
+        rows = ops.reshape(sums, (-1, 4 * self.cells)) + float32(self.product(y, self.recurrent_kernel))
+        y, cell, *_ = lstm_step(rows, cell, self.cast_projection())
+        cache.append(State(y, cell))
+        return ops.reshape(y, (*outer_shape(sums), self.width))
 
     def cast_projection(self) -> Tensor | None:
         """Returns P [C, D] in the dtype of the products, or None if the layer has no projection."""
         return None if self.projection is None else ops.cast(self.projection, self.compute_dtype)
-
-    def with_width(self, state: State) -> State:
-        """Returns the state of N rows with known widths, which tensors in the loop of a search do not have."""
-        return State(ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells)))
 
     def sums(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., 4 C], for x [..., I]."""

@@ -35,7 +35,7 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentDecoder, RecurrentModel
+from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
 from t2t_repro.rivals.lstm import LSTM, State
 
@@ -82,7 +82,7 @@ class Encoder(Layer):
         return x
 
 
-class Decoder(RecurrentDecoder):
+class Decoder(Layer):
     """A layer that attends to the encoder output, a mixture of experts, then layers above it.
 
     As in GNMT, the query of attention is the output of the bottom layer at the position before.
@@ -97,27 +97,17 @@ class Decoder(RecurrentDecoder):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
 
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of the top layer and the attention weights; see `RecurrentDecoder.call`."""
+    def call(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
         x = dropout(x, self.rate, seeds)
-        y, _, weights = self.bottom.attend_and_read(x, memory)
+        y, _, weights = self.bottom.attend(x, memory, cache)
         x = x + dropout(y, self.rate, seeds)
         x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
         for layer in self.layers:
-            x = x + dropout(layer(x), self.rate, seeds)
+            x = x + dropout(layer(x, cache=cache), self.rate, seeds)
         return x, weights
-
-    def step(self, x: Tensor, cache: tuple[State, ...], memory: Memory) -> tuple[Tensor, tuple[State, ...], Tensor]:
-        """Computes one position; see `RecurrentDecoder.step`."""
-        state, _, weights = self.bottom.attend_and_step(x, cache[0], memory)
-        x = x + ops.reshape(state.output, ops.shape(x))
-        x = x + ops.sigmoid(self.experts(x, None))
-        shape, states = ops.shape(x), [state]
-        x = ops.reshape(x, (-1, x.shape[-1]))
-        for layer, layer_state in zip(self.layers, cache[1:], strict=True):
-            states.append(layer.step(x, layer_state))
-            x = x + states[-1].output
-        return ops.reshape(x, shape), tuple(states), weights
 
 
 class MoE(BalancedModel, RecurrentModel):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
+from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention, save_weights
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias
 
@@ -188,9 +188,10 @@ def test_dropout_applies_to_the_weights(variant: dict[str, int]) -> None:
 
 def test_saved_weights_are_those_before_dropout() -> None:
     layer, x, memory = cross_attention(rate=0.9), sequence(2, 3), sequence(2, 5, seed=1)
-    keys_values, bias, saved = layer.keys_values(memory), padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]])), []
-    for seeds in (None, Seeds(np.array([1, 2], "int32"))):
-        layer(x, keys_values, bias, seeds, saved)
+    keys_values, bias = layer.keys_values(memory), padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]]))
+    with save_weights() as saved:
+        for seeds in (None, Seeds(np.array([1, 2], "int32"))):
+            layer(x, keys_values, bias, seeds)
     np.testing.assert_array_equal(*saved)
     np.testing.assert_allclose(np.sum(saved[0], axis=-1), 1, atol=1e-6)
 

@@ -199,14 +199,6 @@ def test_a_model_that_ignores_bfloat16_is_refused() -> None:
         make(Embedded, "bfloat16")
 
 
-def test_layers_and_models_do_not_import_tensorflow() -> None:
-    for folder in ("layers", "models"):
-        paths = sorted((ROOT / "t2t_repro" / folder).glob("*.py"))
-        assert len(paths) > 5
-        for path in paths:
-            assert not re.search(r"^\s*(import|from) tensorflow", path.read_text("utf-8"), re.MULTILINE), path
-
-
 def test_a_model_whose_methods_take_save_weights_to_has_attention() -> None:
     class Attentive(Embedded):
         def encode(self, inputs: Any) -> Any: ...

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
 
-SHAPES = [(1, 1), (2, 1), (3, 2), (2, 4), (5, 3), (3, 16)]
+SHAPES = [(1, 1), (2, 4), (5, 3), (3, 16)]
 """Kernel widths and dilations."""
 
 
@@ -30,24 +30,18 @@ def loop(x: np.ndarray, kernel: np.ndarray, dilation: int, is_masked: bool) -> n
 
 
 @pytest.mark.parametrize(("width", "dilation"), SHAPES)
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_a_convolution_equals_a_loop(width: int, dilation: int, is_masked: bool) -> None:
+def test_a_convolution_and_its_steps_equal_a_loop(width: int, dilation: int) -> None:
     kernel = random(width, 3, 4)
-    for length in (1, 2, 9):
+    for length in (1, 2, 19):
         x = random(2, length, 3)
-        expected = loop(x, kernel, dilation, is_masked)
-        np.testing.assert_allclose(convolution(x, kernel, dilation, is_masked), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("width", "dilation"), SHAPES)
-def test_steps_equal_the_masked_convolution(width: int, dilation: int) -> None:
-    kernel, x = random(width, 3, 4), random(2, 9, 3)
-    expected = convolution(x, kernel, dilation, is_masked=True)
-    cache = empty_cache(2, kernel.shape, "float32", dilation)
-    for t in range(9):
-        assert tuple(cache.shape) == (2, (width - 1) * dilation, 3)
-        y, cache = convolution_step(x[:, t], cache, kernel, dilation)
-        np.testing.assert_allclose(y, expected[:, t], atol=1e-5)
+        for is_masked in (False, True):
+            expected = loop(x, kernel, dilation, is_masked)
+            np.testing.assert_allclose(convolution(x, kernel, dilation, is_masked), expected, atol=1e-5)
+    caches = [empty_cache(2, kernel.shape, "float32", dilation)]
+    for t in range(19):
+        y = convolution_step(x[:, t, None], caches, kernel, dilation)
+        np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
+        assert tuple(caches[0].shape) == (2, (width - 1) * dilation, 3)
 
 
 def test_lengths_may_be_unknown_and_a_batch_may_be_empty() -> None:
@@ -63,11 +57,9 @@ def test_lengths_may_be_unknown_and_a_batch_may_be_empty() -> None:
 
     x = random(2, 5, 3)
     y, of_x, of_kernel = gradients(x)
-    np.testing.assert_allclose(y, loop(x, kernel.numpy(), 2, False), atol=1e-5)
     # The loss is quadratic in x and in the kernel, so each gradient times its variable is twice the loss.
     for variable, gradient in ((x, of_x), (kernel, of_kernel)):
         np.testing.assert_allclose(np.sum(variable * gradient), 2 * np.sum(y * y), rtol=1e-4)
     for shape in ((0, 5, 3), (0, 0, 3)):
         y, of_x, of_kernel = gradients(np.zeros(shape, "float32"))
-        assert y.shape == (*shape[:2], 4) and of_x.shape == shape
-        np.testing.assert_array_equal(of_kernel, 0)
+        assert y.shape == (*shape[:2], 4) and of_x.shape == shape and not np.any(of_kernel)
