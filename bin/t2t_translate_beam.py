@@ -80,7 +80,6 @@ def main(values: flags.FlagValues) -> None:
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    pipeline.refuse_overlap(job, absolute_path(values.decode_from_file), paths)
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
     with pipeline.unfinished(job, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)

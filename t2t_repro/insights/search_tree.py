@@ -144,14 +144,15 @@ def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTr
     state = first_state(start.cache, start.memory, start.limits, decode_hparams)
     steps: list[list[Candidate]] = []
     alive = [ROOT] * beam_size  # the node of each alive hypothesis
+    hypotheses: dict[int, tuple[int, ...]] = {ROOT: ()}  # the tokens of each node's hypothesis
     while True:
         candidates, cache = find_candidates(state, scoring, beam_size)
         state = state._replace(cache=cache)
         selection = select(state, candidates, scoring, decode_hparams)
-        first_node = ROOT + 1 + sum(map(len, steps))
         log_probs = state.alive_log_probs[0].numpy().tolist()
-        nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), first_node)
+        nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses))
         steps.append([node for node in nodes if node.log_prob > MISSING])
+        hypotheses |= {node.node: (*hypotheses[node.parent], node.token) for node in steps[-1]}
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
 
         state, parents = keep_best(state, candidates, selection)
@@ -161,7 +162,9 @@ def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTr
         state = remove_done(state, parents, is_done, decode_hparams, scoring)
     best_possible, worst_of_best = (float(bound[0]) for bound in bounds(state, decode_hparams))
     outputs = add_outputs(state, parents, is_done, decode_hparams, scoring)
-    scores = output_scores(steps, outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist())
+    numbers = {ids: node for node, ids in hypotheses.items()}
+    pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
+    scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > MISSING}
     steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
     return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(start.limits[0]), best_possible, worst_of_best)
 
@@ -171,22 +174,19 @@ def candidates_of(
 ) -> list[Candidate]:
     """Returns the C candidates of a step. Those with log-probability -inf do not exist; they come last.
 
-    Args:
-        candidates, selection: what `find_candidates` and `select` returned.
-        alive: node and log-probability of each alive hypothesis before this step.
-        first_node: number of the first candidate's node.
+    `alive` has the node and the log-probability of each alive hypothesis before this step.
     """
     rows = (row[0].numpy().tolist() for row in (*candidates, selection.scores))
-    finished_count = len(alive)  # the K earlier finished hypotheses come before the candidates
     kept_alive = set(selection.alive[0].numpy().tolist())
-    kept_finished = {index - finished_count for index in selection.finished[0].numpy().tolist()}
+    # The K earlier finished hypotheses come before the candidates.
+    kept_finished = {index - len(alive) for index in selection.finished[0].numpy().tolist()}
     nodes = []
     for index, (parent, token, log_prob, score) in enumerate(zip(*rows, strict=True)):
         if np.isnan(log_prob):
             raise UserError("the model's probabilities are not numbers (NaN); use an earlier checkpoint")
         parent_node, parent_log_prob = alive[parent]
         is_end = token == EOS_ID
-        kept, kept_fate = (kept_finished, FINISHED) if is_end else (kept_alive, ALIVE)
+        kept, fate = (kept_finished, FINISHED) if is_end else (kept_alive, ALIVE)
         nodes.append(
             Candidate(
                 node=first_node + index,
@@ -194,29 +194,8 @@ def candidates_of(
                 token=token,
                 token_log_prob=log_prob - parent_log_prob,
                 log_prob=log_prob,
-                fate=kept_fate if index in kept else PRUNED,
+                fate=fate if index in kept else PRUNED,
                 score=score if is_end else None,
             )
         )
     return nodes
-
-
-def output_scores(
-    steps: Sequence[Sequence[Candidate]], ids: Sequence[list[int]], scores: Sequence[float]
-) -> dict[int, float]:
-    """Returns the scores of the outputs that exist, by the numbers of their nodes, best output first.
-
-    Args:
-        steps: the candidates of each step.
-        ids: token ids of the n outputs, padded with 0 to length L.
-        scores: scores of the n outputs; -inf for outputs that do not exist.
-    """
-    children = {(node.parent, node.token): node.node for step in steps for node in step}
-    result = {}
-    for output, score in zip(ids, scores, strict=True):
-        if score > MISSING:
-            node = ROOT
-            for token in unpadded(output):
-                node = children[node, token]
-            result[node] = score
-    return result

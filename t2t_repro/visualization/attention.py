@@ -50,10 +50,7 @@ class Attention:
     """Number of each head, from 1."""
 
     def select(self, layers: Sequence[int] = (), heads: Sequence[int] = ()) -> Attention:
-        """Returns the weights of some layers and heads, by their numbers; empty for all of them.
-
-        Raises UserError if a layer or head does not exist.
-        """
+        """Returns the weights of some layers and heads, by their numbers; empty for all of them."""
         rows = [self._index("layer", number, self.layers) for number in layers or self.layers]
         columns = [self._index("head", number, self.heads) for number in heads or self.heads]
         return replace(
@@ -64,10 +61,7 @@ class Attention:
         )
 
     def query(self, word: str, hint: str = "") -> int:
-        """Returns the index of the first query that is the word `word`.
-
-        Raises UserError if no query is this word. The message ends with `hint`.
-        """
+        """Returns the index of the first query that is a word. Raises UserError, which ends with `hint`, if none is."""
         names = self._names()
         if word not in names:
             raise UserError(
@@ -77,7 +71,6 @@ class Attention:
         return names.index(word)
 
     def has_query(self, word: str) -> bool:
-        """Returns True if there is a query that is this word."""
         return word in self._names()
 
     def _index(self, name: str, number: int, numbers: Sequence[int]) -> int:
@@ -91,24 +84,19 @@ class Attention:
 
 
 class PairAttention(NamedTuple):
-    """The attention of a model for one source and its target."""
+    """The attention of a model for one source and its target, by the names of the kinds in `KINDS`."""
 
     source: str
-    """The source text."""
     target: str
-    """The target text, or the model's translation."""
     kinds: dict[str, Attention]
-    """The weights by the name of their kind in `KINDS`."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of a text as labels, or its words."""
+    """The tokens of a text or its words: their labels, and the index of the first token of each."""
 
     labels: tuple[str, ...]
-    """A label for each token or word."""
     starts: tuple[int, ...]
-    """Index of each label's first token."""
 
     @classmethod
     def pieces(cls, vocabulary: Vocabulary, ids: Sequence[int]) -> Tokens:
@@ -142,14 +130,9 @@ class Tokens:
 
 
 def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the weights of each kind of attention, float32 [L, H, Q, K].
+    """Returns the weights of each kind of attention, float32 [L, H, Q, K], for source ids [S] and target ids [T].
 
-    The Transformer has the three kinds "encoder", "decoder" and "cross". Other models have only "cross".
-
-    Args:
-        model: a model whose `has_attention` is true.
-        inputs: source ids [S].
-        targets: target ids [T].
+    The Transformer has the three kinds "encoder", "decoder" and "cross". Other models with attention have only "cross".
     """
     import keras
 
@@ -173,14 +156,9 @@ def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndar
 def attention_of(
     model: DecodingModel, vocabulary: Vocabulary, inputs: np.ndarray, targets: np.ndarray, merge_subwords: bool = False
 ) -> dict[str, Attention]:
-    """Returns each kind of attention of a model for a source and its target; see `attention_weights`.
+    """Returns each kind of attention of a model for source ids and target ids with their end tokens.
 
-    Args:
-        model: a model whose `has_attention` is true.
-        vocabulary: the model's vocabulary.
-        inputs: source ids, including the end token. Padding is ignored.
-        targets: target ids, including the end token. Padding is ignored.
-        merge_subwords: true for words instead of tokens; see `merged`.
+    Padding is ignored. With `merge_subwords`, weights are those of words instead of tokens; see `merged`.
     """
     inputs, targets = inputs[inputs != 0], targets[targets != 0]
     tokens = Tokens.words if merge_subwords else Tokens.pieces
@@ -195,12 +173,8 @@ def attention_of(
 
 
 def merged(weights: np.ndarray, queries: Tokens, keys: Tokens) -> np.ndarray:
-    """Returns weights of words: the sum over the keys of a word, and the mean over the queries of a word.
-
-    Args:
-        weights: weights of tokens [L, H, Q, K].
-        queries: the words of the Q queries.
-        keys: the words of the K keys.
+    """Returns weights of words, from weights of tokens [L, H, Q, K]: the sum over the keys of a word, and the mean over
+    the queries of a word.
     """
     counts = np.diff([*queries.starts, weights.shape[2]])
     sums = np.add.reduceat(np.add.reduceat(weights, keys.starts, axis=3), queries.starts, axis=2)
@@ -212,10 +186,7 @@ def pair_attention(
 ) -> PairAttention:
     """Returns the attention weights of all layers and heads for a source and its target, with their tokens.
 
-    Args:
-        source: one line.
-        target: one line; "" for the model's translation.
-        merge_subwords: true for words instead of tokens; see `merged`.
+    Without a target, it is the model's translation. With `merge_subwords`, words replace tokens; see `merged`.
 
     Raises UserError if a text is empty or too long, or the model has no attention or has diverged.
     """
@@ -227,7 +198,7 @@ def pair_attention(
     else:
         [targets] = translator.vocabulary.encode_targets([target])
         longest = translator.decode_hparams.max_input_size or translator.max_length
-        refuse_longer("target", targets, longest and longest + translator.decode_hparams.extra_length)
+        _refuse_longer("target", targets, longest and longest + translator.decode_hparams.extra_length)
     pair = np.array(inputs, np.int32), np.array(targets, np.int32)
     kinds = attention_of(translator.model, translator.vocabulary, *pair, merge_subwords)
     require_numbers(kinds)
@@ -243,12 +214,11 @@ def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParam
         raise UserError("the source is empty; give a text")
     [ids] = translator.vocabulary.encode_sources([source])
     longest = (decode_hparams or translator.decode_hparams).max_input_size or translator.max_length
-    refuse_longer("source", ids, longest)
+    _refuse_longer("source", ids, longest)
     return ids
 
 
-def refuse_longer(name: str, ids: Sequence[int], limit: int) -> None:
-    """Raises UserError if a text has more tokens than `limit`; 0 is no limit."""
+def _refuse_longer(name: str, ids: Sequence[int], limit: int) -> None:
     if limit and len(ids) > limit:
         raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
 
