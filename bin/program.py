@@ -19,7 +19,7 @@ import re
 import resource
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +35,7 @@ from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input, output_file, refuse_overwriting
 from t2t_repro.files.textfile import decode_lines
-from t2t_repro.hparam import DecodeHParams, parse_value
+from t2t_repro.hparam import DecodeHParams, overrides, parse_value
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor.names import explained, explained_flag
 
@@ -226,6 +226,26 @@ def require(values: flags.FlagValues, *names: str) -> None:
     for name in names:
         if not values[name].value:
             raise UserError(f"--{name} is required: {values[name].help}")
+
+
+def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]]) -> None:
+    """Raises UserError if the user gave a flag or a decode hparam that has no effect.
+
+    Args:
+        useless: for each mode of the program, such as "with --x", "without --x" or "with --x=1", the flags that have no
+            effect in it. "decode_hparams=n" stands for the decode hparam n.
+    """
+    # "-" stands for a standard stream, which is the default.
+    given = {name for name in values if values[name].value not in (values[name].default, "-")}
+    if "decode_hparams" in values:
+        given |= {f"decode_hparams={name}" for name in overrides(DecodeHParams, values.decode_hparams)}
+    for mode, names in useless.items():
+        word, _, flag = mode.partition(" --")
+        name, _, value = flag.partition("=")
+        is_given = values[name].value == value if value else name in given
+        for useless_name in names:
+            if useless_name in given and is_given == (word == "with"):
+                raise UserError(f"--{useless_name} has no effect {mode}; omit it")
 
 
 def load_tensorflow() -> Any:

@@ -48,14 +48,19 @@ program.define_fields(FLAGS, Flags)
 program.define_target_language(FLAGS, "that of --language_pair; if both are missing, this BLEU is not printed")
 
 
-def main(values: flags.FlagValues) -> None:
-    """Prints one line per score, or the names of the test sets for --test_set=list.
+USELESS = {
+    "with --test_set": ("reference",),
+    "with --test_set=list": ("translation", "target_language"),
+    "without --test_set": ("language_pair",),
+}
+"""For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
 
-    Raises UserError if a flag or file is missing, a file is empty or not UTF-8, the two line counts differ, the
-    language is unknown, or the test set is unknown or cannot be downloaded.
-    """
+
+def main(values: flags.FlagValues) -> None:
+    """Prints one line per score, or the names of the test sets for --test_set=list."""
+    program.refuse_useless(values, USELESS)
     language_pair, test_set = values.language_pair, values.test_set
-    if bool(test_set) == bool(values.reference) or bool(test_set) != bool(language_pair):
+    if not (language_pair if test_set else values.reference):
         raise UserError("give either --reference, or --test_set with --language_pair")
     if test_set == "list":
         from t2t_repro.metrics import test_sets

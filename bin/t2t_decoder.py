@@ -28,7 +28,7 @@ from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, text_line
 from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import UNFINISHED, Input, is_stream, whole_file
+from t2t_repro.files.output_files import UNFINISHED, is_stream, whole_file
 from t2t_repro.files.textfile import decode_lines, read_lines
 from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.metrics.score import PAPER_BLEU, score_lines
@@ -83,16 +83,29 @@ program.define_decode_hparams(FLAGS)
 define_model_flags(FLAGS)
 
 USELESS = {
-    "decode_interactive": ("decode_from_file", "decode_to_file", "decode_reference", "score_file", "resume", "shards"),
-    "score_file": ("decode_from_file", "decode_reference", "resume", "shards", "output_attention"),
-}
-"""Flags that have no effect in a mode."""
+    "with --decode_interactive": (
+        "decode_from_file", "decode_to_file", "decode_reference", "score_file", "resume", "shards",
+        "decode_hparams=prefix_file",
+    ),
+    "with --score_file": (
+        "decode_from_file", "decode_reference", "resume", "shards", "output_attention", "long_lines",
+        *(f"decode_hparams={name}" for name in vars(DecodeHParams()) if name != "batch_size"),
+    ),
+    "without --decode_reference": ("target_language",),
+    "without --decode_to_file": ("resume", "shards"),
+    "without --output_format=jsonl": ("output_attention",),
+    "with --output_format=jsonl": ("decode_hparams=write_beam_scores",),
+    "without --shards": ("shard_id",),
+}  # fmt: skip
+"""For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:
     """Translates a file, scores pairs, or translates typed lines, depending on the flags."""
     program.require(values, "output_dir")
-    refuse_contradictions(values)
+    program.refuse_useless(values, USELESS)
+    if values.shards > 1 and not values["shard_id"].present:
+        raise UserError("--shards needs --shard_id; start a process for each shard")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     for folder in folders:
         check_model_flags(values, folder)
@@ -100,15 +113,20 @@ def main(values: flags.FlagValues) -> None:
     set_target_language(problem, values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
-    if values.decode_interactive:
-        columns: list[list[str]] = []
-    elif values.score_file:
-        columns = read_pairs(values.score_file)
+    columns: list[list[str]] = []
+    if values.score_file:
+        inputs, columns = program.file_inputs(values, "score_file"), read_pairs(values.score_file)
     else:
-        columns = read_input(values, decode_hparams.prefix_file)
-    inputs = [*input_files(values, decode_hparams.prefix_file), *model_files(folders, checkpoints)]
+        inputs = program.file_inputs(values, "decode_from_file", "decode_reference")
+        if path := decode_hparams.prefix_file:
+            inputs.append((f"--decode_hparams=prefix_file={path}", path))
+        if not values.decode_interactive:
+            columns = read_input(values, decode_hparams.prefix_file)
+    for folder, checkpoint in zip(folders, checkpoints, strict=True):
+        paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
+        inputs += [(f"--output_dir={folder.path}", path) for path in paths]
     with program.output(output_path(values), UNFINISHED, inputs) as output:
-        if values.resume and (output is None or is_stream(output)):
+        if values.resume and (not output or is_stream(output)):
             raise UserError("--resume needs a regular file to continue; give --decode_to_file of the interrupted run")
         translator = load(values, folders, checkpoints, decode_hparams)
         decoder = Decoder(translator, problem, checkpoints, values, output)
@@ -118,20 +136,6 @@ def main(values: flags.FlagValues) -> None:
             decoder.score(*columns)
         else:
             decoder.decode(*columns)
-
-
-def refuse_contradictions(values: flags.FlagValues) -> None:
-    """Raises UserError if one flag makes another useless, or if a flag needs another one that is missing."""
-    if values.shards > 1 and values.decode_to_file in program.STANDARD_STREAMS:
-        raise UserError("--shards needs --decode_to_file; give it")
-    if values.shards > 1 and not values["shard_id"].present:
-        raise UserError("--shards needs --shard_id; start a process for each shard")
-    if values.output_attention and values.output_format != "jsonl":
-        raise UserError("--output_attention needs --output_format=jsonl; give it")
-    for mode, names in USELESS.items():
-        for name in names:
-            if values[mode].value and values[name].value != values[name].default:
-                raise UserError(f"--{name} has no effect with --{mode}; omit one")
 
 
 def set_target_language(problem: Problem, language: str) -> None:
@@ -175,23 +179,6 @@ def read_pairs(path: str) -> list[list[str]]:
         for column, text in zip(columns, line.split("\t"), strict=True):
             column.append(text)
     return columns
-
-
-def input_files(values: flags.FlagValues, prefix_file: str) -> list[Input]:
-    """Returns the text files that the flags tell the program to read; see `model_files` for the files of the models."""
-    if values.score_file:
-        return program.file_inputs(values, "score_file")
-    prefixes = [(f"--decode_hparams=prefix_file={prefix_file}", prefix_file)] if prefix_file else []
-    return [*program.file_inputs(values, "decode_from_file", "decode_reference"), *prefixes]
-
-
-def model_files(folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> list[Input]:
-    """Returns the files of the models that decode, so that the caller can refuse an output that would replace one."""
-    files: list[Input] = []
-    for folder, checkpoint in zip(folders, checkpoints, strict=True):
-        paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
-        files += [(f"--output_dir={folder.path}", path) for path in paths]
-    return files
 
 
 def output_path(values: flags.FlagValues) -> str:
@@ -247,7 +234,13 @@ class Decoder:
                 details=values.output_format == "jsonl",
                 input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
             )
-            self._report_long_lines(translations)
+            longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
+            for kind, count in (
+                ("translated in segments", sum(translation.segments > 1 for translation in translations)),
+                ("truncated", sum(translation.is_truncated for translation in translations)),
+            ):
+                if count:
+                    say(f"{count:,} lines of more than {longest} tokens: {kind}")
             translations, report = finish_translations(self.problem, texts, translations)
             if report:
                 say(str(report))
@@ -300,15 +293,6 @@ class Decoder:
             values.long_lines, values.precision, is_detailed,
         )  # fmt: skip
         return Journal(self.output, settings, values.resume)
-
-    def _report_long_lines(self, translations: Sequence[Translation]) -> None:
-        longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
-        for kind, count in (
-            ("translated in segments", sum(translation.segments > 1 for translation in translations)),
-            ("truncated", sum(translation.is_truncated for translation in translations)),
-        ):
-            if count:
-                say(f"{count:,} lines of more than {longest} tokens: {kind}")
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns each translation as an output line in the format that --output_format names."""

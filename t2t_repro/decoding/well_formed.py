@@ -2,16 +2,16 @@
 
 At each position, the rules allow only the tokens after which the output can still become such a tree within its length
 limit. All other tokens get the logit -inf. A tree is a sequence of brackets and symbols of words, such as
-(S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with its label is one token. A symbol is one or more
-tokens, its pieces. With --word_symbol=word, the symbol of a word is the word itself.
+(S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with its label is one token, and so is the symbol of a
+word. With --word_symbol=word, the symbol is the word itself, which may have several tokens.
 
 Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W words of the longest
-sentence (or pieces of its words), L labels, P different pieces of symbols, N nodes of the trie of all symbols.
+sentence (or tokens of its words), F different facts, L labels, P symbols.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,15 +40,12 @@ from t2t_repro.parsing.trees import PUNCTUATION
 MAX_OPENINGS = 8
 """Maximum number of opening brackets in a row. Without this limit, a model that has lost count of the words may write
 (NP (NP (NP (NP ... until only the length limit stops it."""
-IMPOSSIBLE = 1 << 20
-"""Number of missing pieces if no pieces can complete a symbol that fits the word."""
 
 
 def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules:
     """Returns the rules of trees with these symbols; None is for models whose outputs are not trees.
 
-    Raises UserError for None, if the vocabulary is of another kind than SentencePiece or splits a bracket, or if no
-    symbol of a single piece fits a kind of word.
+    Raises UserError for None, or if the vocabulary cannot write every tree.
     """
     if not symbols:
         raise UserError("well_formed=true is only for parsers, but the outputs of this model are not trees; omit it")
@@ -58,31 +55,40 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules
 
 
 class TreeRules(OutputRules, ABC):
-    """The rules of trees. The facts about a source are its words. Subclasses have the rules for the symbols of words.
+    """The rules of trees. The facts about a source are one number for each symbol of a word that a tree needs.
 
     Args:
         vocabulary: the parser's vocabulary.
-        symbols: the labels and the symbols of words that trees may contain.
-        pieces: ids of the pieces of symbols, on which `_next_word` decides.
+        labels: the labels of constituents.
+        symbols: tokens of the P symbols of words, in the order of the columns of `fits`.
+        begins: bool [F], true for facts about the beginning of a word, and for 0, which follows the last word.
+        fits: bool [F, P], true if a symbol fits a fact.
 
-    Raises:
-        UserError: if the vocabulary splits a bracket.
+    Raises UserError if the vocabulary splits a bracket.
     """
 
     min_extra = 3
     """The tokens of the shortest tree that are not symbols of words: the root's two brackets and the end token."""
 
-    def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols, pieces: Sequence[int] = ()) -> None:
-        opening, closing = (_encode(vocabulary, [bracket + label for label in symbols.labels]) for bracket in "()")
-        if any(len(ids) > 1 for ids in (*opening, *closing)):
-            raise small_vocabulary()
-        self._vocabulary = vocabulary
-        tokens = ([ids[0] for ids in opening], [ids[0] for ids in closing], pieces)
-        # The number of each opening bracket, closing bracket or piece of a symbol, from 1; 0 for other tokens: [V]
-        self._opening, self._closing, self._pieces = (_numbers(vocabulary.size, part) for part in tokens)
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        labels: Sequence[str],
+        symbols: Sequence[int],
+        begins: np.ndarray,
+        fits: np.ndarray,
+    ) -> None:
+        opening, closing = (single_tokens(vocabulary, [bracket + label for label in labels]) for bracket in "()")
+        if None in (*opening, *closing):
+            raise unsuited_vocabulary()
+        # The number of each opening bracket and each closing bracket, from 1; 0 for other tokens: [V]
+        self._opening, self._closing = (_numbers(vocabulary.size, tokens) for tokens in (opening, closing))
         # The column of each token in the result of `_allowed`: [V]
-        self._columns = _numbers(vocabulary.size, [EOS_ID, *tokens[0], *tokens[1], *tokens[2]])
-        self._labels = np.arange(1, len(opening) + 1, dtype=np.int32)  # [L]
+        self._columns = _numbers(vocabulary.size, [EOS_ID, *opening, *closing, *symbols])
+        # Without a list of symbols, all other tokens are tokens of words: [V]
+        self._is_symbol = self._columns > 1 + 2 * len(labels) if symbols else self._columns == 0
+        self._labels = np.arange(1, len(labels) + 1, dtype=np.int32)  # [L]
+        self._vocabulary, self._begins, self._fits = vocabulary, begins, fits
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid; see `OutputRules.mask`."""
@@ -92,25 +98,33 @@ class TreeRules(OutputRules, ABC):
         mask = tf.gather(tf.transpose(allowed, [2, 0, 1]), self._columns)
         return logits + tf.transpose(mask, [1, 2, 0])
 
-    def _allowed(self, ids: tf.Tensor, words: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+    def _allowed(self, ids: tf.Tensor, facts: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
         """Returns which tokens may follow, bool [R, K, 2 + 2L + P].
 
-        The columns are: tokens of no tree, the end token, opening brackets, closing brackets, pieces of symbols.
+        The columns are: tokens of no tree, the end token, opening brackets, closing brackets, symbols of words.
 
         Args:
-            ids: as in `OutputRules.mask`.
-            words: the facts about the sources and a 0, int32 [R, W + 1].
+            ids, facts: as in `OutputRules.mask`.
             room: int32 [R, 1, 1], the maximum number of tokens after the token that may follow.
         """
         depth, innermost, openings = self._brackets(ids)
-        left, is_complete, can_write = self._next_word(ids, words, depth, room)
-        # Each rule with `room` counts the tokens that the shortest tree would still need: those of the words without a
-        # symbol, a closing bracket for each open constituent, and the end token.
-        can_open = is_complete & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
-        can_close = is_complete & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
+        left, fact = self._next_symbol(ids, facts)
+        # The shortest tree still needs the symbols that are left, a closing bracket for each open constituent, and the
+        # end token. After the root is open, there is always room for them.
+        begins = tf.gather(self._begins, fact)
+        can_open = begins & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
+        can_close = begins & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
         can_end = (depth == 0) & (left == 0)
+        can_write = (depth > 0) & (left > 0) & tf.gather(self._fits, fact[:, :, 0])
         never = tf.zeros_like(can_end)
         return tf.concat([never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write], axis=2)
+
+    def _next_symbol(self, ids: tf.Tensor, facts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns how many symbols are left, and the fact about the next of them (0 if none): int32 [R, K, 1]."""
+        is_symbol = tf.gather(self._is_symbol, ids)
+        written = tf.math.count_nonzero(is_symbol, axis=2, keepdims=True, dtype=tf.int32)
+        left = tf.math.count_nonzero(facts, axis=1, dtype=tf.int32)[:, None, None] - written
+        return left, tf.gather(facts, tf.minimum(written, tf.shape(facts)[1] - 1), batch_dims=1)
 
     def _brackets(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the state of the brackets of hypotheses with the tokens `ids`, int32 [R, K, t].
@@ -130,23 +144,9 @@ class TreeRules(OutputRules, ABC):
         last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
         return depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other
 
-    @abstractmethod
-    def _next_word(
-        self, ids: tf.Tensor, words: tf.Tensor, depth: tf.Tensor, room: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns how the words of the sentence continue a hypothesis.
-
-        Args:
-            depth: int32 [R, K, 1], number of open constituents.
-
-        Returns:
-            The number of tokens that the words which are left need at least, int32 [R, K, 1]; whether the symbol of the
-            last word is complete, bool [R, K, 1]; which pieces of symbols may follow, bool [R, K, P].
-        """
-
 
 class WordRules(TreeRules):
-    """The rules of trees in which the symbol of a word is the word itself.
+    """The rules of trees in which the symbol of a word is the word itself. The facts are the tokens of the words.
 
     The next word is given. So its tokens compete as one token with the brackets: the logit of the next token of a word
     becomes the logarithm of the sum of exp(logit) over all tokens of words. Otherwise, the search would open
@@ -154,10 +154,9 @@ class WordRules(TreeRules):
     """
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
-        super().__init__(vocabulary, symbols)
         texts = vocabulary.pieces(range(vocabulary.size))
-        # True for tokens with which a word begins, and for 0, which follows the last word: [V]
-        self._is_start = np.array([number == 0 or text.startswith(SPACE) for number, text in enumerate(texts)])
+        begins = np.array([number == PAD_ID or text.startswith(SPACE) for number, text in enumerate(texts)])
+        super().__init__(vocabulary, symbols.labels, [], begins, np.zeros([vocabulary.size, 0], bool))
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the ids of the words of each line, without an end token: int32 [B, W], padded with 0."""
@@ -169,39 +168,26 @@ class WordRules(TreeRules):
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the logits [R, K, V] as described above, with -inf for the tokens that the rules forbid."""
-        masked = super().mask(logits, ids, t, memory)
-        left, token = self._left(ids, memory["facts"])
-        can_write = (left > 0) & (t > 0)  # The first token opens the root. Then there is always room for all words.
-        any_word = tf.reduce_logsumexp(tf.where(self._columns == 0, logits, float("-inf")), axis=2, keepdims=True)
-        return tf.where((tf.range(tf.shape(logits)[2]) == token) & can_write, any_word, masked)
-
-    def _left(self, ids: tf.Tensor, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the number of the words' tokens that are left, and the next of them (0 if none): int32 [R, K, 1]."""
-        is_word = tf.gather(self._columns, ids) == 0
-        written = tf.math.count_nonzero(is_word, axis=2, keepdims=True, dtype=tf.int32)
-        left = tf.math.count_nonzero(words, axis=1, dtype=tf.int32)[:, None, None] - written
-        return left, tf.gather(words, tf.minimum(written, tf.shape(words)[1] - 1), batch_dims=1)
-
-    def _next_word(
-        self, ids: tf.Tensor, words: tf.Tensor, depth: tf.Tensor, room: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        left, token = self._left(ids, words)
-        return left, tf.gather(self._is_start, token), tf.zeros([*tf.unstack(tf.shape(left)[:2]), 0], tf.bool)
+        left, token = self._next_symbol(ids, memory["facts"])
+        can_write = (left > 0) & (t > 0)  # the first token opens the root
+        any_word = tf.reduce_logsumexp(tf.where(self._is_symbol, logits, float("-inf")), axis=2, keepdims=True)
+        is_next = tf.range(tf.shape(logits)[2]) == token
+        return tf.where(is_next & can_write, any_word, super().mask(logits, ids, t, memory))
 
 
 class SymbolRules(TreeRules):
-    """The rules of trees in which a symbol, such as its part of speech, stands for a word."""
+    """The rules of trees in which a symbol, such as its part of speech, stands for a word.
+
+    The facts are the kinds of the words. A symbol that the vocabulary splits is in no tree.
+    """
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
-        self._trie = SymbolTrie(vocabulary, symbols.words)
-        if (self._trie.shortest == IMPOSSIBLE).any():
-            raise UserError(
-                "well_formed=true needs a problem whose words have symbols that EVALB counts and symbols that it "
-                f"ignores ({' '.join(PUNCTUATION)}); omit it, or train a parser with --word_symbol={WORD}"
-            )
-        if (self._trie.shortest > 1).any():
-            raise small_vocabulary()
-        super().__init__(vocabulary, symbols, self._trie.pieces)
+        pairs = zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True)
+        tokens = {symbol: token for symbol, token in pairs if token is not None}
+        fitting = np.array([[kind != NO_WORD and fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS])
+        if not fitting[NO_WORD + 1 :].any(axis=1).all():
+            raise unsuited_vocabulary()
+        super().__init__(vocabulary, symbols.labels, list(tokens.values()), np.ones(len(WORD_KINDS), bool), fitting)
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the kind of each word of each line: int32 [B, W], padded with `NO_WORD`."""
@@ -211,81 +197,19 @@ class SymbolRules(TreeRules):
         """Applies `facts` to a tensor of strings [B]."""
         return graph_kinds_of(lines)
 
-    def _next_word(
-        self, ids: tf.Tensor, words: tf.Tensor, depth: tf.Tensor, room: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        trie = self._trie
-        # Padding in front of the tokens lets the code below look back from every position, even if t = 0.
-        pieces = tf.gather(self._pieces, tf.pad(ids, [[0, 0], [0, 0], [trie.longest, 0]]))
-        # The node of the trie for the pieces of the last symbol; 0 if the last token is not a piece of a symbol: [R, K]
-        node = tf.zeros_like(pieces[:, :, 0])
-        for offset in range(trie.longest, 0, -1):
-            node = tf.gather_nd(trie.next, tf.stack([node, pieces[:, :, -offset]], axis=2))
-        # The number of symbols, counting an incomplete symbol at the end, and of words without a symbol: [R, K, 1]
-        count = tf.math.count_nonzero(tf.gather(trie.is_start, pieces), axis=2, keepdims=True, dtype=tf.int32)
-        left = tf.math.count_nonzero(words, axis=1, dtype=tf.int32)[:, None, None] - count
 
-        def missing(word: tf.Tensor, node: tf.Tensor) -> tf.Tensor:
-            """Returns how many pieces a symbol lacks, given the index of its word and its node in the trie."""
-            word = tf.clip_by_value(word, 0, tf.shape(words)[1] - 1)
-            return tf.gather_nd(trie.missing, tf.stack([tf.gather(words, word, batch_dims=1), node], axis=3))
-
-        is_complete = (node[:, :, None] == 0) | (missing(count - 1, node[:, :, None]) == 0)
-        # A piece continues the symbol of the last word or, if it is a start, begins the symbol of the next word: [P]
-        starts = trie.is_start[1:].astype(np.int32)
-        lacks = missing(count - 1 + starts, tf.gather(trie.next[:, 1:], node))  # [R, K, P]
-        # The shortest tree would need the pieces that the symbol lacks, one token for each word without a symbol, a
-        # closing bracket for each open constituent, and the end token.
-        has_room = lacks + (left - starts) + depth + 1 <= room
-        return left, is_complete, (depth > 0) & (is_complete | (starts == 0)) & has_room
-
-
-def small_vocabulary() -> UserError:
+def unsuited_vocabulary() -> UserError:
     """Returns the error for a vocabulary with which the rules cannot write every tree."""
     return UserError(
-        "well_formed=true needs a vocabulary with a piece for each bracket and for a symbol of each kind of word; omit "
-        "it, or train a parser with a larger --vocab_size"
+        "well_formed=true needs a vocabulary with a piece for each bracket, for a symbol of words that EVALB counts, "
+        f"and for one that it ignores ({' '.join(PUNCTUATION)}); omit it, or train a parser with a larger --vocab_size "
+        f"or --word_symbol={WORD}"
     )
 
 
-class SymbolTrie:
-    """The pieces of all symbols of words. A node stands for the first pieces of a symbol, and node 0 for no pieces.
-
-    Attributes:
-        pieces: the ids of all pieces. Piece number i, from 1, is `pieces[i - 1]`; number 0 stands for other tokens.
-        longest: number of pieces of the longest symbol.
-        is_start: bool [P + 1], true for pieces with which a symbol begins, false for pieces that continue a symbol.
-        next: int32 [N, P + 1], the node that follows a node and a piece; 0 if no symbol continues with this piece.
-        missing: int32 [kinds of words, N], the smallest number of pieces that complete a symbol which fits the word;
-            `IMPOSSIBLE` for node 0.
-        shortest: int32 [kinds of words - 1], the length of the shortest symbol for each kind of word.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, symbols: Sequence[str]) -> None:
-        encoded = _encode(vocabulary, symbols)
-        prefixes = sorted({ids[:length] for ids in encoded for length in range(len(ids) + 1)})
-        nodes = {prefix: node for node, prefix in enumerate(prefixes)}
-        self.pieces = sorted({piece for ids in encoded for piece in ids})
-        self.longest = max(map(len, encoded))
-        self.is_start = np.array([False, *(text.startswith(SPACE) for text in vocabulary.pieces(self.pieces))])
-        self.next = np.zeros((len(nodes), len(self.pieces) + 1), np.int32)
-        for prefix, node in nodes.items():
-            if prefix:
-                self.next[nodes[prefix[:-1]], 1 + self.pieces.index(prefix[-1])] = node
-        self.next[:, self.is_start] = self.next[0, self.is_start]  # after any symbol, another symbol may begin
-        self.missing = np.full((len(WORD_KINDS), len(nodes)), IMPOSSIBLE, np.int32)
-        for symbol, ids in zip(symbols, encoded, strict=True):
-            for kind in WORD_KINDS:
-                for length in range(len(ids) + 1) if kind != NO_WORD and fits(symbol, kind) else ():
-                    cell = kind, nodes[ids[:length]]
-                    self.missing[cell] = min(self.missing[cell], len(ids) - length)
-        self.shortest = self.missing[NO_WORD + 1 :, 0].copy()
-        self.missing[:, 0] = IMPOSSIBLE
-
-
-def _encode(vocabulary: Vocabulary, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Returns the ids of each text, without end tokens."""
-    return [tuple(ids[:-1]) for ids in vocabulary.encode(texts)]
+def single_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> list[int | None]:
+    """Returns the token of each text; None for a text of several tokens."""
+    return [ids[0] if len(ids) == 2 else None for ids in vocabulary.encode(texts)]  # each text has an end token
 
 
 def _numbers(size: int, tokens: Sequence[int]) -> np.ndarray:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def lines(path: Path) -> list[str]:
 
 def joined(texts: list[str]) -> str:
     return "".join(f"{text}\n" for text in texts)
+
+
+def with_another_text(line: bytes) -> bytes:
+    """Returns a line of a journal with another translation."""
+    entry = re.sub(rb'"text": "[^"]*"', b'"text": "from the journal"', line.strip()[9:])
+    return b"%08x %s\n" % (zlib.crc32(entry), entry)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +143,8 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     refused(run("decoder", *flags[:2], "--resume"), "--resume", "--decode_to_file")
 
     # The translations in the journal are used: they are not translated again.
-    journal.write_bytes(re.sub(rb'"text": "[^"]*"', b'"text": "from the journal"', journal.read_bytes()))
+    head, *entries = journal.read_bytes().splitlines(keepends=True)[:41]
+    journal.write_bytes(b"".join([head, *map(with_another_text, entries)]))
     succeed("decoder", *flags, f"--decode_hparams={SHORT},batch_size=90", "--resume")
     assert {path.name for path in tmp_path.iterdir()} == {"x.en", output.name}
     expected = [translation.text for translation in translator.translate(texts)]
@@ -197,8 +205,16 @@ def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, 
         (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
         (["--output_attention"], ("--output_attention", "jsonl")),
         (["--score_file=pairs"], ("pairs:2:", "<TAB>")),
-        (["--score_file=x", "--decode_from_file=y"], ("--decode_from_file", "--score_file")),
+        (["--score_file=x", "--decode_from_file=y"], ("--decode_from_file has no effect with --score_file",)),
+        (["--score_file=x", "--decode_hparams=beam_size=4"], ("--decode_hparams=beam_size has no effect with",)),
+        (["--score_file=x", "--long_lines=error"], ("--long_lines has no effect with --score_file",)),
         (["--decode_interactive", "--decode_to_file=y"], ("--decode_to_file", "--decode_interactive")),
+        (["--target_language=de"], ("--target_language has no effect without --decode_reference",)),
+        (["--decode_to_file=-", "--resume"], ("--resume has no effect without --decode_to_file",)),
+        (
+            ["--output_format=jsonl", "--decode_hparams=write_beam_scores=true"],
+            ("--decode_hparams=write_beam_scores has no effect with --output_format=jsonl",),
+        ),
         (["--checkpoint_path=a,b"], ("--checkpoint_path", "2")),
         (["--decode_to_file=x.gz"], ("--decode_to_file=x.gz", "choose a name without .gz")),
         (["--decode_to_file=new/"], ("--decode_to_file=new/ is a folder", "name a file")),

@@ -32,11 +32,10 @@ def output(tmp_path: Path) -> Path:
 def interrupted(output: Path) -> Path:
     """Writes the journal that an interrupted decode leaves, and returns the journal's path."""
     with Journal(output, SETTINGS, resume=False) as journal:
-        assert journal.done == {}
+        assert not journal.path.exists()
         for count, (number, translation) in enumerate(DONE.items(), 1):
             journal.add(number, translation)
             assert reopen(output) == dict(list(DONE.items())[:count])  # it is on disk at once, as after a kill
-    assert journal_path(output) == output.with_name("x.de.unfinished")
     return journal_path(output)
 
 
@@ -45,23 +44,7 @@ def reopen(output: Path, settings: object = SETTINGS, resume: bool = True) -> di
         return dict(journal.done)
 
 
-def test_finished_translations_are_read_back(output: Path, interrupted: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True) as journal:
-        journal.add(2, EMPTY)
-        raise ZeroDivisionError
-    assert reopen(output) == DONE | {2: EMPTY}
-    assert [path.name for path in output.parent.iterdir()] == [interrupted.name]
-    journal.delete()
-    assert list(output.parent.iterdir()) == []
-
-
-def test_an_error_before_the_first_translation_leaves_no_journal(output: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Journal(output, SETTINGS, resume=True):
-        raise ZeroDivisionError
-    assert not journal_path(output).exists()
-
-
-@pytest.mark.parametrize("size", range(1, 60, 7))
+@pytest.mark.parametrize("size", [1, 8, 22, 43])
 def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size: int) -> None:
     content = interrupted.read_bytes()
     interrupted.write_bytes(content[:-size])
@@ -70,37 +53,26 @@ def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size
         assert journal.done == {number: DONE[number] for number in complete}
         journal.add(last, DONE[last])
     assert interrupted.read_bytes() == content
+    journal.delete()
+    assert list(output.parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", [b"", b'{"decode"'])
-def test_a_journal_without_a_whole_head_starts_again(output: Path, interrupted: Path, left: bytes) -> None:
+@pytest.mark.parametrize("left", [b"", b'{"decode"', b'{"decode": "0"}\n'])
+def test_a_journal_without_translations_starts_again(output: Path, interrupted: Path, left: bytes) -> None:
     interrupted.write_bytes(left)
-    assert reopen(output, "others") == {}
-    assert reopen(output, resume=False) == {}  # an earlier run was killed before its first translation
+    with Journal(output, "others", resume=False) as journal:
+        journal.add(0, EMPTY)
+    assert reopen(output, "others") == {0: EMPTY}
 
 
-@pytest.mark.parametrize(
-    ("settings", "resume", "words"),
-    [
-        (SETTINGS, False, ("has translations", "--resume", "delete")),
-        ("others", True, ("belongs to another input", "delete")),
-        ((SETTINGS[0], 1, *SETTINGS[2:]), False, ("belongs to another input", "delete")),
-    ],
-)
-def test_translations_of_another_run_are_kept(
-    output: Path, interrupted: Path, settings: object, resume: bool, words: tuple[str, ...]
-) -> None:
-    with pytest.raises(UserError) as error:
-        Journal(output, settings, resume)
-    assert all(word in str(error.value) for word in (str(interrupted), *words))
+def test_translations_of_another_run_are_kept(output: Path, interrupted: Path) -> None:
+    for settings, resume, words in (
+        (SETTINGS, False, "has translations.*--resume.*delete"),
+        ((SETTINGS[0], 1, *SETTINGS[2:]), True, "belongs to another input.*delete"),
+    ):
+        with pytest.raises(UserError, match=f"{interrupted}.*{words}"):
+            Journal(output, settings, resume)
     assert reopen(output) == DONE
-
-
-def test_a_damaged_line_is_named(output: Path, interrupted: Path) -> None:
-    lines = interrupted.read_bytes().splitlines(keepends=True)
-    interrupted.write_bytes(b"".join([*lines[:2], b'[3, {"hypotheses": 1}]\n', *lines[3:]]))
-    with pytest.raises(UserError, match=f"{interrupted.name}:3: the line is damaged; delete the file"):
-        Journal(output, SETTINGS, resume=True)
 
 
 def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: Path) -> None:
@@ -115,7 +87,7 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
 
 @pytest.mark.parametrize("kind", ["text", "json", "link", "pipe"])
 def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> None:
-    output.parent.mkdir(exist_ok=True)
+    output.parent.mkdir()
     path, contents = journal_path(output), {"text": "a user's notes\n", "json": '{"name": 1}\n'}
     if kind == "link":
         path.symlink_to(output.with_name("notes"))

@@ -129,7 +129,7 @@ KINDS = (
          is_checked=False),
     Kind(SHARD, read_data, is_limited=False),
     Kind(f"{SHARD}.index", read_data, is_checked=False),  # the index is made again if it does not match the shard
-    Kind(f"{OUTPUT}.unfinished", read_journal, damaged_json_lines, is_limited=False),
+    Kind(f"{OUTPUT}.unfinished", read_journal, is_limited=False),
     Kind("metrics.jsonl", training_results, damaged_json_lines, is_checked=False),
     Kind("results.json", read_results, damaged_json),
     Kind("checkpoint", read_weights, is_checked=False),
