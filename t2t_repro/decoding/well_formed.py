@@ -79,7 +79,7 @@ class TreeRules(OutputRules, ABC):
         fits: np.ndarray,
     ) -> None:
         opening, closing = (single_tokens(vocabulary, [bracket + label for label in labels]) for bracket in "()")
-        if None in (*opening, *closing):
+        if PAD_ID in (*opening, *closing):
             raise unsuited_vocabulary()
         # The number of each opening bracket and each closing bracket, from 1; 0 for other tokens: [V]
         self._opening, self._closing = (_numbers(vocabulary.size, tokens) for tokens in (opening, closing))
@@ -183,7 +183,7 @@ class SymbolRules(TreeRules):
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
         pairs = zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True)
-        tokens = {symbol: token for symbol, token in pairs if token is not None}
+        tokens = {symbol: token for symbol, token in pairs if token != PAD_ID}
         fitting = np.array([[kind != NO_WORD and fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS])
         if not fitting[NO_WORD + 1 :].any(axis=1).all():
             raise unsuited_vocabulary()
@@ -207,9 +207,9 @@ def unsuited_vocabulary() -> UserError:
     )
 
 
-def single_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> list[int | None]:
-    """Returns the token of each text; None for a text of several tokens."""
-    return [ids[0] if len(ids) == 2 else None for ids in vocabulary.encode(texts)]  # each text has an end token
+def single_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> list[int]:
+    """Returns the token of each text; `PAD_ID` for a text of several tokens."""
+    return [ids[0] if len(ids) == 2 else PAD_ID for ids in vocabulary.encode(texts)]  # each text has an end token
 
 
 def _numbers(size: int, tokens: Sequence[int]) -> np.ndarray:
