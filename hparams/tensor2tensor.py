@@ -14,10 +14,8 @@ optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Ada
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import (  # noqa: F401, user directories use them
     transformer_base_v1,
@@ -140,18 +138,4 @@ def _for_tpu(hparams: HParams) -> HParams:
         learning_rate_constant=1.0,  # not used
         learning_rate_warmup_steps=10000,
         optimizer_adafactor_multiply_by_parameter_scale=True,
-    )
-
-
-def __getattr__(name: str) -> Any:
-    """Raises UserError for sets of tensor2tensor's module that do not exist here."""
-    if name.startswith("__"):  # Python looks for such names in any module.
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not name.startswith("transformer_"):
-        raise UserError(
-            f"transformer.{name} does not exist here, because this module has only hparams sets; for the model, write "
-            "from t2t_repro.models.transformer import Transformer"
-        )
-    raise UserError(
-        f"transformer.{name} does not exist here: change a copy of transformer_base() with dataclasses.replace"
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable
 
 
@@ -45,6 +48,21 @@ def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
     text = str(error).strip()
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
+
+
+def located(error: Exception) -> str:
+    """Returns "FILE:LINE: TYPE: MESSAGE" on one line for an error in a user's code, and without TYPE for a UserError.
+
+    FILE:LINE is the last line of the traceback that is neither in a library nor in this package, if there is one.
+    """
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((str(error.filename), error.lineno))
+    libraries = os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<"
+    own = [(file, line) for file, line in frames if not (file.startswith(libraries) or "-packages" in file)]
+    file, line = (own or frames)[-1]
+    message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
+    return f"{file}:{line}: {message if isinstance(error, UserError) else f'{type(error).__name__}: {message}'}"
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -20,8 +20,6 @@ T = TypeVar("T")
 Range = tuple[float, float]
 """The smallest and the largest value of a hyper-parameter."""
 
-POSITIONS = ("timing", "emb", "none")
-SELF_ATTENTION_TYPES = ("dot_product", "dot_product_relative")
 SCHEDULE_FACTORS = {
     "constant": "learning_rate_constant",
     "linear_warmup": "learning_rate_warmup_steps",
@@ -54,10 +52,7 @@ class HParams:
     """The hyper-parameters of the paper's model and of training; the base class of those of other models.
 
     Field names are tensor2tensor's. The docstrings use the paper's symbols, such as d_model, and section numbers. The
-    defaults are those of the paper's base model (Table 3, first row).
-
-    Raises:
-        UserError: a value is out of range, or two values contradict each other.
+    defaults are those of the paper's base model (Table 3, first row). A wrong value raises UserError.
     """
 
     model: str = "transformer"
@@ -161,11 +156,16 @@ class HParams:
         **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),
     }
     """Ranges of the numbers. A subclass adds those of its fields."""
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "pos": ("timing", "emb", "none"),
+        "self_attention_type": ("dot_product", "dot_product_relative"),
+    }
+    """Values of the strings."""
     unused: ClassVar[tuple[str, ...]] = ()
     """Fields that the model does not use, so that they must have their defaults."""
 
     def __post_init__(self) -> None:
-        _check_types_and_ranges(self)
+        _check_values(self)
         for name in self.unused:
             if getattr(self, name) != getattr(HParams, name):
                 raise self._no_effect(name, self.model)
@@ -173,34 +173,27 @@ class HParams:
             name = name if getattr(self, name) else "hidden_size"
             if getattr(self, name) % self.num_heads:
                 raise UserError(f"num_heads={self.num_heads} does not divide {name}={getattr(self, name)}")
-        if self.hidden_size % 2:
-            raise UserError(f"hidden_size={self.hidden_size} must be even")
-        for name, choices in (("pos", POSITIONS), ("self_attention_type", SELF_ATTENTION_TYPES)):
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
-        self._check_relative()
-        if self.shared_embedding and self.shared_embedding_and_softmax_weights:
-            raise UserError(
-                "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true, which shares all "
-                "three matrices; set one of them to false"
-            )
+        is_relative, k = self.self_attention_type == "dot_product_relative", self.max_relative_position
+        _refuse(
+            (self.hidden_size % 2 == 1, f"hidden_size={self.hidden_size} must be even"),
+            (
+                is_relative != (k > 0),
+                f"self_attention_type={self.self_attention_type} and max_relative_position={k}: relative "
+                "self-attention needs both, e.g. dot_product_relative and 20; other self-attention dot_product and 0",
+            ),
+            (
+                is_relative and self.self_attention_neighborhood > 0,
+                f"self_attention_neighborhood={self.self_attention_neighborhood} has no effect with "
+                "self_attention_type=dot_product_relative; omit one of them",
+            ),
+            (
+                self.shared_embedding and self.shared_embedding_and_softmax_weights,
+                "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true; omit one of them",
+            ),
+        )
         for factor in self.learning_rate_schedule.split("*"):
             if factor not in SCHEDULE_FACTORS:
                 raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
-
-    def _check_relative(self) -> None:
-        """Raises UserError if one of the hparams of relative self-attention has no effect without the other."""
-        is_relative, k = self.self_attention_type == "dot_product_relative", self.max_relative_position
-        if is_relative != (k > 0):
-            raise UserError(
-                f"self_attention_type={self.self_attention_type} and max_relative_position={k}: relative "
-                "self-attention needs both, e.g. dot_product_relative and 20; other self-attention dot_product and 0"
-            )
-        if is_relative and self.self_attention_neighborhood:
-            raise UserError(
-                f"self_attention_neighborhood={self.self_attention_neighborhood} cannot be combined with "
-                "self_attention_type=dot_product_relative; set one of them to its default"
-            )
 
     def check_shared_width(self, name: str) -> None:
         """Raises UserError if embeddings and softmax share a matrix, but field `name` gives one of them another width.
@@ -218,9 +211,7 @@ class HParams:
     def of(cls, hparams: HParams, **changes: Any) -> Self:
         """Returns hparams of this class with the values of `hparams`, except for `changes`.
 
-        Raises:
-            UserError: a value is out of range, or `hparams` have a field that this class does not have, and the field
-                is not at its default.
+        Raises UserError if a field of `hparams` that this class does not have is not at its default.
         """
         names = {field.name for field in dataclasses.fields(cls)}
         for field in dataclasses.fields(hparams):
@@ -272,16 +263,9 @@ class HParams:
         return self.attention_value_channels or self.hidden_size
 
 
-SAMPLING_METHODS = ("argmax", "random")
-
-
 @dataclass(frozen=True)
 class DecodeHParams:
-    """The parameters of beam search (section 6.1) and of sampling. docs/decoding.md has the formulas.
-
-    Raises:
-        UserError: a value is out of range, or two values contradict each other.
-    """
+    """The parameters of beam search (section 6.1) and of sampling. docs/decoding.md has the formulas."""
 
     beam_size: int = 4
     """Number of hypotheses that beam search keeps at each step; 1 is greedy search."""
@@ -341,29 +325,29 @@ class DecodeHParams:
         "sampling_keep_top_p": (POSITIVE[0], 1),
         "sampling_seed": (0, 2**63 - 1),
     }
+    choices: ClassVar = {"sampling_method": ("argmax", "random")}
 
     def __post_init__(self) -> None:
-        _check_types_and_ranges(self)
-        if (self.repeat_ngram_size > 0) != (self.repeat_ngram_penalty > 0):
-            raise UserError(
-                f"repeat_ngram_size={self.repeat_ngram_size} and repeat_ngram_penalty={self.repeat_ngram_penalty}: "
-                "one has no effect without the other; give both or none"
-            )
-        if self.well_formed and self.repeat_ngram_penalty == math.inf:
-            raise UserError(
-                "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true"
-            )
-        if self.sampling_method not in SAMPLING_METHODS:
-            raise unknown("sampling_method", self.sampling_method, SAMPLING_METHODS)
-        if self.is_random:
-            if self.coverage_penalty:
-                raise UserError("coverage_penalty orders a beam; sampling_method=random has none")
-        else:
-            if self.n > self.beam_size:
-                raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
-            for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
-                if getattr(self, name) != getattr(DecodeHParams, name):
-                    raise UserError(f"{name}={getattr(self, name)} needs sampling_method=random")
+        _check_values(self)
+        size, penalty = self.repeat_ngram_size, self.repeat_ngram_penalty
+        _refuse(
+            (
+                (size > 0) != (penalty > 0),
+                f"repeat_ngram_size={size} and repeat_ngram_penalty={penalty}: give both or none",
+            ),
+            (
+                self.well_formed and penalty == math.inf,
+                "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true",
+            ),
+            (
+                self.is_random and self.coverage_penalty > 0,
+                "coverage_penalty orders a beam; sampling_method=random has none",
+            ),
+            (not self.is_random and self.n > self.beam_size, f"n={self.n} must be at most beam_size={self.beam_size}"),
+        )
+        for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
+            if not self.is_random and getattr(self, name) != getattr(DecodeHParams, name):
+                raise UserError(f"{name}={getattr(self, name)} needs sampling_method=random")
 
     @property
     def is_random(self) -> bool:
@@ -377,22 +361,30 @@ class DecodeHParams:
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 
-def _check_types_and_ranges(values: HParams | DecodeHParams) -> None:
-    """Raises UserError if a field has a value of the wrong type, or a number out of its range."""
+def _check_values(values: HParams | DecodeHParams) -> None:
+    """Raises UserError if a field has a value of the wrong type, or a value that its class does not allow."""
     types = typing.get_type_hints(type(values))
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         check_type(field.name, value, types[field.name])
-        if field.name in values.ranges:
-            low, high = values.ranges[field.name]
-            if not low <= value <= high:  # also refuses NaN
-                raise UserError(f"{field.name}={value} must be in {low} .. {high}")
+        low, high = values.ranges.get(field.name, (-math.inf, math.inf))
+        if types[field.name] in (int, float) and not low <= value <= high:  # also refuses NaN
+            raise UserError(f"{field.name}={value} must be in {low} .. {high}")
+        if value not in (choices := values.choices.get(field.name, (value,))):
+            raise unknown(field.name, value, choices)
+
+
+def _refuse(*cases: tuple[bool, str]) -> None:
+    """Raises UserError with the message of the first case that is true."""
+    for is_wrong, message in cases:
+        if is_wrong:
+            raise UserError(message)
 
 
 def check_schedule(hparams: HParams) -> None:
     """Raises UserError if an hparam of the learning rate is not at its default and no factor of the schedule uses it.
 
-    Only training needs this check. A model that was imported from tensor2tensor may have such hparams.
+    Only training needs this check: models from tensor2tensor may have such hparams.
     """
     schedule = hparams.learning_rate_schedule
     used = {SCHEDULE_FACTORS[factor] for factor in schedule.split("*")}
@@ -409,13 +401,9 @@ def check_schedule(hparams: HParams) -> None:
 def refuse_decode_hparams(
     values: DecodeHParams, names: Sequence[str], why: str, defaults: DecodeHParams | None = None
 ) -> None:
-    """Raises UserError if a decode hparam that the caller ignores differs from its default.
+    """Raises UserError if one of the decode hparams `names`, which the caller ignores, differs from its default.
 
-    Args:
-        values: the decode hparams to check.
-        names: names of the fields that the caller ignores.
-        why: why the caller ignores these fields, for the error message.
-        defaults: the default values; None for those of `DecodeHParams()`.
+    The message says why they are ignored. `defaults` are by default those of `DecodeHParams()`.
     """
     defaults = defaults or DecodeHParams()
     for name in names:
@@ -427,18 +415,12 @@ def override(values: T, text: str) -> T:
     """Returns a copy of dataclass `values` with the changes in `text`, e.g. "hidden_size=256,norm_before=true".
 
     As in tensor2tensor, an int has no decimal point, a bool is true, false, 1 or 0, and `text` may end in a comma.
-
-    Raises:
-        UserError: a name is unknown or repeated, a value has the wrong type, or a part of `text` is not name=value.
     """
     return with_changes(values, overrides(type(values), text))
 
 
 def with_changes(values: T, changes: dict[str, Any]) -> T:
-    """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name.
-
-    Raises UserError if a name is unknown, or if `changes` has a beam_size that sampling does not use.
-    """
+    """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name."""
     for name in changes:
         if name not in vars(values):
             raise unknown(f"field of {type(values).__name__}", name, vars(values))
@@ -461,11 +443,7 @@ def overrides(kind: type, text: str) -> dict[str, Any]:
 
 
 def assignments(text: str) -> dict[str, str]:
-    """Returns the texts of the values in `text`, e.g. "hidden_size=256,norm_before=true", by name.
-
-    Raises:
-        UserError: a name is repeated, or a part of `text` is not name=value.
-    """
+    """Returns the texts of the values in `text`, e.g. "hidden_size=256,norm_before=true", by name."""
     changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))

@@ -15,18 +15,16 @@ another name. This module does not import TensorFlow, so that the programs can l
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, located, unknown
 from t2t_repro.hparam import HParams, assignments, overrides
 from t2t_repro.problem import Problem
 
@@ -36,8 +34,6 @@ BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
 """Packages that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
-CHANGE_HPARAMS = ("add_hparam", "set_hparam", "del_hparam")
-"""Methods with which tensor2tensor's hparams sets change hparams in place."""
 
 
 def snake_case(name: str) -> str:
@@ -50,11 +46,9 @@ def snake_case(name: str) -> str:
 
 
 class Registry:
-    """Maps names to the registered classes or functions of one kind.
+    """Maps names to the registered classes or functions of one kind, e.g. "problem".
 
-    Args:
-        kind: what is registered, as a noun for messages, e.g. "problem".
-        reserved_suffix: suffix that no registered name may have; "" reserves none.
+    No name may end in `reserved_suffix`, if it is not "".
     """
 
     def __init__(self, kind: str, reserved_suffix: str = "") -> None:
@@ -72,13 +66,9 @@ class Registry:
 
     def _add(self, name: str, target: T) -> T:
         if self._reserved_suffix and name.endswith(self._reserved_suffix):
-            raise UserError(
-                f"{self.kind} {name!r}: names that end in {self._reserved_suffix!r} are reserved; rename it"
-            )
+            raise UserError(f"{self.kind} {name!r}: names ending in {self._reserved_suffix!r} are reserved; rename it")
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise UserError(
-                f"{self.kind} {name!r}: files and flags contain the name; use only letters, digits, '_', '-' and '.'"
-            )
+            raise UserError(f"{self.kind} {name!r}: use only letters, digits, '_', '-' and '.' in a name")
         if name in self._objects:
             owner = self._objects[name].__module__
             raise UserError(f"{self.kind} {name!r} is registered already, by {owner}; choose another name")
@@ -145,11 +135,7 @@ def has_problem(name: str) -> bool:
 def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
     """Returns the problem `name`, reversed if the name ends in "_rev".
 
-    Args:
-        settings: values for fields of the problem's `Settings`; other fields keep their defaults.
-
-    Raises:
-        UserError: the name or a setting is unknown, or a setting's value is invalid.
+    `settings` has values for fields of the problem's `Settings`. Raises UserError if a name or a value is invalid.
     """
     return problem_class(name)(settings or {}, was_reversed=name.endswith(REVERSED), name=name.removesuffix(REVERSED))
 
@@ -157,34 +143,24 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
 def hparams(name: str) -> HParams:
     """Returns the hparams set `name`, as an instance of the hparams class of its model.
 
-    Raises UserError if the name is unknown, or if its function does not return HParams, changes a set in place, or sets
-    an hparam that does not exist, that its model does not use, or to a wrong value.
+    Raises UserError if the name is unknown, or if its function fails or does not return HParams that fit its model.
     """
     make = _hparams.get(name)
     try:
         result = make()
-    except (UserError, AttributeError, TypeError) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = (frames[1:] or frames)[0]  # the first frame is of this function, the second of the set's
-        mistake = _mistake_in_set(error)
-        raise UserError(f"hparams set {name!r}: {line.filename}:{line.lineno}: {mistake}") from mistake
+    except Exception as error:
+        mistake = error
+        if match := re.search(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
+            mistake = unknown("field of HParams", match[1], vars(HParams())).with_traceback(error.__traceback__)
+        # AttributeError is also the error for changes in place, as tensor2tensor's sets make them.
+        cure = "; return dataclasses.replace(hparams, name=value)" if isinstance(error, AttributeError) else ""
+        raise UserError(f"hparams set {name!r}: {located(mistake)}{cure}") from mistake
     if not isinstance(result, HParams):
         raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
     try:
         return for_model(result)
     except UserError as error:
         raise UserError(f"hparams set {name!r}: {error}") from error
-
-
-def _mistake_in_set(error: Exception) -> UserError:
-    """Returns the error that explains an exception in the function of an hparams set."""
-    if isinstance(error, UserError):  # a wrong value
-        return error
-    if match := re.search(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
-        return unknown("field of HParams", match[1], vars(HParams()))
-    if isinstance(error, dataclasses.FrozenInstanceError) or getattr(error, "name", "") in CHANGE_HPARAMS:
-        return UserError(f"{error}; HParams cannot be changed: return dataclasses.replace(hparams, name=value)")
-    return UserError(f"{error}; correct it there")
 
 
 def has_hparams(name: str) -> bool:
@@ -220,9 +196,7 @@ def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
     """Returns the hparams with the changes in `text`, the value of --hparams, and in `values`, which have precedence.
 
     If the model changes, the result has the hparams class of the new model, and `text` may have hparams of this model.
-
-    Raises:
-        UserError: the errors of `hparam.override`, or the model is unknown or does not use an hparam.
+    Raises the errors of `hparam.override` and `for_model`.
     """
     name = values.get("model") or assignments(text).get("model") or hparams.model
     kind: type[HParams] = hparams_class(name)
@@ -241,13 +215,9 @@ def import_built_in() -> None:
 
 
 def import_usr_dir(directory: str) -> None:
-    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names.
+    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names; nothing if it is "".
 
-    An empty `directory` imports nothing.
-
-    Raises:
-        UserError: the folder is not a package, its name is invalid or taken, or its code raises an error. The message
-            then has the file and line of that error.
+    Raises UserError if the folder is not a package, or its name is taken, or its code raises an error.
     """
     global _usr_dir
     _usr_dir = ""
@@ -256,10 +226,6 @@ def import_usr_dir(directory: str) -> None:
     folder = Path(os.path.realpath(os.path.expanduser(directory)))
     if not (folder / "__init__.py").is_file():
         raise UserError(f"--t2t_usr_dir={directory}: no __init__.py there; write one that imports your modules")
-    if not folder.name.isidentifier():
-        raise UserError(
-            f"--t2t_usr_dir={directory}: {folder.name!r} is not a name for a Python package; rename the folder"
-        )
     if folder.name in sys.modules:
         raise UserError(f"--t2t_usr_dir={directory}: a package named {folder.name!r} is loaded already; rename yours")
     import_built_in()
@@ -267,7 +233,7 @@ def import_usr_dir(directory: str) -> None:
     try:
         importlib.import_module(folder.name)
     except Exception as error:
-        raise UserError(f"--t2t_usr_dir: {_place(error, folder)}: {type(error).__name__}: {error}") from error
+        raise UserError(f"--t2t_usr_dir={directory}: {located(error)}") from error
     finally:
         sys.path.remove(str(folder.parent))
     _usr_dir = str(folder)
@@ -276,11 +242,3 @@ def import_usr_dir(directory: str) -> None:
 def usr_dir() -> str:
     """Returns the folder that `import_usr_dir` imported; "" if there was none."""
     return _usr_dir
-
-
-def _place(error: Exception, folder: Path) -> str:
-    """Returns FILE:LINE of the user code in `folder` that raised `error`, or `folder` if the line is unknown."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if str(folder) in frame.filename]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder)

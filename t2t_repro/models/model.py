@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
-import traceback
 from collections import Counter
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -24,7 +22,7 @@ from keras.src.backend.common import global_state
 from keras.src.utils.naming import reset_uids
 
 from t2t_repro import registry
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, located
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Tensor, float32
 
@@ -97,11 +95,8 @@ class KerasModel:
 
     Args:
         model: any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
-        name: the model's registered name, for error messages.
+        name: the model's registered name.
         vocab_size: V, the number of entries in the vocabulary.
-
-    Raises:
-        UserError: `call` is missing, fails or returns a wrong shape, or a weight is not trainable.
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
@@ -109,10 +104,7 @@ class KerasModel:
         call = getattr(model, "call", None)
         parameters = inspect.signature(call).parameters if callable(call) else {}
         if len(parameters) < 2:
-            raise UserError(
-                f"model {name!r} has no method call(inputs, targets); add it to the class "
-                "(docs/write_your_own_model.md shows one)"
-            )
+            raise UserError(f"model {name!r} has no method call(inputs, targets); see docs/write_your_own_model.md")
         self._takes_seed, self._takes_training = "seed" in parameters, "training" in parameters
         self.missing_methods = tuple(name for name in DECODING_METHODS if not callable(getattr(model, name, None)))
         self.encode, self.start = getattr(model, "encode", None), getattr(model, "start", None)
@@ -123,7 +115,7 @@ class KerasModel:
         try:  # call the model once, because most Keras models create their variables at their first call
             logits = self(ops.ones((1, 3), "int64"), ops.ones((1, 2), "int64"))
         except Exception as error:
-            raise UserError(f"model {name!r} fails at its first call ({_describe(error)}); correct it there") from error
+            raise UserError(f"model {name!r} fails at its first call ({located(error)}); correct it there") from error
         if tuple(logits.shape) != (1, 2, vocab_size):
             raise UserError(
                 f"model {name!r}: call returned shape {list(logits.shape)} for 2 target tokens; return logits of shape "
@@ -166,16 +158,18 @@ def make_model(
 ) -> Model:
     """Returns the model named by `hparams.model`, with all its variables. The arguments are those of `Transformer`.
 
-    Raises:
-        UserError: source and target have different vocabularies, and the hparams or the model do not allow this; the
-            name is unknown, the model cannot be made with these hparams, its logits have a wrong shape, a weight is not
-            trainable, two variables have the same name, or the model ignores the precision "bfloat16".
+    Raises UserError if the model is unknown, cannot be made with these arguments, or breaks a rule of the page
+    docs/write_your_own_model.md.
     """
     # Keras numbers unnamed layers and continues the numbers from model to model. Without this reset, variable names
     # would depend on the models that the process made earlier.
     reset_uids()
     hparams, name = registry.for_model(hparams), hparams.model
-    check_vocabularies(hparams, source_vocab_size)
+    if source_vocab_size and (hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding):
+        raise UserError(
+            "source and target have different vocabularies, so they cannot share an embedding; give --hparams="
+            "shared_embedding_and_softmax_weights=false,shared_embedding=false"
+        )
     # Only a model whose source and target have different vocabularies needs the argument source_vocab_size.
     source_option = {"source_vocab_size": source_vocab_size} if source_vocab_size else {}
     try:
@@ -183,7 +177,7 @@ def make_model(
         model = registered if isinstance(registered, Model) else KerasModel(registered, name, vocab_size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"model {name!r} does not fit the hparams set ({_describe(error)}); correct it there, or give the set that "
+            f"model {name!r} does not fit the hparams set ({located(error)}); correct it there, or give the set that "
             "it was made for"
         ) from error
     paths = Counter(variable.path for variable in model.trainable_variables)
@@ -196,38 +190,13 @@ def make_model(
     return model
 
 
-def check_vocabularies(hparams: HParams, source_vocab_size: int) -> None:
-    """Raises UserError if source and target have different vocabularies, but the hparams say that they share weights.
-
-    Args:
-        source_vocab_size: number of entries of the source's vocabulary; 0 if source and target share one vocabulary.
-    """
-    if source_vocab_size and (hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding):
-        raise UserError(
-            "source and target have different vocabularies, so they cannot share an embedding; give --hparams="
-            "shared_embedding_and_softmax_weights=false,shared_embedding=false"
-        )
-
-
-def _describe(error: Exception) -> str:
-    """Returns one line with the error, and the last file and line of its traceback that are not in a library."""
-    frames = traceback.extract_tb(error.__traceback__)
-    # t2t_repro itself may be installed in site-packages.
-    frame = [frame for frame in frames if not re.search("site-packages/(?!t2t_repro/)", frame.filename)][-1]
-    message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
-    return f"{frame.filename}:{frame.lineno}: {type(error).__name__}: {message}"
-
-
 def parameter_count(model: Model) -> int:
     """Returns the number of trainable parameters."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def model_without_values(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> Model:
-    """Returns the model named by `hparams.model`, whose variables have shapes, but no values and no memory.
-
-    Raises UserError for the reasons of `make_model`.
-    """
+    """Returns what `make_model` returns, but with variables that have only shapes, no values and no memory."""
     pending = list(global_state.get_global_attribute("uninitialized_variables") or [])
     try:
         with keras.StatelessScope(initialize_variables=False):
@@ -238,13 +207,9 @@ def model_without_values(hparams: HParams, vocab_size: int, source_vocab_size: i
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:
-    """Returns `model` as a `DecodingModel`.
+    """Returns `model` as a `DecodingModel`, or raises UserError if a method is missing.
 
-    Args:
-        cure: what the user can do with a model that cannot decode, in the imperative, for the error message.
-
-    Raises:
-        UserError: a method of `DecodingModel` is missing.
+    `cure` says what the user can do with a model that cannot decode, in the imperative.
     """
     if model.missing_methods:
         raise UserError(

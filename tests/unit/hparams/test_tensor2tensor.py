@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.errors import UserError
 from t2t_repro.hparams import tensor2tensor
 from t2t_repro.training.schedule import Schedule
 
@@ -46,7 +45,3 @@ def test_the_module_has_tensor2tensors_names_and_meanings() -> None:
         assert (hparams.norm_before, hparams.train_steps, hparams.learning_rate_constant) == (True, 250_000, 2.0)
         for size in ("num_hidden_layers", "hidden_size", "filter_size", "num_heads"):
             assert getattr(hparams, size) == getattr(ours, size)
-    with pytest.raises(UserError, match=r"transformer\.transformer_clean does not exist here: change a copy of"):
-        _ = tensor2tensor.transformer_clean
-    with pytest.raises(UserError, match=r"transformer\.Transformer does not exist here, .* for the model, write from"):
-        _ = tensor2tensor.Transformer

@@ -49,16 +49,11 @@ def new_seed(first: int = 1) -> np.ndarray:
     return first + np.arange(len(INPUTS), dtype=np.uint32)
 
 
-@pytest.mark.parametrize(("variant", "tables"), [("post-norm", 0), ("relative", 2 * (2 + 2))])
-def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else(variant: str, tables: int) -> None:
-    usual, smaller = build(VARIANTS[variant]), build(VARIANTS[variant] | {"initializer_gain": 0.25})
-    kernels = 0
+def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() -> None:
+    usual, smaller = build(VARIANTS["relative"]), build(VARIANTS["relative"] | {"initializer_gain": 0.25})
     for weight, other in zip(usual.trainable_variables, smaller.trainable_variables, strict=True):
         is_kernel = "layer_" in weight.path and len(weight.shape) == 2
         np.testing.assert_allclose(other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6)
-        kernels += is_kernel
-    # Self-attention has 2 kernels, cross-attention 3, the feed-forward network 2.
-    assert kernels == 2 * (2 + 2) + 2 * (2 + 3 + 2) + tables
 
 
 def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,34 +242,3 @@ def test_every_hparam_of_the_model_changes_it(name: str) -> None:
         assert np.abs(logits[0] - logits[1]).max() > 1e-2
         if name.endswith("dropout"):
             np.testing.assert_array_equal(plain(INPUTS, TARGETS), changed(INPUTS, TARGETS))
-
-
-def long_pair(source: int, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns random ids without padding: two sources [2, source] and two targets [2, target]."""
-    ids = np.random.default_rng(source).integers(2, VOCAB, (2, source + target)).astype(np.int32)
-    return ids[:, :source], ids[:, source:]
-
-
-@pytest.mark.parametrize("r", [1, 4])
-def test_only_self_attention_is_restricted(r: int) -> None:
-    model, reach = build({"self_attention_neighborhood": r}), r // 2
-    inputs, targets = long_pair(50, 60)
-    memory = model.encode(tf.constant(inputs))
-    other = inputs.copy()
-    other[:, 20] = 1
-    layers = HPARAMS.num_hidden_layers
-    changed = np.abs(memory.layers[0].keys - model.encode(tf.constant(other)).layers[0].keys).max(axis=(0, 1, 3)) > 0
-    assert np.flatnonzero(changed).tolist() == list(range(20 - layers * reach, 20 + layers * reach + 1))
-    logits = np.asarray(model(inputs, targets))
-    assert (np.abs(np.asarray(model(other, targets)) - logits).max(axis=(0, 2)) > 0).all()
-    other = targets.copy()
-    other[:, 20] = 1
-    changed = np.abs(np.asarray(model(inputs, other)) - logits).max(axis=(0, 2)) > 0
-    assert np.flatnonzero(changed).tolist() == list(range(21, 21 + layers * reach + 1))
-
-
-def test_a_neighborhood_twice_as_long_as_the_text_restricts_nothing() -> None:
-    inputs, targets = long_pair(40, 35)
-    logits = build()(inputs, targets)
-    np.testing.assert_allclose(build({"self_attention_neighborhood": 80})(inputs, targets), logits, atol=1e-5)
-    assert not np.allclose(build({"self_attention_neighborhood": 8})(inputs, targets), logits, atol=1e-3)
