@@ -31,10 +31,10 @@ from absl import app, flags
 from spread import spread
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.ctranslate2.export import TOKENIZER, export_ctranslate2
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.serving.ctranslate2_export import TOKENIZER, export_ctranslate2
 
 MODEL = flags.DEFINE_string("model", None, "the model folder", required=True)
 LINES = flags.DEFINE_string("lines", None, "text to translate, plain or .gz; empty lines are skipped", required=True)

@@ -24,7 +24,6 @@ from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
-from t2t_repro.serving import ctranslate2_export
 
 FLAGS = flags.FlagValues()
 program.define_model_folder(FLAGS)
@@ -119,15 +118,17 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a CTranslate2 model; returns the new version's folder."""
-    quantization = values.quantization or "float32"
-    ctranslate2_export.refuse_impossible(folder.hparams, quantization)
     program.load_tensorflow()
     from t2t_repro import devices
 
+    try:
+        from t2t_repro.ctranslate2 import export
+    except ImportError as error:
+        raise UserError(f'--format=ctranslate2: {error}; pip install "t2t_repro[ctranslate2]"') from None
     devices.hide_gpus()  # the conversion to CTranslate2's format runs on the CPU
     say(f"{checkpoint}: exporting")
     export_dir = Path(values.export_dir or folder.path / "export_ctranslate2")
-    return ctranslate2_export.export_ctranslate2(folder, checkpoint, export_dir, quantization)
+    return export.export_ctranslate2(folder, checkpoint, export_dir, values.quantization or "float32")
 
 
 def warmup_lines(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Exports a model for CTranslate2, a fast C++ engine: the weights under CTranslate2's names, and the vocabulary.
+"""Exports a model for CTranslate2: the weights under CTranslate2's names, and the vocabulary.
 
 CTranslate2 does not support heads whose d_k and d_v differ, or a target-space embedding. So the export pads the smaller
 of d_k and d_v with zero weights, and adds the target-space embedding to the table of source positions, or to that of
@@ -10,12 +10,15 @@ of d_k and d_v.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from ctranslate2.specs import TransformerSpec, model_spec
+from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+from keras import ops
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
@@ -30,27 +33,16 @@ POSITIONS = 2048
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""For each quantization for which CTranslate2 would need PyTorch, the quantization that the export requests instead.
-
-`_to_bfloat16` then converts the remaining float32 weights to bfloat16.
-"""
+"""What the export requests instead of quantizations for which CTranslate2 would need PyTorch; see `_to_bfloat16`."""
 
 
 def export_ctranslate2(
     folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str = "float32"
 ) -> Path:
-    """Writes a CTranslate2 model to a new version, a numbered folder in `export_dir`. Returns the folder's path.
+    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the version's path.
 
-    Args:
-        folder: the model folder.
-        checkpoint: path of the checkpoint to export.
-        export_dir: folder of the versions.
-        quantization: CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
-
-    Raises:
-        UserError: CTranslate2 cannot run this model (see `refuse_impossible`), or the checkpoint does not fit the
-            folder.
-        OSError: the version cannot be written.
+    `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8". Raises UserError if
+    CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
     refuse_impossible(folder.hparams, quantization)
     spec = specification(folder.model(checkpoint), folder.vocabulary)
@@ -58,52 +50,35 @@ def export_ctranslate2(
     spec.optimize(BFLOAT16.get(quantization, quantization))
     if quantization in BFLOAT16:
         _to_bfloat16(spec)
+    target = folder.vocabulary
+    is_separate = target.separate_source_size > 0
+    vocabularies = {"source_": target.sources, "target_": target} if is_separate else {"": target}
     with new_version(export_dir) as (temporary, version):
         spec.save(str(temporary))
-        for name, vocabulary in tokenizers(folder.vocabulary).items():
-            (temporary / name).write_bytes(vocabulary.model)
+        for side, vocabulary in vocabularies.items():
+            is_usual = vocabulary.kind == SentencePieceVocabulary.kind
+            name = TOKENIZER if is_usual else f"vocabulary{vocabulary.suffix}"
+            (temporary / f"{side}{name}").write_bytes(vocabulary.model)
     return version
 
 
-def tokenizers(vocabulary: Vocabulary) -> dict[str, Vocabulary]:
-    """Returns the vocabularies of the exported folder by file name: one for both sides, or one for each side."""
-    sides = (
-        {"source_": vocabulary.sources, "target_": vocabulary} if vocabulary.separate_source_size else {"": vocabulary}
-    )
-    is_ours = SentencePieceVocabulary.kind
-    return {
-        side + (TOKENIZER if part.kind == is_ours else f"vocabulary{part.suffix}"): part for side, part in sides.items()
-    }
-
-
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
-    """Raises UserError if CTranslate2 is missing, or does not support the quantization or the model."""
-    try:
-        from ctranslate2.specs import model_spec
-    except ImportError as error:
-        raise UserError(
-            f'--format=ctranslate2 needs the package ctranslate2 ({error}); pip install "t2t_repro[ctranslate2]"'
-        ) from None
+    """Raises UserError if CTranslate2 does not support the quantization or the model."""
     if quantization not in model_spec.ACCEPTED_MODEL_TYPES:
         raise unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
-    has_both = hparams.max_relative_position > 0 and hparams.pos != "none"
-    for name, is_impossible, reason in (
-        ("model", hparams.model != "transformer", "CTranslate2 runs only the model transformer"),
-        (
-            "self_attention_neighborhood",
-            hparams.self_attention_neighborhood > 0,
-            "CTranslate2 attends to all positions",
-        ),
-        ("pos", has_both, "CTranslate2 has either relative self-attention or positions"),
-    ):
-        if is_impossible:
-            raise UserError(f"{name}={getattr(hparams, name)}: {reason}; omit --format=ctranslate2")
+    reason = ""
+    if hparams.model != "transformer":
+        reason = f"model={hparams.model}: CTranslate2 runs only the model transformer"
+    elif hparams.self_attention_neighborhood:
+        reason = f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 attends to all"
+    elif hparams.max_relative_position and hparams.pos != "none":
+        reason = f"pos={hparams.pos}: CTranslate2 has either relative self-attention or positions"
+    if reason:
+        raise UserError(f"{reason}; omit --format=ctranslate2")
 
 
-def specification(model: Any, vocabulary: Vocabulary) -> Any:
-    """Returns a ctranslate2.specs.TransformerSpec that computes the same outputs as `model`, a `Transformer`."""
-    from ctranslate2.specs import TransformerSpec
-
+def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
+    """Returns a specification that computes the same outputs as `model`, a `Transformer`."""
     spec = TransformerSpec(_encoder(model), _decoder(model))
     pieces = vocabulary.pieces(range(vocabulary.size))
     # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name them differently.
@@ -123,69 +98,73 @@ def specification(model: Any, vocabulary: Vocabulary) -> Any:
     return spec
 
 
-def _encoder(model: Any) -> Any:
-    from ctranslate2.specs.transformer_spec import TransformerEncoderSpec
-
-    spec = _stack(partial(TransformerEncoderSpec, model.hparams.encoder_layers), model.hparams, model.source_position)
+def _encoder(model: Any) -> TransformerEncoderSpec:
+    hparams = model.hparams
+    spec = TransformerEncoderSpec(hparams.encoder_layers, hparams.num_heads, **_options(hparams))
+    _set_positions(spec, hparams, model.source_position)
     spec.embeddings[0].weight = _array(model.embedding.table)
-    if model.hparams.use_target_space_embedding:
+    if hparams.use_target_space_embedding:
         vector = _array(model.target_space)[model.target_space_id]
-        if model.hparams.max_relative_position:
+        if hparams.max_relative_position:
             # There are no positions, so add the vector to the embeddings, which CTranslate2 scales.
-            spec.embeddings[0].weight += vector * model.hparams.hidden_size**-0.5
+            spec.embeddings[0].weight += vector * hparams.hidden_size**-0.5
         else:
             spec.position_encodings.encodings += vector
-    for layer, layer_spec in zip(model.encoder, spec.layer, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attention)
-        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
-        _set_norms((layer_spec.self_attention, layer_spec.ffn), layer.residuals)
-    if model.hparams.norm_before:
+    _set_layers(spec, model.encoder)
+    if hparams.norm_before:
         _set_norm(spec.layer_norm, model.encoder_norm)
     return spec
 
 
-def _decoder(model: Any) -> Any:
-    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec
-
-    spec = _stack(partial(TransformerDecoderSpec, model.hparams.decoder_layers), model.hparams, model.target_position)
+def _decoder(model: Any) -> TransformerDecoderSpec:
+    hparams = model.hparams
+    spec = TransformerDecoderSpec(hparams.decoder_layers, hparams.num_heads, **_options(hparams))
+    _set_positions(spec, hparams, model.target_position)
     spec.start_from_zero_embedding = True
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
-    for layer, layer_spec in zip(model.decoder, spec.layer, strict=True):
-        _set_self_attention(layer_spec.self_attention, layer.self_attention)
-        _set_cross_attention(layer_spec.attention, layer.cross_attention)
-        _set_feed_forward(layer_spec.ffn, layer.feed_forward)
-        _set_norms((layer_spec.self_attention, layer_spec.attention, layer_spec.ffn), layer.residuals)
-    if model.hparams.norm_before:
+    _set_layers(spec, model.decoder)
+    if hparams.norm_before:
         _set_norm(spec.layer_norm, model.decoder_norm)
     return spec
 
 
-def _stack(make_spec: Callable[..., Any], hparams: HParams, position: Callable[[int, int], Any]) -> Any:
-    """Returns the specification of an encoder or decoder, with its table of positions but without layer weights.
-
-    `make_spec` is the specification's class with the number of layers. `position` is the model's method that returns
-    the vectors of a range of positions.
-    """
-    width, is_pre_norm = _head_width(hparams), hparams.norm_before
+def _options(hparams: HParams) -> dict[str, Any]:
     is_relative = hparams.max_relative_position > 0
-    options = {"head_dim": width, "pre_norm": is_pre_norm, "relative_position": is_relative}
-    spec = make_spec(hparams.num_heads, **options)
-    if not is_relative:
+    return {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
+
+
+def _set_positions(spec: Any, hparams: HParams, position: Callable[[int, int], Any]) -> None:
+    """Sets the table of positions. `position` is the model's method that returns the vectors of a range of them."""
+    if not hparams.max_relative_position:
         positions = max(POSITIONS, hparams.max_length)
         zeros = np.zeros((positions, hparams.hidden_size), np.float32)  # the sum also has this shape if pos is "none"
         spec.position_encodings.encodings = zeros + _array(position(0, positions))[0]
-    return spec
+
+
+def _set_layers(spec: Any, layers: Sequence[Any]) -> None:
+    for layer, target in zip(layers, spec.layer, strict=True):
+        sublayers = [target.self_attention, target.ffn]
+        _set_self_attention(target.self_attention, layer.self_attention)
+        if isinstance(spec, TransformerDecoderSpec):
+            sublayers.insert(1, target.attention)
+            _set_cross_attention(target.attention, layer.cross_attention)
+        for linear, kernel, bias in (
+            (target.ffn.linear_0, layer.feed_forward.kernel1, layer.feed_forward.bias1),
+            (target.ffn.linear_1, layer.feed_forward.kernel2, layer.feed_forward.bias2),
+        ):
+            linear.weight, linear.bias = _array(kernel).T, _array(bias)
+        for sublayer, residual in zip(sublayers, layer.residuals, strict=True):
+            _set_norm(sublayer.layer_norm, residual.norm)
 
 
 def _head_width(sizes: Any) -> int:
-    """Returns d, the width of an exported head: the larger of d_k and d_v. `sizes` is an HParams or attention layer."""
+    """Returns d, the width of an exported head. `sizes` is an HParams or attention layer."""
     return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
 
 
 def _set_self_attention(spec: Any, layer: Any) -> None:
-    q, k, v = np.split(_array(layer.qkv_kernel).T, (layer.key_channels, 2 * layer.key_channels))
-    spec.linear[0].weight = np.concatenate([_padded(kernel, layer) for kernel in (q, k, v)])
+    spec.linear[0].weight = _projections(layer.qkv_kernel, layer, layer.key_channels, 2 * layer.key_channels)
     if layer.is_relative:
         spec.relative_position_keys, spec.relative_position_values = (
             np.pad(table, ((0, 0), (0, _head_width(layer) - table.shape[1])))
@@ -195,9 +174,8 @@ def _set_self_attention(spec: Any, layer: Any) -> None:
 
 
 def _set_cross_attention(spec: Any, layer: Any) -> None:
-    k, v = np.split(_array(layer.kv_kernel).T, (layer.key_channels,))
-    spec.linear[0].weight = _padded(_array(layer.q_kernel).T, layer)
-    spec.linear[1].weight = np.concatenate([_padded(kernel, layer) for kernel in (k, v)])
+    spec.linear[0].weight = _projections(layer.q_kernel, layer)
+    spec.linear[1].weight = _projections(layer.kv_kernel, layer, layer.key_channels)
     _set_output(spec, layer)
 
 
@@ -207,21 +185,16 @@ def _set_output(spec: Any, layer: Any) -> None:
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
+def _projections(kernel: Any, layer: Any, *places: int) -> np.ndarray:
+    """Returns the parts of a kernel, which is cut at the columns `places`, as rows, each part padded by `_padded`."""
+    return np.concatenate([_padded(part, layer) for part in np.split(_array(kernel).T, places)])
+
+
 def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
     """Returns a kernel with rows of zeros added to each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
     rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
     rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])
-
-
-def _set_feed_forward(spec: Any, layer: Any) -> None:
-    spec.linear_0.weight, spec.linear_0.bias = _array(layer.kernel1).T, _array(layer.bias1)
-    spec.linear_1.weight, spec.linear_1.bias = _array(layer.kernel2).T, _array(layer.bias2)
-
-
-def _set_norms(sublayer_specs: Iterable[Any], residuals: Iterable[Any]) -> None:
-    for spec, residual in zip(sublayer_specs, residuals, strict=True):
-        _set_norm(spec.layer_norm, residual.norm)
 
 
 def _set_norm(spec: Any, layer: Any) -> None:
@@ -230,15 +203,11 @@ def _set_norm(spec: Any, layer: Any) -> None:
 
 def _array(weight: Any) -> np.ndarray:
     """Returns a copy of a weight as an array, because CTranslate2 quantizes arrays in place."""
-    from keras import ops
-
     return np.array(ops.convert_to_tensor(weight).numpy())
 
 
-def _to_bfloat16(spec: Any) -> None:
+def _to_bfloat16(spec: TransformerSpec) -> None:
     """Converts to bfloat16 the weights that CTranslate2's quantization has left in float32."""
-    import tensorflow as tf
-
     for name, variable in spec.variables().items():
         is_weight = not isinstance(variable, str) and not variable.is_scalar() and not name.endswith("_scale")
         if is_weight and variable.dtype == "float32":

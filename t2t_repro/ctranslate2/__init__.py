@@ -1,0 +1,1 @@
+"""Exports models for CTranslate2, a fast C++ engine."""
