@@ -1,13 +1,8 @@
 """Asks a served model: t2t-query-server --server=localhost:8500 --servable_name=wmt_ende --decode_from_file=x.en
 
 The program sends requests to TensorFlow Serving over gRPC, or with --rest over the REST API. It writes one output line
-for each input line, in the same order. Only "\\n" ends a line, and an empty input line gives an empty output line. If a
-file name is omitted or "-", the program reads standard input or writes standard output. On a terminal it translates
-each line as you type it.
-
-A request has --batch_size lines. While the server is unavailable or too slow, the program repeats the request up to
---retries times. If that does not help, or if Ctrl-C, a full disk or a kill ends the program, DECODE_TO_FILE.partial has
-the lines translated so far.
+for each input line, in the same order; an empty line is not sent. On a terminal it translates each line as you type it.
+If the program ends early, DECODE_TO_FILE.partial has the lines translated so far.
 """
 
 from __future__ import annotations
@@ -28,33 +23,23 @@ from t2t_repro.console.progress import progress, say
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, put_in_place, refuse_irregular, whole_file
+from t2t_repro.files.output_files import is_stream, put_in_place, whole_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.serving.client import Answer, Client
 
-HISTORY = Path("~/.t2t_query_server_history")
 PARTIAL = ".partial"
 """End of the name of the file that has the lines translated so far."""
 
 FLAGS = flags.FlagValues()
+program.define_fields(FLAGS, Client, omit=("version", "tell"))
 for name, default, text in (
-    ("server", "", "host:port of the server; the default port is 8500, or 8501 with --rest"),
-    ("servable_name", "", "name of the model on the server"),
-    ("signature_name", "serving_default", "serving_default, or nbest: n outputs per line, each followed by its score"),
     ("inputs_once", None, "text to translate instead of a file"),
     ("decode_from_file", "", "file to translate, plain or .gz; standard input by default and with -"),
     ("decode_to_file", "", "file, pipe or device to write; standard output by default and with -"),
 ):
     flags.DEFINE_string(name, default, text, flag_values=FLAGS)
-flags.DEFINE_bool("rest", False, "use TensorFlow Serving's REST API, not gRPC", flag_values=FLAGS)
-RETRIES = "how often to repeat a request while the server is unavailable, after 0.5 s, 1 s, 2 s, ... up to 30 s"
-for name, number, bounds, text in (
-    ("servable_version", None, (0, 2**63 - 1), "version of the model; default: the server's latest"),
-    ("batch_size", 32, (1, 1_000_000), "lines per request"),
-    ("retries", 4, (0, 1000), RETRIES),
-):
-    flags.DEFINE_integer(name, number, text, *bounds, flag_values=FLAGS)
-flags.DEFINE_float("timeout_secs", 10.0, "seconds after which a request fails", 0.001, 1e6, flag_values=FLAGS)
+flags.DEFINE_integer("servable_version", None, "version of the model; default: the latest", 0, flag_values=FLAGS)
+flags.DEFINE_integer("batch_size", 32, "lines per request", 1, flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -65,7 +50,7 @@ def main(values: flags.FlagValues) -> None:
     if values.inputs_once is not None:
         lines, inputs = [values.inputs_once], []
     elif values.decode_from_file in program.STANDARD_STREAMS:
-        lines = program.typed_lines(HISTORY)
+        lines = program.typed_lines()
         batch_size = 1 if sys.stdin.isatty() else batch_size
     else:
         lines = list(read_lines(values.decode_from_file))
@@ -82,21 +67,11 @@ def main(values: flags.FlagValues) -> None:
 
 def connect(values: flags.FlagValues) -> Client:
     """Returns the client for the server and the model that the flags name."""
-    # Silence gRPC's own messages. This program's error messages already say why a request failed.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not values.rest:
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
         with quiet_tensorflow(), quick_imports():  # importing tensorflow-serving-api imports TensorFlow
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
-    return Client(
-        values.server,
-        values.servable_name,
-        rest=values.rest,
-        signature_name=values.signature_name,
-        version=values.servable_version,
-        timeout_secs=values.timeout_secs,
-        retries=values.retries,
-        tell=say,
-    )
+    return program.from_flags(Client, values, version=values.servable_version, tell=say)
 
 
 def answers(client: Client, lines: Iterable[str], batch_size: int) -> Iterator[list[Answer]]:
@@ -113,10 +88,10 @@ def answers(client: Client, lines: Iterable[str], batch_size: int) -> Iterator[l
 def write_file(output: Path, batches: Iterator[list[Answer]], values: flags.FlagValues) -> None:
     """Writes the answers to OUTPUT.partial, which becomes OUTPUT if every line has an answer."""
     partial = output.with_name(output.name + PARTIAL)
-    refuse_irregular(partial)
     first = next(batches, [])  # If the first request fails, the .partial of an earlier run stays.
+    partial.unlink(missing_ok=True)  # which may be a link
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             for batch in itertools.chain([first], batches):
                 write(batch, values, file)
             os.fsync(file.fileno())  # so that a crash of the machine cannot leave an empty OUTPUT

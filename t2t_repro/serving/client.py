@@ -1,26 +1,36 @@
-"""Asks a served model for translations, over gRPC or over TensorFlow Serving's REST API.
+"""Asks a served model for translations, over gRPC or over TensorFlow Serving's REST API, which needs no TensorFlow.
 
+Connections are not encrypted and use no proxy. The client does not trust the server: SECURITY.md says what it checks.
 In shapes, B is the number of texts in a request and n is the number of hypotheses per text.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass, field
+from http.client import HTTPConnection, HTTPException
 from typing import Any
+from urllib.parse import quote
 
 from t2t_repro.data.vocabularies.text_rules import is_empty
-from t2t_repro.errors import UserError, refuse_single_string
-from t2t_repro.serving.transports import Grpc, Rest, Signature, Transport, TransportError
+from t2t_repro.errors import UserError, refuse_single_string, shortened
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 """Seconds before the first repetition of a request. Each later pause is twice as long, up to the maximum."""
+MAX_ANSWER_BYTES = 64 << 20
+"""Maximum size of an answer. The answer to 1,000 texts has about 1 MB."""
+HTTP_CODES = {404: "NOT_FOUND", 502: "UNAVAILABLE", 503: "UNAVAILABLE"}
+"""HTTP status codes for which the client needs gRPC's name of the error."""
 TEMPORARY = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 """Errors after which a request is repeated."""
 CURES = {
@@ -29,7 +39,6 @@ CURES = {
     "NOT_FOUND": "correct --servable_name or --servable_version",
 }
 """What the user can do about an error, by its name in gRPC."""
-OTHER_CURE = "check --signature_name, or see the server's log"
 
 
 @dataclass(frozen=True)
@@ -50,60 +59,59 @@ class Answer:
 EMPTY = Answer((), ())
 
 
+class RequestError(Exception):
+    """A failed request: a status code of gRPC, such as UNAVAILABLE, and the server's or system's explanation."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(shortened(" ".join(detail.split()), 300))
+        self.code = code
+
+
+@dataclass(eq=False)
 class Client(contextlib.AbstractContextManager):
     """A connection to one served model. Use it in a `with` block, or call `close`.
 
-    Args:
-        server: host, or host:port.
-        servable_name: the model's name on the server.
-        rest: True for TensorFlow Serving's REST API, False for gRPC.
-        signature_name: serving_default, or nbest for n hypotheses per text.
-        version: version of the model; None for the latest.
-        timeout_secs: maximum duration of a request, in seconds.
-        retries: maximum number of times that a request is repeated while the server is unavailable or too slow.
-        tell: function that is called with a message before the first repetition.
-
-    Raises:
-        UserError: `server` does not have the form host or host:port.
+    Raises UserError if `server` does not have the form host or host:port.
     """
 
-    def __init__(
-        self,
-        server: str,
-        servable_name: str,
-        *,
-        rest: bool = False,
-        signature_name: str = "serving_default",
-        version: int | None = None,
-        timeout_secs: float = 10.0,
-        retries: int = 4,
-        tell: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        port = REST_PORT if rest else GRPC_PORT
-        if not re.fullmatch(r"([\w.-]+|\[[\w:.%]+\])(:\d{1,5})?", server, re.ASCII):
-            raise UserError(f"--server={server}: give host:port, e.g. localhost:{port}")
-        self._server = server if re.search(r":\d+$", server) else f"{server}:{port}"
-        self._signature = Signature(servable_name, signature_name, version)
-        self._tell = tell
-        self._pauses = [min(FIRST_PAUSE * 2**number, MAX_PAUSE) for number in range(retries)]
-        self._transport: Transport = (Rest if rest else Grpc)(self._server, self._signature, timeout_secs)
+    server: str
+    """host:port of the server; the default port is 8500, or 8501 with --rest"""
+    servable_name: str
+    """name of the model on the server"""
+    _: KW_ONLY
+    rest: bool = False
+    """use TensorFlow Serving's REST API, not gRPC"""
+    signature_name: str = "serving_default"
+    """serving_default, or nbest: n outputs per line, each followed by its score"""
+    version: int | None = None
+    """version of the model; None for the server's latest"""
+    timeout_secs: float = field(default=10.0, metadata={"lower_bound": 0.001, "upper_bound": 1e6})
+    """seconds after which a request fails"""
+    retries: int = 4
+    """how often to repeat a request while the server is unavailable or slow, after 0.5 s, 1 s, 2 s, ... up to 30 s"""
+    tell: Callable[[str], None] = lambda text: None
+    """called with a message before the first repetition"""
+
+    def __post_init__(self) -> None:
+        port = REST_PORT if self.rest else GRPC_PORT
+        if not re.fullmatch(r"([\w.-]+|\[[\w:.%]+\])(:\d{1,5})?", self.server, re.ASCII):
+            raise UserError(f"--server={self.server}: give host:port, e.g. localhost:{port}")
+        self.server = self.server if re.search(r":\d+$", self.server) else f"{self.server}:{port}"
+        self._predict = self._predict_rest if self.rest else self._predict_grpc
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Closes the connection."""
-        self._transport.close()
+        if not self.rest:
+            self._channel.close()
 
     def translate(self, texts: Sequence[str]) -> list[Answer]:
         """Sends one request and returns an answer for each text, in order. Empty texts are not sent.
 
-        Args:
-            texts: the texts to translate, each without a line break.
-
-        Raises:
-            UserError: the server cannot be reached or answers with an error, the signature does not have the outputs of
-                t2t-exporter's models, or `texts` is a str.
+        `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or does not
+        serve a model of this project.
         """
         refuse_single_string(texts=texts)
         sources = [text for text in texts if not is_empty(text)]
@@ -111,33 +119,119 @@ class Client(contextlib.AbstractContextManager):
         return [EMPTY if is_empty(text) else next(answers) for text in texts]
 
     def _ask(self, sources: Sequence[str]) -> list[Answer]:
+        outputs, scores = self._repeat(sources)
         try:
-            outputs, scores = self._predict(sources)
-        except TransportError as error:
-            raise UserError(f"{self._server}: {error.detail}; {CURES.get(error.code, OTHER_CURE)}") from None
-        with contextlib.suppress(TypeError, ValueError):
-            if isinstance(outputs, list) and len(outputs) == len(sources):
-                return [_answer(*rows) for rows in zip(outputs, scores, strict=True)]
-        raise UserError(
-            f"{self._server}: signature {self._signature.name!r} of model {self._signature.model!r} does not give "
-            "outputs (string) and scores (float); give --servable_name of a model that t2t-exporter wrote"
-        )
+            return [_answer(*rows) for _, *rows in zip(sources, outputs, scores, strict=True)]
+        except (TypeError, ValueError):
+            raise UserError(
+                f"{self.server}: signature {self.signature_name!r} of model {self.servable_name!r} does not give "
+                "outputs (string) and scores (float); give --servable_name of a model that t2t-exporter wrote"
+            ) from None
 
-    def _predict(self, sources: Sequence[str]) -> tuple[Any, Any]:
-        """Sends a request. Repeats it after temporary errors.
-
-        gRPC could repeat requests itself, but at most four times, and its timeout would include the pauses.
-        """
-        for number, pause in enumerate(self._pauses):
+    def _repeat(self, sources: Sequence[str]) -> tuple[Any, Any]:
+        """Sends a request. Repeats it after temporary errors, which gRPC itself would do at most four times."""
+        repetitions = 0
+        while True:
             try:
-                return self._transport.predict(sources)
-            except TransportError as error:
-                if error.code not in TEMPORARY:
-                    raise
-                if number == 0:
-                    self._tell(f"{self._server}: {error.detail}; trying again up to {len(self._pauses)} times")
-            time.sleep(pause)
-        return self._transport.predict(sources)
+                return self._predict(sources)
+            except RequestError as error:
+                if error.code not in TEMPORARY or repetitions == self.retries:
+                    cure = CURES.get(error.code, "check --signature_name, or see the server's log")
+                    raise UserError(f"{self.server}: {error}; {cure}") from None
+                if not repetitions:
+                    self.tell(f"{self.server}: {error}; trying again up to {self.retries} times")
+            time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
+            repetitions += 1
+
+    @functools.cached_property
+    def _channel(self) -> Any:
+        import grpc
+
+        options = {
+            "grpc.max_receive_message_length": MAX_ANSWER_BYTES,
+            "grpc.enable_http_proxy": 0,
+            # While gRPC waits to reconnect, every call fails. Keep this wait short, because the client makes pauses.
+            "grpc.initial_reconnect_backoff_ms": 100,
+            "grpc.max_reconnect_backoff_ms": 400,
+        }
+        return grpc.insecure_channel(self.server, options=[*options.items()])
+
+    def _predict_grpc(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """Sends `texts` [B]. Returns the signature's "outputs" and "scores", which should be lists [B, n] or [B]."""
+        import grpc
+        import tensorflow as tf
+        from tensorflow_serving.apis.predict_pb2 import PredictRequest
+        from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
+
+        request = PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = self.servable_name, self.signature_name
+        if self.version is not None:
+            request.model_spec.version.value = self.version
+        request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
+        try:
+            outputs = PredictionServiceStub(self._channel).Predict(request, timeout=self.timeout_secs).outputs
+        except grpc.RpcError as error:
+            code = error.code().name
+            raise RequestError(code, error.details() or code) from None
+        strings = [value.decode("utf-8", errors="replace") for value in outputs["outputs"].string_val]
+        return _rows(strings, len(texts)), _rows(list(outputs["scores"].float_val), len(texts))
+
+    def _predict_rest(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """Does what `_predict_grpc` does, over the REST API."""
+        request = {"signature_name": self.signature_name, "inputs": {"inputs": list(texts)}}
+        try:
+            status, text = _in_time(self.timeout_secs, lambda: self._post(json.dumps(request).encode()))
+        except TimeoutError:
+            raise RequestError("DEADLINE_EXCEEDED", "timed out") from None
+        except (OSError, HTTPException, UnicodeError, OverflowError) as error:  # the last two: no valid host or port
+            raise RequestError("UNAVAILABLE", str(error) or type(error).__name__) from None
+        try:
+            answer = json.loads(text, strict=False, parse_int=float)
+        except (ValueError, RecursionError):  # The answer is an error page, an old server's invalid JSON, or hostile.
+            answer = None
+        if status != 200 or not isinstance(answer, dict):
+            reason = answer.get("error") if isinstance(answer, dict) else text
+            raise RequestError(HTTP_CODES.get(status, "UNKNOWN"), f"HTTP {status}, {reason}")
+        # If a signature has only one output, the API omits the output's name. The client needs two outputs.
+        outputs = answer.get("outputs")
+        return (outputs.get("outputs"), outputs.get("scores")) if isinstance(outputs, dict) else (None, None)
+
+    def _post(self, body: bytes) -> tuple[int, str]:
+        """Returns the HTTP status and the text of the server's answer to a request."""
+        version = "" if self.version is None else f"/versions/{self.version}"
+        path, data = f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict", bytearray()
+        with contextlib.closing(HTTPConnection(self.server, timeout=self.timeout_secs)) as connection:
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            while piece := response.read1(1 << 16):  # only what has arrived, whatever length the server claims
+                data += piece
+                if len(data) > MAX_ANSWER_BYTES:
+                    excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
+                    raise RequestError("UNKNOWN", excess)
+        return response.status, data.decode("utf-8", errors="replace")
+
+
+def _in_time(seconds: float, call: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Returns what `call` returns, or raises TimeoutError after some seconds, even if it never ends.
+
+    A socket's timeout limits only the time between two bytes. Python ends without waiting for this function's thread.
+    """
+    result: Future[tuple[int, str]] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return result.result(seconds)
+
+
+def _rows(values: list, count: int) -> list[list]:
+    """Returns the values of a tensor [B, n] or [B] as B = `count` rows of equal length, or [] if there are none."""
+    size = len(values) // count
+    return [values[start : start + size] for start in range(0, len(values), size)] if size else []
 
 
 def _answer(texts: Any, scores: Any) -> Answer:
