@@ -33,7 +33,7 @@ from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.errors import Stopped, UserError
-from t2t_repro.files.output_files import Input, output_file, refuse_overwriting
+from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
 from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
 from t2t_repro.problem import Problem
@@ -43,9 +43,49 @@ STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
 """File descriptors of standard input and standard output."""
-
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
+
+SHARED: dict[str, tuple[str | Sequence[str], str]] = {
+    "problem": ("", "name of the problem; --registry_help lists the names"),
+    "data_dir": ("t2t_data", "folder of the generated data"),
+    "tmp_dir": (
+        default_folder(),
+        "folder of downloads and other source files, which other users must not be able to write",
+    ),
+    "output_dir": (
+        "",
+        "the model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, "
+        "separated by commas, which form an ensemble",
+    ),
+    "checkpoint_path": (
+        "",
+        "checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if "
+        "it is newer",
+    ),
+    "long_lines": (
+        ("split", "truncate", "error"),
+        "what to do with lines that are longer than the model was trained on, or than max_input_size in "
+        "--decode_hparams: split them into sentences, drop their end, or stop with an error",
+    ),
+    "target_language": (
+        "",
+        'language of the translations, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: that of the '
+        "model's problem or of --language_pair",
+    ),
+    "precision": (
+        PRECISIONS,
+        "dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports "
+        "it",
+    ),
+    "decode_hparams": (
+        "",
+        'changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper. '
+        "batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.) "
+        f"docs/decoding.md explains the names: {', '.join(field.name for field in dataclasses.fields(DecodeHParams))}",
+    ),
+}
+"""Flags of several programs: the default, or the choices with the default first; and the help."""
 
 Main = Callable[[flags.FlagValues], None]
 T = TypeVar("T")
@@ -68,7 +108,6 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         description: text that --help prints above the flags: the docstring of the program's module.
         argv: the program's name and its arguments; None for `sys.argv`.
     """
-    _open_closed_streams()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # These programs need TensorFlow. The user's environment or ~/.keras/keras.json may name another backend.
@@ -95,14 +134,12 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: {explained_flag(name, error.flagname) or f'{error}{hint}'}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(explained(error).split())}")
-    except MemoryError:
-        say(f"{name}: the machine has too little free memory; end other programs, or give smaller files")
     except Exception as error:
         if not (shortage := _memory_shortage(error)):
             raise
         say(
-            f"{name}: the device has too little free memory ({shortage}); end other programs that use it, or choose "
-            "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
+            f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
+            "environment variable CUDA_VISIBLE_DEVICES"
         )
     finally:
         _end_output()
@@ -117,22 +154,10 @@ def _end_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _open_closed_streams() -> None:
-    """Opens /dev/null in place of each standard stream that is closed.
-
-    Otherwise Python would print messages for standard error on standard output, and a file that the program opens could
-    get the number of a closed stream and receive TensorFlow's messages.
-    """
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is that of the closed stream
-            setattr(sys, name, open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
-
-
 def _memory_shortage(error: Exception) -> str:
-    """Returns TensorFlow's description of a memory shortage; "" if `error` has another cause."""
-    if "tensorflow" not in sys.modules:
-        return ""
+    """Returns a description of a memory shortage; "" if `error` has another cause."""
+    if isinstance(error, MemoryError) or "tensorflow" not in sys.modules:
+        return "on this machine" if isinstance(error, MemoryError) else ""
     from t2t_repro import devices
 
     return devices.memory_shortage(error)
@@ -140,13 +165,10 @@ def _memory_shortage(error: Exception) -> str:
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
-    try:
-        argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
-    except UnicodeDecodeError:
-        raise UserError("--flagfile: the file is not UTF-8; convert it, e.g. with iconv") from None
+    argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
-            raise UserError(f"argument {argument!a} is not UTF-8; rename the file, or set the variable PYTHONUTF8=1")
+            raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
     for name in ("hparams", "decode_hparams"):
         if sum(re.match(rf"--?{name}(=|$)", argument) is not None for argument in argv) > 1:
             raise UserError(f"--{name} is given twice; join the changes with commas: --{name}=a=1,b=2")
@@ -167,35 +189,27 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         write_lines([registry.help_text()])
     elif values.version:
         write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
+    elif positional := values(argv)[1:]:
+        raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
     else:
-        positional = values(argv)[1:]
-        if positional:
-            raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
         main(values)
 
 
 def _with_home(argument: str) -> str:
-    """Returns a flag with the home folder in place of "~", if its value begins with "~": --train=~/a.en,~/a.de.
+    """Returns a flag with the home folder in place of "~" at the start of its paths: --train=~/a.en,~/a.de.
 
     Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
     """
-    if not re.match(r"--?\w+=~(?:[/,]|$)", argument):
-        return argument
-    return re.sub(r"([=,])~(?=[/,]|$)", lambda match: match[1] + os.path.expanduser("~"), argument)
+    flag, _, value = argument.partition("=")
+    return f"{flag}={','.join(map(os.path.expanduser, value.split(',')))}" if value.startswith("~") else argument
 
 
 def _define_settings(values: flags.FlagValues) -> None:
-    """Defines a flag for each setting of the problem that --problem names.
-
-    Has no effect without --problem, or in programs that do not read data: t2t-decoder only compares --problem with the
-    model folder.
-    """
+    """Defines a flag for each setting of --problem, in programs that read data and so have --tmp_dir."""
     if "tmp_dir" not in values or not values.problem:
         return
     problem_class = registry.problem_class(values.problem)
     for field in dataclasses.fields(problem_class.Settings):
-        if field.name in values:
-            raise UserError(f"problem {values.problem}: there is a flag --{field.name} already; rename the setting")
         define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
         help = problem_class.setting_help(field.name)
         text = f"{help} (setting of --problem={values.problem}; default: {field.default!r})"
@@ -203,18 +217,12 @@ def _define_settings(values: flags.FlagValues) -> None:
 
 
 def problem(values: flags.FlagValues) -> Problem:
-    """Returns the problem that --problem names, with its settings from the flags.
-
-    Raises UserError if the problem is unknown or a setting has an invalid value.
-    """
+    """Returns the problem that --problem names, with its settings from the flags."""
     return registry.problem(values.problem, problem_settings(values))
 
 
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the values of those settings of the problem that the user gave as flags, by name of the setting.
-
-    Raises UserError if --problem is missing or unknown, or if a setting has a value of the wrong type.
-    """
+    """Returns the values of those settings of the problem that the user gave as flags, by name of the setting."""
     require(values, "problem")
     types = registry.problem_class(values.problem).setting_types()
     texts = {name: str(values[name].value) for name in types if values[name].value is not None}
@@ -263,16 +271,27 @@ def load_tensorflow() -> Any:
     return tf
 
 
+def define_shared(values: flags.FlagValues, *names: str) -> None:
+    """Defines flags of the table `SHARED`."""
+    for name in names:
+        default, help = SHARED[name]
+        if isinstance(default, str):
+            flags.DEFINE_string(name, default, help, flag_values=values)
+        else:
+            flags.DEFINE_enum(name, default[0], default, help, flag_values=values)
+
+
 def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()) -> None:
     """Defines a flag for each field of the dataclass `kind`; the fields `omit` get none.
 
-    A flag has the name and the default of its field. Its help is the docstring below the field. The choices of a field
-    of type Literal are those of the flag. The field of a number may limit its range with the metadata "lower_bound" and
-    "upper_bound"; without them, it must be 0 or more.
+    A flag has the name and the default of its field; "" if there is none. Its help is the docstring below the field.
+    The choices of a field of type Literal are those of the flag. The field of a number may limit its range with the
+    metadata "lower_bound" and "upper_bound"; without them, it must be 0 or more.
     """
     types, help = get_type_hints(kind), field_help(kind)
     for field in dataclasses.fields(kind):
-        name, default, of_type = field.name, field.default, types[field.name]
+        name, of_type = field.name, types[field.name]
+        default = "" if field.default is dataclasses.MISSING else field.default
         if name in omit:
             continue
         if get_origin(of_type) is Literal:
@@ -302,41 +321,26 @@ def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
     return kind(**{name: values[name].value for name in names if name in values} | others)
 
 
-def define_problem(values: flags.FlagValues) -> None:
-    """Defines --problem, --data_dir and --tmp_dir."""
-    flags.DEFINE_string("problem", "", "name of the problem; --registry_help lists the names", flag_values=values)
-    flags.DEFINE_string("data_dir", "t2t_data", "folder of the generated data", flag_values=values)
-    tmp_dir_help = "folder of downloads and other source files, which other users must not be able to write"
-    flags.DEFINE_string("tmp_dir", default_folder(), tmp_dir_help, flag_values=values)
-
-
-def define_model_folder(values: flags.FlagValues, ensemble: bool = False) -> None:
-    """Defines --output_dir and --checkpoint_path, which select a trained model, or several models if `ensemble`."""
-    folders = "the model folder that t2t-trainer made"
-    if ensemble:
-        folders += "; several folders, separated by commas, form an ensemble"
-    flags.DEFINE_string("output_dir", "", folders, flag_values=values)
-    checkpoint = "checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest "
-    checkpoint += "checkpoint if it is newer"
-    flags.DEFINE_string("checkpoint_path", "", checkpoint, flag_values=values)
-
-
 @contextmanager
 def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | None]:
-    """Returns a context in which the program may write its output --decode_to_file=`path`.
+    """Returns a context in which only this process writes the output --decode_to_file=`path`.
 
-    Yields the path of the output file, or None for standard output. See `output_files.output_file`.
-
-    Raises UserError if the program cannot write the output, or if a file that it writes is one of `inputs`.
+    Yields the path of the file to write, or None for standard output. The program also writes a temporary file, whose
+    name ends in `suffix`. Raises UserError if one of both is one of the `inputs`, or the output cannot be written.
     """
+    flag = "--decode_to_file"
     if path in STANDARD_STREAMS:
-        refuse_overwriting("--decode_to_file", [STANDARD_OUTPUT], inputs)
+        refuse_overwriting(flag, [STANDARD_OUTPUT], inputs)
         yield None
-    elif path.endswith(".gz"):
-        raise UserError(f"--decode_to_file={path} would be plain text; choose a name without .gz")
-    else:
-        with output_file("--decode_to_file", path, suffix, inputs) as target:
-            yield target
+        return
+    if path.endswith(".gz"):
+        raise UserError(f"{flag}={path} would be plain text; choose a name without .gz")
+    target = without_links(path)
+    if path.endswith("/") or target.is_dir():
+        raise UserError(f"{flag}={path} is a folder; name a file")
+    refuse_overwriting(flag, [path, f"{target}{suffix}"], inputs)
+    with contextlib.nullcontext() if is_stream(path) else only_writer(target, flag):
+        yield target
 
 
 def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
@@ -352,53 +356,6 @@ def readable_path(path: str) -> str:
     return "/dev/stdin" if path == "-" else path
 
 
-def define_long_lines(values: flags.FlagValues) -> None:
-    """Defines --long_lines: how to treat lines that are too long for the model."""
-    flags.DEFINE_enum(
-        "long_lines",
-        "split",
-        ["split", "truncate", "error"],
-        "what to do with lines that are longer than the model was trained on, or than max_input_size in "
-        "--decode_hparams: split them into sentences, drop their end, or stop with an error",
-        flag_values=values,
-    )
-
-
-def define_target_language(values: flags.FlagValues, default: str) -> None:
-    """Defines --target_language. `default` describes the default in the help."""
-    flags.DEFINE_string(
-        "target_language",
-        "",
-        f'language of the translations, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: {default}',
-        flag_values=values,
-    )
-
-
-def define_precision(values: flags.FlagValues) -> None:
-    """Defines --precision: the dtype of weights and matrix products in decoding."""
-    flags.DEFINE_enum(
-        "precision",
-        PRECISIONS[0],
-        PRECISIONS,
-        "dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports "
-        "it",
-        flag_values=values,
-    )
-
-
-def define_decode_hparams(values: flags.FlagValues) -> None:
-    """Defines --decode_hparams: changes to the problem's decode hparams."""
-    names = [field.name for field in dataclasses.fields(DecodeHParams)]
-    flags.DEFINE_string(
-        "decode_hparams",
-        "",
-        'changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper. '
-        "batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.) "
-        f"docs/decoding.md explains the names: {', '.join(names)}",
-        flag_values=values,
-    )
-
-
 def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     """Writes lines to a file at once, in UTF-8; None stands for standard output.
 
@@ -409,33 +366,16 @@ def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     file.flush()
 
 
-def typed_lines(history: Path) -> Iterator[str]:
-    """Yields the lines of standard input until it ends (on a terminal: until Ctrl-D).
-
-    If standard input and output are a terminal, the user sees the prompt "> ", can edit the line, and can recall
-    earlier lines, which are stored in the file `history`.
-    """
+def typed_lines() -> Iterator[str]:
+    """Yields the lines of standard input. On a terminal, shows a prompt, and the user can edit and recall lines."""
     # If standard input or output is a file or a pipe, print no prompt, because it would become part of the output.
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from decode_lines(sys.stdin.buffer, "standard input")
         return
-    import readline
+    import readline  # noqa: F401, `input` uses it
 
-    history = history.expanduser()
-    with contextlib.suppress(OSError):
-        readline.read_history_file(history)
-    readline.set_history_length(1000)
     print("Ctrl-D ends the program.", file=sys.stderr, flush=True)
-    while True:
-        try:
-            text = input("> ")
-            text.encode("utf-8")  # fails if Python has decoded bytes that are not UTF-8 as lone surrogates
-        except EOFError:
-            print(file=sys.stderr)
-            return
-        except UnicodeError:
-            print("the line is not UTF-8; type it again", file=sys.stderr, flush=True)
-            continue
-        with contextlib.suppress(OSError):
-            readline.write_history_file(history)
-        yield text
+    with contextlib.suppress(EOFError):
+        while True:
+            yield input("> ")
+    print(file=sys.stderr)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STYLES = ("lines", "heatmap")
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS)
+program.define_shared(FLAGS, "output_dir", "checkpoint_path")
 for name, default, text in (
     ("source", "", "the source text; with --figure, the paper's sentence by default"),
     ("target", "", "the target text; by default, the model's translation"),

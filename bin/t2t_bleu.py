@@ -45,7 +45,7 @@ class Flags:
 
 FLAGS = flags.FlagValues()
 program.define_fields(FLAGS, Flags)
-program.define_target_language(FLAGS, "that of --language_pair; if both are missing, this BLEU is not printed")
+program.define_shared(FLAGS, "target_language")
 
 
 USELESS = {

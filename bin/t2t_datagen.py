@@ -17,7 +17,7 @@ from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 
 FLAGS = flags.FlagValues()
-program.define_problem(FLAGS)
+program.define_shared(FLAGS, "problem", "data_dir", "tmp_dir")
 program.define_fields(FLAGS, Options)
 
 

@@ -37,8 +37,6 @@ from t2t_repro.problem import Problem
 if TYPE_CHECKING:
     from t2t_repro.decoding.translator import Translator
 
-HISTORY = Path("~/.t2t_decoder_history")
-
 
 @dataclass(frozen=True)
 class Flags:
@@ -68,18 +66,16 @@ class Flags:
 
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS, ensemble=True)
+program.define_shared(
+    FLAGS, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams"
+)
 program.define_fields(FLAGS, Flags)
-program.define_target_language(FLAGS, "the target language of the model's problem")
-program.define_long_lines(FLAGS)
-program.define_precision(FLAGS)
 flags.register_multi_flags_validator(
     ["shards", "shard_id"],
     lambda values: values["shard_id"] < values["shards"],
     "give a --shard_id that is less than --shards",
     flag_values=FLAGS,
 )
-program.define_decode_hparams(FLAGS)
 define_model_flags(FLAGS)
 
 USELESS = {
@@ -252,7 +248,7 @@ class Decoder:
 
     def converse(self) -> None:
         """Translates each line that the user types."""
-        for number, text in enumerate(program.typed_lines(HISTORY)):
+        for number, text in enumerate(program.typed_lines()):
             try:
                 ((_, translation),) = self.translator.stream(
                     [text],

@@ -26,10 +26,8 @@ from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS)
+program.define_shared(FLAGS, "output_dir", "checkpoint_path", "decode_hparams", "precision")
 define_model_flags(FLAGS)
-program.define_decode_hparams(FLAGS)
-program.define_precision(FLAGS)
 for name, text in (
     ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
     ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),

@@ -22,7 +22,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS)
+program.define_shared(FLAGS, "output_dir", "checkpoint_path")
 for name, text in (
     ("compare_with", "model folder of a second model to show beside the first"),
     ("compare_checkpoint_path", "checkpoint of the second model; the default is chosen as for --checkpoint_path"),

@@ -30,7 +30,7 @@ REPORT = "report.md"
 
 FLAGS = flags.FlagValues()
 t2t_trainer.define_flags(FLAGS)
-program.define_decode_hparams(FLAGS)
+program.define_shared(FLAGS, "decode_hparams")
 flags.DEFINE_string(
     "row", "", "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt", flag_values=FLAGS
 )

@@ -68,7 +68,7 @@ class Flags:
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines all flags of a training run."""
-    program.define_problem(values)
+    program.define_shared(values, "problem", "data_dir", "tmp_dir")
     program.define_fields(values, Flags)
     program.define_fields(values, RunConfig, omit=("local_eval_frequency",))
     flags.register_multi_flags_validator(

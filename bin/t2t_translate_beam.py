@@ -22,7 +22,6 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import refuse_folder_name
 from t2t_repro.hparam import override, refuse_decode_hparams
 
 
@@ -43,11 +42,8 @@ class Flags:
 
 
 FLAGS = flags.FlagValues()
-program.define_model_folder(FLAGS, ensemble=True)
+program.define_shared(FLAGS, "output_dir", "checkpoint_path", "long_lines", "precision", "decode_hparams")
 program.define_fields(FLAGS, Flags)
-program.define_long_lines(FLAGS)
-program.define_precision(FLAGS)
-program.define_decode_hparams(FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -58,7 +54,8 @@ def main(values: flags.FlagValues) -> None:
             f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern; choose another "
             "path"
         )
-    refuse_folder_name("--decode_to_file", values.decode_to_file)
+    if values.decode_to_file.endswith("/"):
+        raise UserError(f"--decode_to_file={values.decode_to_file} is a folder; name a file")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")

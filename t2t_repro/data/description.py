@@ -16,14 +16,18 @@ from t2t_repro.data import summary
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.json_file import JsonFile
+from t2t_repro.files.json_file import from_json, to_json
+from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.untrusted import read_text
 from t2t_repro.problem import Problem
 
 SPLITS = ("train", "dev")
+MAX_BYTES = 1 << 23
+"""Maximum size of a description. It lists up to 10,000 shards with less than 600 bytes each."""
 
 
 @dataclass(frozen=True)
-class Description(JsonFile):
+class Description:
     """Facts about the generated data of a problem, stored as JSON."""
 
     problem: str
@@ -58,6 +62,16 @@ class Description(JsonFile):
         check_vocabulary_name(self.vocabulary)
         if self.source_vocabulary:
             check_vocabulary_name(self.source_vocabulary)
+
+    def save(self, path: Path) -> None:
+        """Writes the description, which appears only when it is complete."""
+        with whole_file(path, "w") as file:
+            file.write(to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Description:
+        """Returns the description in a file. Raises UserError if it is damaged."""
+        return from_json(cls, read_text(path, MAX_BYTES), str(path))
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:

@@ -78,7 +78,7 @@ class Job:
     @functools.cached_property
     def existing_description(self) -> Description | None:
         """The description that the data directory had before the run; None if it was missing or damaged."""
-        with suppress(UserError):
+        with suppress(UserError, OSError):
             return Description.load(self.description_path)
         return None
 

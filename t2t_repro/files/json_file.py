@@ -6,18 +6,13 @@ import dataclasses
 import json
 import math
 import typing
-from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.errors import UserError, shortened, unknown
-from t2t_repro.files.output_files import whole_file
-from t2t_repro.files.untrusted import parse_json, read_text
+from t2t_repro.files.untrusted import parse_json
 
 T = TypeVar("T")
 
-MAX_FILE_BYTES = 1 << 23
-"""Maximum size of a `JsonFile`, in bytes. The largest is the description of a data directory, which lists up to 10,000
-shards with less than 600 bytes each."""
 MAX_STRING = 4096
 """Maximum length of a string in a JSON file. The longest path on Linux has this length."""
 DIGITS = 8
@@ -30,19 +25,13 @@ def to_json(values: Any) -> str:
 
 
 def to_json_line(fields: dict[str, Any]) -> str:
-    """Returns a JSON object in one line, without "\\n". Rounds floats, also in lists, with `rounded`.
-
-    Escapes the Unicode characters that some programs read as line ends.
-    """
+    """Returns a JSON object in one line, with rounded floats and without other characters that can end a line."""
     text = json.dumps(rounded(fields), ensure_ascii=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def rounded(value: Any) -> Any:
-    """Returns `value` with all floats in it rounded to `DIGITS` significant digits.
-
-    `value` may be a float, or a list, tuple or dict that contains floats. Tuples become lists.
-    """
+    """Returns a JSON value with all floats in it rounded to `DIGITS` significant digits. Tuples become lists."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -60,20 +49,16 @@ def finite(number: float) -> float | None:
 def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
     """Raises UserError if `fields` has a name that dataclass `kind` does not have, or a value of the wrong type.
 
-    Args:
-        source: where the values come from, for error messages.
+    `source` says in error messages where the values come from.
     """
     hints = typing.get_type_hints(kind)
     types = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
     for name, value in fields.items():
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
-        try:
-            check_type(name, value, types[name])
-        except UserError as error:
-            raise UserError(f"{source}: {error}") from None
         if isinstance(value, str) and len(value) > MAX_STRING:
-            raise UserError(f"{source}: {name}={shortened(repr(value))} must have at most {MAX_STRING} characters")
+            raise UserError(f"{source}: {name}={shortened(value)} must have at most {MAX_STRING} characters")
+        check_type(f"{source}: {name}", value, types[name])
 
 
 def check_type(name: str, value: Any, kind: type) -> None:
@@ -86,14 +71,7 @@ def check_type(name: str, value: Any, kind: type) -> None:
 def from_json(kind: type[T], text: str, source: str) -> T:
     """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get their defaults.
 
-    Args:
-        kind: the dataclass.
-        text: the JSON.
-        source: name of the file, for error messages.
-
-    Raises:
-        UserError: `text` is not a JSON object, a field is unknown, a field without default is missing, or a value has
-            the wrong type or is out of range.
+    `source` is the name of the file. Raises UserError, which names it, if the JSON or a value in it is not valid.
     """
     return from_fields(kind, parse_json(text, source), source)
 
@@ -103,36 +81,9 @@ def from_fields(kind: type[T], fields: Any, source: str) -> T:
     if not isinstance(fields, dict):
         raise UserError(f"{source}: not a JSON object; restore the file")
     check_types(kind, fields, source)
-    missing_value = dataclasses.MISSING
-    required = {
-        field.name
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if field.default is missing_value and field.default_factory is missing_value
-    }
-    if missing := sorted(required - fields.keys()):
-        raise UserError(f"{source}: {', '.join(missing)} is missing; restore the file")
     try:
         return kind(**fields)
+    except TypeError as error:  # a field without default is missing
+        raise UserError(f"{source}: {error}; restore the file") from None
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
-
-
-class JsonFile:
-    """Base class of dataclasses that can be saved as a JSON file and loaded again."""
-
-    def save(self, path: Path) -> None:
-        """Writes the fields to a JSON file, which appears only when it is complete."""
-        with whole_file(path, "w") as file:
-            file.write(to_json(self))
-
-    @classmethod
-    def load(cls, path: Path) -> typing.Self:
-        """Returns an instance with the fields of the JSON file at `path`.
-
-        Raises:
-            UserError: the file is missing or damaged.
-        """
-        try:
-            return from_json(cls, read_text(path, MAX_FILE_BYTES), str(path))
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(f"{path}: no such file") from None

@@ -5,24 +5,21 @@ A stream, such as a device, a pipe or a terminal, cannot be replaced, so program
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from t2t_repro.errors import UserError
 
-MAX_LINKS = 40
-"""Number of symbolic links in a chain after which Linux reports a loop."""
-DESCRIPTOR = re.compile(r"/proc/(\d+)/(?:task/\d+/)?fd/(\d+)")
-"""Path in /proc of a file that a process has open. Links such as /dev/stdout and /dev/fd/63 lead to such paths."""
+OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+"""Path of a file that this process has open."""
 
 UNFINISHED = ".unfinished"
 """Start of the names of temporary files and folders. Also the suffix of the file, beside the output file, that keeps
@@ -99,34 +96,22 @@ def _copy_permissions(source: Path, target: Path) -> None:
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the path of the file to which symbolic links lead, or `path` itself if it is not a link.
-
-    A link to an open file, such as /dev/stdout, leads to a path in /proc, e.g. /proc/123/fd/1. The function returns
-    that path, although it is a link itself, because its target may not be a path.
-
-    Raises OSError if the links form a loop.
-    """
+    """Returns the path to which symbolic links lead, e.g. that of an open file such as /dev/stdout."""
     path = Path(path)
-    for _ in range(MAX_LINKS):
-        real = Path(os.path.realpath(path.parent), path.name)
-        if DESCRIPTOR.fullmatch(str(real)):
-            return real
-        if not path.is_symlink():
-            return path
+    for _ in range(40):  # as many as Linux follows
+        if OPEN_FILE.fullmatch(str(path)) or not path.is_symlink():
+            break
         path = path.parent / os.readlink(path)
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return path
 
 
 def is_stream(path: str | Path) -> bool:
-    """Returns True for an open file such as /dev/stdout, and for an existing device, pipe or socket.
-
-    Raises OSError if the path cannot be read.
-    """
+    """Returns True for an open file such as /dev/stdout, and for an existing device, pipe or socket."""
     target = without_links(path)
-    if DESCRIPTOR.fullmatch(str(target)):
+    if OPEN_FILE.fullmatch(str(target)):
         return True
     try:
-        mode = target.stat().st_mode
+        mode = os.stat(target).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
@@ -135,48 +120,13 @@ def is_stream(path: str | Path) -> bool:
 def _open_stream(path: str | Path) -> int:
     """Opens a path for which `is_stream` is True. Returns a new file descriptor.
 
-    For an open file of this process, such as /dev/stdout, the new descriptor continues at the position of the old one,
-    so that nothing that was written before is lost.
+    For an open file, such as /dev/stdout, the new descriptor continues at the position of the old one, so that nothing
+    that was written before is lost.
     """
     target = without_links(path)
-    match = DESCRIPTOR.fullmatch(str(target))
-    if match and int(match[1]) == os.getpid():
-        return os.dup(int(match[2]))
+    if match := OPEN_FILE.fullmatch(str(target)):
+        return os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
     return os.open(target, os.O_WRONLY | os.O_APPEND)
-
-
-@contextmanager
-def output_file(flag: str, path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path]:
-    """Returns a context in which a program may write the output `path`. Provides `without_links(path)`.
-
-    Unless the output is a stream, only one process at a time can be in the context of the same output.
-
-    Args:
-        flag: the flag that named the output, for error messages.
-        path: path of the output, as the user gave it.
-        suffix: ending of the temporary file that the program writes, too: its path is the output's path + `suffix`.
-        inputs: the files that the program reads.
-
-    Raises UserError if the output is a folder or one of `inputs`, cannot be written, or is written by another process.
-    """
-    refuse_folder_name(flag, path)
-    try:
-        target, has_lock = without_links(path), not is_stream(path)
-    except OSError as error:
-        raise UserError(f"{flag}={path} cannot be written ({error.strerror}); choose another path") from None
-    if not has_lock and not os.access(target, os.W_OK):
-        raise UserError(f"{flag}={path} cannot be written; choose another path")
-    if target.is_dir():
-        raise UserError(f"{flag}={path} is a folder; name a file")
-    refuse_overwriting(flag, [path, f"{target}{suffix}"], inputs)
-    with only_writer(target, flag) if has_lock else nullcontext():
-        yield target
-
-
-def refuse_folder_name(flag: str, path: str) -> None:
-    """Raises UserError if the path of an output file ends in "/"."""
-    if path.endswith("/"):
-        raise UserError(f"{flag}={path} is a folder; name a file")
 
 
 def refuse_irregular(path: Path) -> None:
@@ -188,10 +138,7 @@ def refuse_irregular(path: Path) -> None:
 def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[Input]) -> None:
     """Raises UserError if a program would overwrite a regular file that it also reads, even under another path.
 
-    Args:
-        flag: the flag that named the output.
-        outputs: the files that the program writes.
-        inputs: the files that the program reads.
+    `flag` is the flag that named the output.
     """
     names = {_inode(path): name for name, path in inputs}
     for output in outputs:
@@ -213,15 +160,9 @@ def _inode(file: FileId) -> tuple[int, int] | None:
 
 @contextmanager
 def only_writer(path: Path, flag: str) -> Iterator[None]:
-    """Returns a context in which no other program of this project writes the output file `path`.
+    """Returns a context in which no other program of this project writes the output file `path`, which `flag` named.
 
     The lock file .NAME.lock lies beside the output file; see `locked`.
-
-    Args:
-        path: path of the output file; see `without_links`.
-        flag: the flag that named the file, for error messages.
-
-    Raises UserError if another process is writing the file, or if its folder cannot be written.
     """
     refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
     with locked(path.with_name(f".{path.name}.lock"), refusal, f"choose another {flag}"):
@@ -233,38 +174,27 @@ def locked(path: Path, refusal: str, cure: str) -> Iterator[None]:
     """Returns a context in which this process holds the lock file `path`. Creates the file and its folder if necessary.
 
     The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
-    does not stop a later process. If the file system has no locks, the context has no effect. At the end, the file is
-    deleted; a file with contents belongs to the user, and stays.
+    does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
+    the end.
 
-    Args:
-        path: the lock file.
-        refusal: message of the error if another process holds the lock.
-        cure: what the user can do if the file cannot be written, e.g. "choose another --data_dir".
-
-    Raises UserError if another process holds the lock, or the file cannot be written.
+    Raises UserError with the message `refusal` if another process holds the lock, or with `cure` at its end if the file
+    cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _open_locked(path, refusal)
-    except FileExistsError:
-        raise UserError(f"{path.parent}: not a folder; {cure}") from None
     except OSError as error:
         raise UserError(f"{path.parent}: cannot be written ({error.strerror or error}); {cure}") from None
     with file:
         try:
             yield
         finally:
-            # Delete the file while it is locked. Otherwise another process could lock it first and lose its lock file.
-            if _is_open_file(file, path) and not os.fstat(file.fileno()).st_size:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)  # before the lock ends, so that it cannot be the file of the next process
 
 
 def _open_locked(path: Path, refusal: str) -> IO[bytes]:
     while True:
-        # On NFS, other machines see only the locks of files that are open for writing. Without O_NONBLOCK, opening a
-        # named pipe would wait for a process that reads it.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-        file = open(os.open(path, flags, 0o666), "ab")  # noqa: SIM115, closed by the caller
+        file = open(path, "ab")  # noqa: SIM115, closed by the caller. On NFS, only files opened for writing are locked.
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -272,14 +202,7 @@ def _open_locked(path: Path, refusal: str) -> IO[bytes]:
             raise UserError(refusal) from None
         except OSError:  # the file system has no locks: continue without one
             return file
-        if _is_open_file(file, path):
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
         file.close()  # the process that held the lock before has deleted the file: lock the file that is there now
-
-
-def _is_open_file(file: IO[bytes], path: Path) -> bool:
-    """Returns True if `path` leads to the open `file`; False if another process has deleted or replaced that file."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False

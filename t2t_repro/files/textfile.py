@@ -1,4 +1,4 @@
-"""Reads lines of UTF-8 text, where only "\\n" ends a line, and writes files that appear only when they are complete."""
+"""Reads lines of UTF-8 text, where only "\\n" ends a line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a plain or .gz file, without the "\\n" or "\\r\\n" at their end.
 
     Other separators, such as U+0085, U+2028 or a single "\\r", do not end a line. A last line without "\\n" counts as a
-    line.
-
-    Raises:
-        UserError: the file is missing, unreadable, damaged or not UTF-8. The message names the file, and the line that
-            is not UTF-8.
+    line. Raises UserError if the file is missing, unreadable, damaged or not UTF-8.
     """
     try:
         opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
@@ -31,30 +27,20 @@ def read_lines(path: str) -> Iterator[str]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path}: cut off or damaged gzip file ({error}); get it again, or remove .gz from its name if it is plain"
-        ) from None
+        raise UserError(f"{path}: cut off or damaged gzip file ({error}); get it again") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
-    """Yields the lines of a file that is open in binary mode. Line ends and decoding are those of `read_lines`.
-
-    Error messages call the file `source`.
-    """
+    """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it `source`."""
     for number, line in enumerate(file, 1):
         if number == 1:
             if line.startswith(GZIP):
-                raise UserError(
-                    f"{source}: compressed with gzip; unpack it first, or give a file whose name ends in .gz"
-                )
+                raise UserError(f"{source}: compressed with gzip; give a file whose name ends in .gz")
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"{source}:{number}: not UTF-8 (byte {error.start + 1} of the line is 0x{line[error.start]:02x}); "
-                "convert the file, e.g. with iconv"
-            ) from None
+            raise UserError(f"{source}:{number}: not UTF-8 ({error}); convert the file, e.g. with iconv") from None
         yield text.removesuffix("\n").removesuffix("\r")

@@ -1,8 +1,4 @@
-"""Reads files that may be damaged or hostile. Refuses devices, files that are too large, and dangerous JSON.
-
-A model folder or data directory may come from somebody else. Its JSON files and vocabulary must not make a program read
-a device, fill the memory or end in a traceback. SECURITY.md lists what is trusted and what is not.
-"""
+"""Reads files that may be damaged or hostile, as SECURITY.md promises: no devices, large files or dangerous JSON."""
 
 from __future__ import annotations
 
@@ -24,38 +20,19 @@ CURE = "restore the file"
 
 
 def require_regular(path: str | Path) -> None:
-    """Raises UserError if `path` is a device, a FIFO, a socket or a folder. Reading a device or FIFO may never end.
-
-    A missing file raises FileNotFoundError or NotADirectoryError.
-    """
-    try:
-        is_regular = stat.S_ISREG(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise UserError(f"{shortened(str(path), 200)}: cannot be read ({error.strerror or error})") from None
-    if not is_regular:
+    """Raises UserError if `path` is a device, a FIFO, a socket or a folder. Reading a device or FIFO may never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise UserError(f"{path}: cannot be read (it is not a regular file); put a regular file there")
 
 
 def read_bytes(path: str | Path, max_bytes: int, cure: str = CURE) -> bytes:
-    """Returns the contents of a regular file.
+    """Returns the contents of a regular file of at most `max_bytes` bytes; raises UserError for other files.
 
-    Args:
-        path: the file.
-        max_bytes: maximum size of the file.
-        cure: what the user can do about a damaged file, in the imperative, for error messages.
-
-    Raises:
-        FileNotFoundError or NotADirectoryError: the file is missing.
-        UserError: the file is not regular, cannot be read, or has more than `max_bytes` bytes.
+    `cure` says what the user can do about a damaged file, in the imperative.
     """
     require_regular(path)
-    try:
-        with open(path, "rb") as file:
-            contents = file.read(max_bytes + 1)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    with open(path, "rb") as file:
+        contents = file.read(max_bytes + 1)
     if len(contents) > max_bytes:
         raise UserError(f"{path}: the file has more than {max_bytes:,} bytes; {cure}")
     return contents
@@ -70,16 +47,10 @@ def read_text(path: str | Path, max_bytes: int = MAX_JSON_BYTES, cure: str = CUR
 
 
 def parse_json(text: str, source: str, cure: str = CURE) -> Any:
-    """Returns the value of a JSON text.
+    """Returns the value of a JSON text. `source` is the name of the file, and `cure` as for `read_bytes`.
 
-    Args:
-        text: the JSON.
-        source: name of the file, for error messages.
-        cure: what the user can do about a damaged file, in the imperative, for error messages.
-
-    Raises:
-        UserError: the text is not JSON, is nested too deeply, has a number that is not finite or has more than
-            `MAX_DIGITS` digits, or has a string that UTF-8 cannot encode.
+    Raises UserError if the text is not JSON, is nested too deeply, has a number that is not finite or has more than
+    `MAX_DIGITS` digits, or has a string that UTF-8 cannot encode.
     """
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_finite_number, parse_constant=_finite_number)

@@ -110,8 +110,8 @@ class Client(contextlib.AbstractContextManager):
     def translate(self, texts: Sequence[str]) -> list[Answer]:
         """Sends one request and returns an answer for each text, in order. Empty texts are not sent.
 
-        `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or does not
-        serve a model of this project.
+        `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or has no
+        model of this project.
         """
         refuse_single_string(texts=texts)
         sources = [text for text in texts if not is_empty(text)]
@@ -202,12 +202,12 @@ class Client(contextlib.AbstractContextManager):
         path, data = f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict", bytearray()
         with contextlib.closing(HTTPConnection(self.server, timeout=self.timeout_secs)) as connection:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            while piece := response.read1(1 << 16):  # only what has arrived, whatever length the server claims
-                data += piece
-                if len(data) > MAX_ANSWER_BYTES:
-                    excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
-                    raise RequestError("UNKNOWN", excess)
+            with connection.getresponse() as response:
+                while piece := response.read1(1 << 16):  # only what has arrived, whatever length the server claims
+                    data += piece
+                    if len(data) > MAX_ANSWER_BYTES:
+                        excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
+                        raise RequestError("UNKNOWN", excess)
         return response.status, data.decode("utf-8", errors="replace")
 
 

@@ -55,8 +55,6 @@ class Faults:
     """Number of requests that the server will still answer with the error UNAVAILABLE."""
     code: grpc.StatusCode | None = None
     """The error with which the server answers; None to answer with the model's outputs."""
-    hangs_up: bool = False
-    """If True, the server closes every HTTP connection after one answer, without a "Connection: close" header."""
 
     def apply(self, texts: Sequence[bytes]) -> None:
         """Simulates the faults for a request with these texts: waits, and raises Refused if the request must fail."""
@@ -78,8 +76,6 @@ class Served:
     faults: Faults = field(default_factory=Faults)
     batches: list[int] = field(default_factory=list)
     """Number of texts in each request, in the order of the requests."""
-    connections: int = 0
-    """Number of HTTP connections that clients have opened."""
     grpc: str = ""
     """Address host:port of the gRPC interface."""
     rest: str = ""
@@ -87,7 +83,7 @@ class Served:
 
     def reset(self) -> None:
         """Switches all faults off and forgets all requests."""
-        self.faults, self.connections = Faults(), 0
+        self.faults = Faults()
         self.batches.clear()
 
     def predict(self, name: str, version: int | None, signature: str, texts: list[bytes]) -> dict[str, np.ndarray]:
@@ -106,15 +102,12 @@ class Served:
 
 
 @contextmanager
-def serve(models: Mapping[str, Mapping[int, Signatures]], port: int = 0) -> Iterator[Served]:
-    """Serves models, {name: {version: signatures}}, on this machine until the `with` block ends.
-
-    `port` is the port of the gRPC interface; 0 chooses a free port.
-    """
+def serve(models: Mapping[str, Mapping[int, Signatures]]) -> Iterator[Served]:
+    """Serves models, {name: {version: signatures}}, on this machine until the `with` block ends."""
     served = Served(models)
     service = grpc.server(futures.ThreadPoolExecutor(4))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(_Service(served), service)
-    served.grpc = f"localhost:{service.add_insecure_port(f'localhost:{port}')}"
+    served.grpc = f"localhost:{service.add_insecure_port('localhost:0')}"
     service.start()
     web = ThreadingHTTPServer(("localhost", 0), type("Handler", (_Handler,), {"served": served}))
     served.rest = f"localhost:{web.server_address[1]}"
@@ -157,13 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     served: Served
 
-    def setup(self) -> None:
-        super().setup()
-        self.served.connections += 1
-
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.close_connection |= self.served.faults.hangs_up
         try:
             status, reply = 200, {"outputs": self._predict(json.loads(body))}
         except Refused as refused:

@@ -17,10 +17,9 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving import Faults, Served, serve
-from t2t_repro.errors import UserError
 from t2t_repro.serving import client as client_module
-from t2t_repro.serving import transports
 from t2t_repro.serving.client import EMPTY, Answer, Client
+from user_errors import user_error
 
 TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
 SHORT, PATIENCE = 0.3, 30.0
@@ -71,10 +70,8 @@ def ask(request: pytest.FixtureRequest, served: Served) -> Iterator[Any]:
 
 def error(client: Client, *texts: str) -> str:
     """Returns the error of a request, which must fail with one short line."""
-    with pytest.raises(UserError) as raised:
-        client.translate(texts or ["the dog"])
-    message = str(raised.value)
-    assert "\n" not in message and len(message) < 600
+    message = user_error(client.translate, texts or ["the dog"])
+    assert len(message) < 600
     return message
 
 
@@ -84,8 +81,6 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask:
     assert client.translate(["", " "]) == [EMPTY, EMPTY]
     assert client.translate([]) == []
     assert served.batches == [6]
-    with pytest.raises(UserError, match="texts is one string"):
-        client.translate("the dog")
 
 
 def test_nbest_gives_each_texts_hypotheses_without_the_missing_ones(ask: Any) -> None:
@@ -135,35 +130,10 @@ def test_a_server_that_cannot_be_reached_is_not_available(ask: Any) -> None:
         assert server in message and "8500 for gRPC, 8501 for --rest" in message
 
 
-@pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", "", "localhost:8501/v1", "a:b"])
+@pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", ""])
 def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     for rest, port in ((False, 8500), (True, 8501)):
-        with pytest.raises(UserError, match=f"give host:port, e.g. localhost:{port}"):
-            Client(server, "echo", rest=rest)
-
-
-def test_a_restarted_server_is_reached_at_once() -> None:
-    with socket.create_server(("localhost", 0)) as closed:
-        port = closed.getsockname()[1]
-    with Client(f"localhost:{port}", "echo", retries=0) as client:
-        start = time.monotonic()
-        while time.monotonic() - start < 1.2:
-            assert "check that a server is ready" in error(client)
-        with serve({}, port):
-            time.sleep(0.5)
-            assert "Latest(echo)" in error(client)
-
-
-def test_rest_keeps_its_connection_open(served: Served) -> None:
-    with Client(served.rest, "echo", rest=True, retries=0) as client:
-        for _ in range(3):
-            client.translate(["a"])
-        assert served.connections == 1
-        served.faults = Faults(hangs_up=True)
-        for _ in range(3):
-            assert client.translate(["a"])[0].text == "a"
-            time.sleep(0.05)
-        assert served.connections == 3
+        assert f"give host:port, e.g. localhost:{port}" in user_error(Client, server, "echo", rest=rest)
 
 
 def http(body: str | bytes, status: str = "200 OK", header: str = "") -> bytes:
@@ -215,38 +185,25 @@ CHUNKED = "Transfer-Encoding: chunked\r\n"
     ("answer", "message"),
     [
         (outputs(5, 5), NOT_OURS),
-        (http("{}"), NOT_OURS),
         (http('{"outputs": 5}'), NOT_OURS),
-        (outputs(["a"], None), NOT_OURS),
-        (outputs(["a"], [None]), NOT_OURS),
         (outputs(["a"], [True]), NOT_OURS),
         (outputs(["a"], []), NOT_OURS),
         (outputs([[]], [[]]), NOT_OURS),
         (outputs([["a", "b"]], [[1.0]]), NOT_OURS),
-        (outputs([[["a"]]], [[[1.0]]]), NOT_OURS),
-        (outputs({"a": 1}, [1.0]), NOT_OURS),
         (outputs([1], [1]), NOT_OURS),
         (outputs(["a", "b"], [1.0, 2.0]), NOT_OURS),
         (http("[" * 100_000), "HTTP 200"),
-        (http('{"outputs": ' + "[" * 100_000 + "]" * 100_000 + "}"), "HTTP 200"),
         (http('{"outputs": {"scores": ' + "9" * 5000 + "}}"), NOT_OURS),
         (http(b"\xff\xfe{"), "HTTP 200"),
-        (http("", "204 No Content"), "HTTP 204"),
         (http("moved", "301 Moved", "Location: http://127.0.0.1:1/\r\n"), "HTTP 301, moved"),
         (http('{"error": "\\u001b[2J\\r\\u202ebad"}', "500 Oops"), "HTTP 500, \x1b[2J \u202ebad"),
-        (http('{"error": ' + "[" * 900 + "]" * 900 + "}", "500 Oops"), "HTTP 500"),
-        (http('{ "error": "caf\\303\\251 is \\\'bad\\\'" }', "500 Oops"), "HTTP 500, { "),  # of an old server
         (http("x" * 5_000_000, "500 Oops"), "HTTP 500, x"),
         (http("<html>\n<h1>Not Found</h1>", "404 Not Found"), "correct --servable_name"),
-        (http("{}", header="Content-Length: 100\r\n"), "127.0.0.1"),
         (http("{}", header="Content-Length: -5\r\n"), NOT_OURS),
-        (http("{}", header="Content-Encoding: gzip\r\n"), NOT_OURS),
-        (http("zz\r\n{}", header=CHUNKED), "127.0.0.1"),
         (http("-9\r\n{}\r\n0\r\n\r\n", header=CHUNKED), "127.0.0.1"),
         (http("fffffffffffffff\r\n{}", header=CHUNKED), "127.0.0.1"),
         (http("", header="a: b\r\n" * 1000), "127.0.0.1"),
         (http("", header="a: " + "b" * 100_000 + "\r\n"), "127.0.0.1"),
-        (b"HTTP/1.1 2000000 OK\r\n\r\n", "127.0.0.1"),
         (b"\x00\x1b" * 100 + b"\r\n", "127.0.0.1"),
         (b"", "127.0.0.1"),
     ],
@@ -261,7 +218,6 @@ def test_a_wrong_rest_answer_is_an_error_of_one_line(answer: bytes, message: str
     [
         (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
         (http("", header="Content-Length: 1000\r\n"), b" "),
-        (http("", header=CHUNKED), b"1\r\n \r\n"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ],
 )
@@ -272,10 +228,10 @@ def test_an_endless_answer_ends_in_time(answer: bytes, drip: bytes) -> None:
     assert time.monotonic() - start < 10  # far above SHORT, because other tests may slow the machine
 
 
-@pytest.mark.parametrize("chunks", [(http(""), b"[" * 10_000), (http("-1\r\n", header=CHUNKED), b"[" * 10_000)])
-def test_an_endless_answer_does_not_fill_memory(chunks: tuple[bytes, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "MAX_ANSWER_BYTES", 1_000_000)
-    with hostile(*chunks) as address, Client(address, "echo", rest=True, retries=0) as client:
+@pytest.mark.parametrize("header", [http(""), http("-1\r\n", header=CHUNKED)])
+def test_an_endless_answer_does_not_fill_memory(header: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1_000_000)
+    with hostile(header, b"[" * 10_000) as address, Client(address, "echo", rest=True, retries=0) as client:
         assert "its answer has more than" in error(client)
 
 
@@ -310,44 +266,24 @@ def hostile_grpc() -> Iterator[tuple[Hostile, Client]]:
     service.stop(None)
 
 
-def tensor(dtype: tf.DType, *shape: int, **values: Any) -> Any:
-    """Returns a TensorProto whose values need not fit its type and shape."""
-    proto = predict_pb2.PredictResponse().outputs["a"]
-    proto.dtype = dtype.as_datatype_enum
-    for size in shape:
-        proto.tensor_shape.dim.add(size=size)
-    for name, value in values.items():
-        getattr(proto, name).extend(value)
-    return proto
+def response(texts: list[bytes], scores: list[float], **values: Any) -> Any:
+    answer = predict_pb2.PredictResponse()
+    answer.outputs["outputs"].string_val.extend(texts)
+    answer.outputs["scores"].float_val.extend(scores)
+    for name, numbers in values.items():
+        getattr(answer.outputs["scores"], name).extend(numbers)
+    return answer
 
 
-TEXT, SCORE = tensor(tf.string, 1, string_val=[b"a"]), tensor(tf.float32, 1, float_val=[0.0])
-
-
-@pytest.mark.parametrize(
-    ("texts", "scores"),
-    [
-        (None, SCORE),
-        (SCORE, SCORE),
-        (TEXT, None),
-        (TEXT, TEXT),
-        (tensor(tf.string, 1), SCORE),
-        (tensor(tf.string, 1, 1 << 60), tensor(tf.float32, 1, 1 << 60)),
-        (TEXT, tensor(tf.float32, 2, float_val=[1.0, 1.0])),
-        (tensor(tf.string, 2, string_val=[b"a", b"b"]), SCORE),
-        (TEXT, tensor(tf.int32, 1, int_val=[1])),
-    ],
-)
-def test_a_wrong_grpc_answer_is_an_error_of_one_line(hostile_grpc: Any, texts: Any, scores: Any) -> None:
+def test_a_wrong_grpc_answer_is_an_error_of_one_line(hostile_grpc: Any) -> None:
     servicer, client = hostile_grpc
-    servicer.answer = predict_pb2.PredictResponse()
-    for name, proto in (("outputs", texts), ("scores", scores)):
-        if proto is not None:
-            servicer.answer.outputs[name].CopyFrom(proto)
-    assert NOT_OURS in error(client)
+    wrong = [response([], [0.0]), response([b"a"], []), response([b"a"], [1.0, 1.0]), response([b"a", b"b"], [1.0])]
+    huge = response([], [])
+    for name in ("outputs", "scores"):
+        huge.outputs[name].tensor_shape.dim.add(size=1 << 60)
+    for servicer.answer in [*wrong, response([b"a"], [], int_val=[1]), huge]:
+        assert NOT_OURS in error(client)
     servicer.answer = None
     assert ": \x1b[2J \u202ebadxx" in error(client)
-    servicer.answer = predict_pb2.PredictResponse()
-    servicer.answer.outputs["outputs"].string_val.append(b"\xff")
-    servicer.answer.outputs["scores"].float_val.append(-1.0)
+    servicer.answer = response([b"\xff"], [-1.0])
     assert client.translate(["a"]) == [Answer(("\ufffd",), (-1.0,))]
