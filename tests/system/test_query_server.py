@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from programs import error, refused, run, succeed, write_lines
 from serving import Faults, Served, serve
-from terminals import terminal
 
 LINES = ["the dog", "", "a\u0085b\u2028c", "Ω 漢", "   ", *(f"line {number}" for number in range(6, 101)), "", "a\rb"]
 COPIED = [line if line.strip() else "" for line in LINES]
@@ -181,14 +180,3 @@ def test_a_link_to_standard_output_or_to_a_file_is_followed(flags: list[str], tm
     assert (tmp_path / "to").is_symlink() and (tmp_path / "x.fr").read_text() == "a\n"
     result = run("query-server", *flags, "--decode_from_file=x.en", "--decode_to_file=to", cwd=tmp_path)
     refused(result, "is also an input (--decode_from_file=x.en)", "choose another --decode_to_file")
-
-
-def test_on_a_terminal_it_answers_line_by_line(flags: list[str]) -> None:
-    streams = ["stdin", "stdout", "stderr"]
-    with terminal("query_server", *flags, streams=streams, TERM="dumb") as prompt:
-        prompt.read(b"> ")
-        for keys, end in ((b"the cat\n", b"the cat\r\nthe cat\r\n> "), (b"a d\x7fcat\n", b"\r\na cat\r\n> ")):
-            prompt.type(keys)
-            prompt.read(end)
-        prompt.type(b"\x04")
-        prompt.read()

@@ -89,8 +89,4 @@ def test_a_gpu_without_free_memory_is_one_line(kind: Any, capsys: pytest.Capture
         raise kind(None, None, "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory")
 
     assert program.run(main, flags.FlagValues(), "", ["t2t-decoder"]) == 2
-    assert capsys.readouterr().err == (
-        "t2t-decoder: the device has too little free memory (CUDA runtime implicit initialization on GPU:0 failed. "
-        "Status: out of memory); end other programs that use it, or choose other GPUs with the environment variable "
-        "CUDA_VISIBLE_DEVICES\n"
-    )
+    assert "too little free memory (CUDA runtime implicit initialization on GPU:0 failed" in capsys.readouterr().err
