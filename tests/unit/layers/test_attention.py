@@ -25,25 +25,13 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, length, WIDTH)).astype("float32")
 
 
-def self_attention(
-    rate: float = 0.0, precision: str = "float32", masked: bool = False, neighborhood: int = 0, relative: int = 0
-) -> SelfAttention:
+def self_attention(rate: float = 0.0, masked: bool = False, neighborhood: int = 0, relative: int = 0) -> SelfAttention:
     """Returns a self-attention layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
     if relative:
         hparams = replace(hparams, self_attention_type="dot_product_relative", max_relative_position=relative)
-    return SelfAttention(hparams, precision, is_masked=masked)
-
-
-def cross_attention(rate: float = 0.0, precision: str = "float32") -> CrossAttention:
-    """Returns a cross-attention layer with random weights, which are the same in every call."""
-    keras.utils.set_random_seed(1)
-    return CrossAttention(replace(HPARAMS, attention_dropout=rate), precision)
-
-
-def empty_cache(hypotheses: int) -> KeysValues:
-    return KeysValues(tf.zeros([hypotheses, HEADS, 0, D_K]), tf.zeros([hypotheses, HEADS, 0, D_V]))
+    return SelfAttention(hparams, "float32", is_masked=masked)
 
 
 def attend(
@@ -74,42 +62,33 @@ def attend(
     return concatenated @ np.asarray(output)
 
 
-def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray) -> np.ndarray:
+def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray, distances: Any = None) -> np.ndarray:
     """Returns the self-attention [T, D] of x [T, D], computed in loops with the weights of `layer`."""
     q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
-    return attend(q, k, v, layer.output_kernel, visible)
+    return attend(q, k, v, layer.output_kernel, visible, distances)
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_self_attention_computes_section_3_2(masked: bool) -> None:
-    layer, x = self_attention(masked=masked), sequence(2, 5)
+@pytest.mark.parametrize("k", [0, 1, 2, 9])
+def test_self_attention_computes_section_3_2_and_adds_vectors_of_relative_positions(k: int, masked: bool) -> None:
+    layer, x = self_attention(masked=masked, relative=k), sequence(2, 5)
+    distances = None
+    if k:
+        tables = [np.asarray(part.table) for part in (layer.relative_keys, layer.relative_values)]
+        assert [table.shape for table in tables] == [(2 * k + 1, D_K), (2 * k + 1, D_V)]
+
+        def distances(distance: int) -> list[np.ndarray]:
+            return [table[max(-k, min(k, distance)) + k] for table in tables]
+
     ids = np.array([[3, 4, 5, 6, 7], [3, 4, 5, 0, 0]])
     ours = layer(x, None if masked else padding_bias(ids), None)
     for row in range(2):
         visible = np.tril(np.ones((5, 5), bool)) if masked else np.tile(ids[row] != 0, (5, 1))
-        np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible), atol=1e-5)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("k", [1, 2, 9])
-def test_relative_self_attention_adds_vectors_of_the_distance(k: int, masked: bool) -> None:
-    layer, x = self_attention(masked=masked, relative=k), sequence(2, 5)
-    tables = [np.asarray(part.table) for part in (layer.relative_keys, layer.relative_values)]
-    assert [table.shape for table in tables] == [(2 * k + 1, D_K), (2 * k + 1, D_V)]
-
-    def distances(distance: int) -> list[np.ndarray]:
-        return [table[max(-k, min(k, distance)) + k] for table in tables]
-
-    ours = layer(x, None, None)
-    visible = np.tril(np.ones((5, 5), bool)) if masked else np.ones((5, 5), bool)
-    for row in range(2):
-        parts = (x[row] @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
-        expected = attend(*parts, layer.output_kernel, visible, distances)
-        np.testing.assert_allclose(ours[row], expected, atol=1e-5)
+        np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible, distances), atol=1e-5)
 
 
 def test_cross_attention_computes_section_3_2() -> None:
-    layer, x, memory = cross_attention(), sequence(2, 3), sequence(2, 5, seed=1)
+    layer, x, memory = CrossAttention(HPARAMS, "float32"), sequence(2, 3), sequence(2, 5, seed=1)
     ids = np.array([[3, 4, 5, 6, 7], [3, 0, 0, 0, 0]])
     ours = layer(x, layer.keys_values(memory), padding_bias(ids), None)
     q = x @ np.asarray(layer.q_kernel)
@@ -129,41 +108,22 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     assert not np.array_equal(parts[0], parts[1])
 
 
-REACHES = [(1, 0), (2, 1), (7, 3), (67, 33), (500, 250)]
-"""Pairs of a neighborhood's size and its reach: the number of positions on each side that a query may see."""
-masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
-
-
 def window(length: int, reach: int, masked: bool) -> np.ndarray:
     """Returns a mask [T, S], true for the keys that a query may see in a neighborhood with this reach."""
-    visible = np.zeros((length, length), bool)
-    for t in range(length):
-        for s in range(max(0, t - reach), min(length, t + 1 if masked else t + reach + 1)):
-            visible[t, s] = True
-    return visible
+    distance = np.arange(length) - np.arange(length)[:, None]
+    return (distance >= -reach) & (distance <= (0 if masked else reach))
 
 
-@masked_or_not
-@pytest.mark.parametrize(("r", "reach"), REACHES)
-def test_a_neighborhood_reaches_equally_far_to_both_sides(r: int, reach: int, masked: bool) -> None:
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("r", "reach"), [(1, 0), (2, 1), (7, 3), (67, 33), (500, 250)])
+def test_a_neighborhood_reaches_equally_far_to_both_sides_and_not_to_padding(r: int, reach: int, masked: bool) -> None:
     layer = self_attention(masked=masked, neighborhood=r)
-    for length in (1, 16, 17, 33, 100):
-        x = sequence(1, length, seed=length)
-        expected = attend_to_itself(layer, x[0], window(length, reach, masked))
-        np.testing.assert_allclose(layer(x, None, None)[0], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("r", "length"), [(5, 3), (5, 31), (5, 32), (5, 40), (500, 33)])
-def test_padding_is_outside_every_neighborhood(r: int, length: int) -> None:
-    layer = self_attention(neighborhood=r)
-    x, ids = sequence(2, length + 40), np.full((2, length + 40), 3)
-    ids[:, length:] = 0
-    unpadded, padded = layer(x[:, :length], None, None), layer(x, padding_bias(ids), None)
-    np.testing.assert_allclose(padded[:, :length], unpadded, atol=1e-6)
-    other = x.copy()
-    other[:, length:] *= 1e3
-    np.testing.assert_array_equal(layer(other, padding_bias(ids), None)[:, :length], padded[:, :length])
-    assert np.isfinite(padded).all()
+    for length in (1, 16, 17, 33, 70):
+        x = sequence(1, length + 40, seed=length)
+        bias = padding_bias(np.where(np.arange(length + 40) < length, 3, 0)[None])
+        expected = attend_to_itself(layer, x[0, :length], window(length, reach, masked))
+        np.testing.assert_allclose(layer(x, bias, None)[0, :length], expected, atol=1e-5)
+        np.testing.assert_allclose(layer(x[:, :length], None, None)[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (5, 2), (500, 250)])
@@ -187,16 +147,20 @@ def test_dropout_applies_to_the_weights(variant: dict[str, int]) -> None:
 
 
 def test_saved_weights_are_those_before_dropout() -> None:
-    layer, x, memory = cross_attention(rate=0.9), sequence(2, 3), sequence(2, 5, seed=1)
+    layer, x, memory = (
+        CrossAttention(replace(HPARAMS, attention_dropout=0.9), "float32"),
+        sequence(2, 3),
+        sequence(2, 5),
+    )
     keys_values, bias = layer.keys_values(memory), padding_bias(np.array([[3, 4, 5, 6, 7], [3, 4, 0, 0, 0]]))
     with save_weights() as saved:
-        for seeds in (None, Seeds(np.array([1, 2], "int32"))):
+        for seeds in (None, Seeds(np.array([1, 2]))):
             layer(x, keys_values, bias, seeds)
     np.testing.assert_array_equal(*saved)
     np.testing.assert_allclose(np.sum(saved[0], axis=-1), 1, atol=1e-6)
 
 
-@masked_or_not
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("neighborhood", [0, 4, 60])
 def test_dropout_of_the_weights_does_not_depend_on_padding(masked: bool, neighborhood: int) -> None:
     layer, x = self_attention(rate=0.5, masked=masked, neighborhood=neighborhood), sequence(1, 80)

@@ -45,7 +45,7 @@ def recurrent_class() -> Any:
     """Returns the class of the example model in docs/write_your_own_model.md."""
     [source] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     variables: dict[str, Any] = {}
-    with mock.patch.dict(registry._models._objects):
+    with mock.patch.dict(registry._models._objects), mock.patch.dict(registry._hparams._objects):
         exec(compile(source, str(PAGE), "exec"), variables)
     return variables["Recurrent"]
 
