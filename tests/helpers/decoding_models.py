@@ -49,8 +49,8 @@ def check_against_numpy(
     """Logits and attention weights are those of `numpy_model`.
 
     Args:
-        numpy_model: returns the logits [T, V] and each layer's attention weights [T, S] of a model, for ids [S] and [T]
-            without padding.
+        numpy_model: returns the logits [T, V] and each layer's attention weights, [T, S] or [H, T, S], of a model, for
+            ids [S] and [T] without padding.
         atol: tolerance of the logits. That of the attention weights is a tenth of it.
     """
     saved: list[Any] = []
@@ -61,10 +61,11 @@ def check_against_numpy(
         expected, expected_weights = numpy_model(model, INPUTS[row, :source], TARGETS[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=atol)
         for weights, values in zip(saved, expected_weights, strict=True):
-            assert weights.shape == (2, 1, 4, 5)
-            np.testing.assert_allclose(weights[row, 0, :target, :source], values, atol=atol / 10)
+            values = np.reshape(values, (-1, target, source))
+            assert weights.shape == (2, len(values), 4, 5)
+            np.testing.assert_allclose(weights[row, :, :target, :source], values, atol=atol / 10)
             np.testing.assert_array_equal(weights[row, :, :, source:], 0)
-            assert np.ptp(values, axis=0).max() > 10 * atol, "the weights must depend on the query"
+            assert np.ptp(values, axis=1).max() > 10 * atol, "the weights must depend on the query"
 
 
 def check_steps(model: Any, hypotheses: int = 3, length: int = 3, atol: float = 1e-5) -> None:

@@ -27,9 +27,7 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
-from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import adam
-from t2t_repro.training.schedule import Schedule
 from t2t_repro.training.step import TrainStep
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -90,33 +88,21 @@ def test_a_set_builds_takes_a_step_and_decodes(name: str, data_dir: str) -> None
     with strategy.scope():
         model = registry.model(hparams.model)(hparams, vocabulary.size, problem.target_space_id)
         optimizer = adam(hparams)
-    weights = model.trainable_variables
 
     records = Records(find_shards(data_dir, problem.name, "train"), False)
     (batch,) = Pipeline(records, hparams, 1, 4096, 1).batches(0, 1)
-    inputs, targets, _ = batch.micro_batches[0]
-    tokens = np.count_nonzero(targets)
+    tokens = np.count_nonzero(batch.micro_batches[0][1])
     step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
     loss = TrainStep.read(step(batch.micro_batches[:1], tokens, (1, 0))).loss
     # An untrained model gives all tokens about the same probability, so its loss is about log(vocabulary size). With
     # pre-norm, the embedding of the token just read reaches the logits, so that this token is too probable.
     highest = 1.7 if hparams.norm_before else 1.4
     assert 0.6 * math.log(vocabulary.size) < loss < highest * math.log(vocabulary.size)
-    loss_after = float(smoothed_cross_entropy(model(inputs, targets), targets, hparams.label_smoothing)) / tokens
-    is_constant = hparams.learning_rate_schedule == "constant"
-    if hparams.optimizer_adafactor_multiply_by_parameter_scale or is_constant:  # step 1 has the highest rate
-        assert loss_after < 1.2 * loss
-    else:
-        assert loss_after == pytest.approx(loss, rel=0.2)
-    assert int(optimizer.iterations.numpy()) == 1
-    assert float(optimizer.learning_rate) == pytest.approx(float(Schedule(hparams)(1)))
     moments = [variable for variable in optimizer.variables if "momentum" in variable.path]
-    assert len(moments) == len(weights)
-    assert [moment.path for moment in moments if not np.any(moment.numpy())] == []  # every weight got a gradient
+    assert len(moments) == len(model.trainable_variables)
+    assert all(np.any(moment.numpy()) for moment in moments)  # every weight got a gradient
 
     # The untrained model may never predict the end token, so the output is limited to 3 tokens more than the input.
     search = replace(problem.decode_hparams, beam_size=2, extra_length=3)
     (translation,) = Translator(model, vocabulary, search).translate(["seven"])
-    assert math.isfinite(translation.score) and translation.score < 0
-    (ids,) = vocabulary.encode(["seven"])
-    assert "\n" not in translation.text and len(translation.text.split()) <= len(ids) + 3
+    assert math.isfinite(translation.score) and translation.score < 0 and "\n" not in translation.text

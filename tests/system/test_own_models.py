@@ -20,7 +20,6 @@ MINE = '''
 from dataclasses import replace
 import keras
 from t2t_repro import registry
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
 
 @registry.register_problem
@@ -34,12 +33,8 @@ class Shouting(Problem):
 @registry.register_hparams
 def minute():
     """A very small set."""
-    return replace(registry.hparams("transformer_tiny"), model="my_transformer", num_hidden_layers=1, hidden_size=16,
-                   filter_size=16, num_heads=2, train_steps=2)
-
-@registry.register_model
-class MyTransformer(Transformer):
-    """The Transformer under another name."""
+    return replace(registry.hparams("transformer_tiny"), num_hidden_layers=1, hidden_size=16, filter_size=16,
+                   num_heads=2, train_steps=2)
 
 @registry.register_model
 class Plain(keras.Model):
@@ -53,13 +48,6 @@ class Plain(keras.Model):
     def call(self, inputs, targets, training=False):
         previous = keras.ops.pad(targets, ((0, 0), (1, 0)))[:, :-1]
         return self.logits(self.dropout(self.embedding(previous)))
-
-@registry.register_model
-class Misfit(Transformer):
-    """Reads a field that no hparams set has."""
-    def __init__(self, hparams, *arguments):
-        super().__init__(hparams, *arguments)
-        self.experts = hparams.num_experts
 '''
 TRAIN = ("--problem=shouting", "--hparams_set=minute", "--local_eval_frequency=1", "--data_dir=data")
 TEXTS = "text 7\n\ntext 12\n"
@@ -77,9 +65,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         (folder / "mine" / f"{name}.py").write_text(code)
 
     def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
-        # t2t-decoder and the first training run use eager mode, because tracing takes longer than their few steps.
-        # t2t-exporter and the other training runs trace the same functions.
-        tf.config.run_functions_eagerly(program == "decoder" or "--output_dir=m" in arguments)
+        # t2t-decoder uses eager mode, because tracing takes longer than its few steps. The other programs trace.
+        tf.config.run_functions_eagerly(program == "decoder")
         try:
             return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
         finally:
@@ -88,11 +75,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     run_in_folder("datagen", "--problem=shouting", "--vocab_size=300", "--data_dir=data")
     run_in_folder.folder = folder  # type: ignore[attr-defined]
     return run_in_folder
-
-
-def pictures(model: Path) -> int:
-    """Returns the number of attention pictures in the TensorBoard files of a model folder."""
-    return sum(path.read_bytes().count(b"\x89PNG") for path in (model / "tensorboard").rglob("events*"))
 
 
 def log_probs(programs: Any, output_dir: str) -> list[float]:
@@ -108,21 +90,12 @@ def counted_parameters(text: str, name: str) -> str:
     return number
 
 
-def test_a_users_problem_hparams_and_transformer(programs: Any) -> None:
-    folder = programs.folder
-    listing = programs("trainer", "--registry_help").stdout
-    assert all(name in listing for name in ("shouting", "minute", "my_transformer", "recurrent_tiny"))
-    programs("trainer", *TRAIN, "--output_dir=m", "--eval_decode_lines=0")
-    assert json.loads((folder / "m" / "hparams.json").read_text())["model"] == "my_transformer"
-    assert pictures(folder / "m") == 2
-    programs("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2", "--nocompare")
-    assert programs("decoder", "--output_dir=m", SHORT, input=TEXTS).stdout.count("\n") == 3
-
-
 def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every_program(programs: Any) -> None:
     folder, model, own = programs.folder, "--output_dir=recurrent", ("--model=recurrent", "--hparams=memory_size=12")
+    listing = programs("trainer", "--registry_help").stdout
+    assert all(name in listing for name in ("shouting", "minute", "recurrent_tiny", "plain"))
     training = programs("trainer", *TRAIN, *own, model, "--train_steps=1", "--eval_decode_lines=2")
-    assert "step 1: dev loss" in training.stderr and pictures(folder / "recurrent") == 0
+    assert "step 1: dev loss" in training.stderr
     other = programs("trainer", *TRAIN, own[0], "--hparams=memory_size=10", model, runs=run)
     refused(other, "memory_size 12, not 10", "--output_dir")
     assert "step 2: dev loss" in programs("trainer", *TRAIN, *own, model, "--eval_decode_lines=0").stderr
@@ -173,9 +146,3 @@ def test_a_model_without_a_search_trains_and_scores(programs: Any) -> None:
     assert not list(programs.folder.glob("out*")) and not (programs.folder / "plain" / "export").exists()
     refusal = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", runs=run)
     refused(refusal, "no method encode", "--eval_decode_lines=0")
-
-
-def test_a_model_that_its_hparams_do_not_fit_is_refused(programs: Any) -> None:
-    for flags in (["--dry_run"], []):
-        result = programs("trainer", *TRAIN, "--model=misfit", "--output_dir=misfit", *flags, runs=run)
-        refused(result, "model 'misfit' does not fit the hparams set", "num_experts", "give the set that it was made")

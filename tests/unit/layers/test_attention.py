@@ -131,7 +131,7 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
     layer, length = self_attention(masked=True, neighborhood=r), 7
     x = sequence(3, length)
     expected = layer(x, None, None)
-    cache = empty_cache(3)
+    cache = KeysValues(tf.zeros([3, HEADS, 0, D_K]), tf.zeros([3, HEADS, 0, D_V]))
     for t in range(length):
         y, cache = layer.step(x[:, t, None], cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
