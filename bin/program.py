@@ -239,9 +239,8 @@ def require(values: flags.FlagValues, *names: str) -> None:
 def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]]) -> None:
     """Raises UserError if the user gave a flag or a decode hparam that has no effect.
 
-    Args:
-        useless: for each mode of the program, such as "with --x", "without --x" or "with --x=1", the flags that have no
-            effect in it. "decode_hparams=n" stands for the decode hparam n.
+    For each mode of the program, such as "with --x", "without --x" or "with --x=1", `useless` has the flags without
+    effect in it. "decode_hparams=n" stands for the decode hparam n.
     """
     # "-" stands for a standard stream, which is the default.
     given = {name for name in values if values[name].value not in (values[name].default, "-")}

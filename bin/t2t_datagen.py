@@ -14,21 +14,20 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.data import datagen
 from t2t_repro.data.job import Options
-from t2t_repro.errors import UserError
 
 FLAGS = flags.FlagValues()
 program.define_shared(FLAGS, "problem", "data_dir", "tmp_dir")
 program.define_fields(FLAGS, Options)
+
+USELESS = {"with --vocab_file": ("vocab_size",), "without --vocab_file": ("source_vocab_file",)}
+"""Flags that have no effect; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:
     """Generates the data that the flags describe."""
     program.require(values, "problem", "data_dir", "tmp_dir")
     problem = program.problem(values)
-    if values.vocab_file and values["vocab_size"].value is not None:
-        raise UserError("--vocab_size has no effect with --vocab_file, which determines the size; omit one")
-    if values.source_vocab_file and not values.vocab_file:
-        raise UserError("--source_vocab_file needs --vocab_file, the vocabulary of the targets; give it")
+    program.refuse_useless(values, USELESS)
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, program.from_flags(Options, values))
 
 

@@ -19,7 +19,6 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
-from t2t_repro.checkpoints.reader import PATTERN_CHARACTERS
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
@@ -45,19 +44,17 @@ WARMUP_TEXTS = 100
 requests."""
 FOR_FILES = ("prefix_file", "write_beam_scores")
 """Decode hparams that have no effect in a served model."""
-OTHER_FORMAT = {
-    "saved_model": ("quantization",),
-    "ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
+USELESS = {
+    "with --format=saved_model": ("quantization",),
+    "with --format=ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
 }
-"""For each value of --format, the flags that have no effect with it."""
+"""For each value of --format, the flags that have no effect with it; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:
     """Exports the model in the format that --format names."""
     program.require(values, "output_dir")
-    for name in OTHER_FORMAT[values.format]:
-        if values[name].value != values[name].default:
-            raise UserError(f"--{name} has no effect with --format={values.format}; omit it")
+    program.refuse_useless(values, USELESS)
     refuse_ensemble("output_dir", values.output_dir)
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)
@@ -74,18 +71,11 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
-    warmup_texts = warmup_lines(values.warmup_from_file) if values.warmup_from_file else []
+    warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or folder.path / "export")
-    if set(PATTERN_CHARACTERS) & set(str(export_dir)):
-        raise UserError(
-            f"--export_dir={export_dir}: TensorFlow loads no model from a path with one of {PATTERN_CHARACTERS}; give "
-            "another --export_dir"
-        )
     if not re.fullmatch(r"[\w.-]+", servable_name):
-        raise UserError(
-            f"--servable_name={servable_name}: requests contain the name; use only letters, digits, '_', '-' and '.'"
-        )
+        raise UserError(f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'")
 
     program.load_tensorflow()
     from t2t_repro import devices
@@ -129,7 +119,7 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
     return export.export_ctranslate2(folder, checkpoint, export_dir, values.quantization or "float32")
 
 
-def warmup_lines(path: str) -> list[str]:
+def read_texts(path: str) -> list[str]:
     """Returns the first `WARMUP_TEXTS` lines of a file that have text."""
     return list(itertools.islice((line for line in read_lines(path) if line.strip()), WARMUP_TEXTS))
 

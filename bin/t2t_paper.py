@@ -13,9 +13,6 @@ hparams set and problem. Models that fit no row get a separate table. docs/paper
 
 from __future__ import annotations
 
-import shutil
-import sys
-
 from absl import flags
 
 from t2t_repro.bin import program
@@ -71,7 +68,7 @@ def main(values: flags.FlagValues) -> None:
     elif values.format == "markdown":
         text = to_markdown(tables, columns)
     else:
-        text = to_text(tables, columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
+        text = to_text(tables, columns)
     program.write_lines([text.removesuffix("\n")])
 
 

@@ -19,13 +19,7 @@ class Stopped(Exception):  # noqa: N818, not an error
 
 
 class UnknownNameError(UserError):
-    """A name that does not exist. `bin/` says what replaces it, if tensor2tensor has it.
-
-    Args:
-        message: what the programs print.
-        kind: what the name refers to, e.g. "problem".
-        name: the unknown name.
-    """
+    """An unknown name of a kind, such as "problem". `bin/` says what replaces those that tensor2tensor has."""
 
     def __init__(self, message: str, kind: str, name: str) -> None:
         super().__init__(message)
@@ -66,13 +60,7 @@ def located(error: Exception) -> str:
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownNameError:
-    """Returns the error for an unknown `name`. The message suggests a similar name, or lists `names` if there is none.
-
-    Args:
-        kind: what the name refers to, e.g. "problem".
-        name: the unknown name.
-        names: the names that exist.
-    """
+    """Returns the error for an unknown `name`. The message suggests the nearest of the `names`, or lists them all."""
     nearest = difflib.get_close_matches(shortened(name), names := sorted(names), n=1, cutoff=0.5)
     cure = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(names) or 'none'}"
     return UnknownNameError(f"unknown {kind} {shortened(name)!r}; {cure}", kind, name)

@@ -7,7 +7,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import TypeVar
+
+from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -28,20 +31,17 @@ def visible(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, above the progress bar if there is one.
+    """Prints one line on standard error, above the progress bar if there is one, without control characters.
 
-    Control characters, which may come from a file or a server that the line quotes, are shown as escape sequences.
+    They may come from a file or a server that the line quotes.
     """
-    text = visible(text)
     # Writing fails if Ctrl-C also ended a `tee` that reads our output, if the terminal was closed, or if the disk of
     # the log file is full. A lost message must not end the program.
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            tqdm.write(text, file=sys.stderr)
+            tqdm.write(visible(text), file=sys.stderr)
         else:
-            print(text, file=sys.stderr, flush=True)
+            print(visible(text), file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -63,52 +63,43 @@ class Progress:
         self._start: float | None = None
         self._last_line = time.monotonic()
         self._note = ""
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True)
+        is_hidden = not sys.stderr.isatty()
+        self._bar = tqdm(
+            desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True, disable=is_hidden
+        )
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Counts `count` more items as done. `note` is shown behind the counts until another note replaces it."""
         self._done += count
+        now = time.monotonic()
         if self._start is None:
-            self._start, self._initial = time.monotonic(), self._done
+            self._start, self._initial = now, self._done
         self._note = note or self._note
-        if self._bar is not None:
-            self._bar.set_postfix_str(self._note, refresh=False)
-            self._bar.update(count)
-        elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
-            self._last_line = time.monotonic()
-            self._print_line()
+        self._bar.set_postfix_str(self._note, refresh=False)
+        self._bar.update(count)
+        if self._bar.disable and now - self._last_line >= PLAIN_SECONDS:
+            self._last_line = now
+            self._print_line(now - self._start)
 
     def close(self) -> None:
         """Ends the progress bar, if there is one."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
-    def _print_line(self) -> None:
-        speed = (self._done - self._initial) / max(time.monotonic() - (self._start or 0.0), 1e-9)
+    def _print_line(self, seconds: float) -> None:
+        speed = (self._done - self._initial) / max(seconds, 1e-9)
         parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
         if self._note or speed:
             parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
         if self._total and speed:
-            seconds = int((self._total - self._done) / speed)
-            parts.append(f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left")
+            parts.append(f"{timedelta(seconds=int((self._total - self._done) / speed))} left")
         say(", ".join(parts))
 
 
 def progress(
     items: Iterable[T], description: str, total: int | None, unit: str, size: Callable[[T], int] = lambda item: 1
 ) -> Iterator[T]:
-    """Yields `items` and shows the progress: the sum of `size(item)` of the finished items, out of `total`.
-
-    The other arguments are those of `Progress`.
-    """
-    meter = Progress(description, total, unit)
-    try:
+    """Yields `items` and shows the progress: the sum of `size(item)` of the finished items, out of `total`."""
+    with contextlib.closing(Progress(description, total, unit)) as meter:
         for item in items:
             yield item
             meter.advance(size(item))
-    finally:
-        meter.close()

@@ -55,15 +55,12 @@ def quick_imports() -> Iterator[None]:
     - Objects that exist at the end of the block are excluded from later searches, also from the one at Python's end.
     - Keras does not import matplotlib, which no program needs for Keras.
     """
-    had_matplotlib, was_enabled = "matplotlib" in sys.modules, gc.isenabled()
-    if not had_matplotlib:
-        sys.modules["matplotlib"] = None  # type: ignore[assignment]  # Python then refuses to import the module
+    sys.modules.setdefault("matplotlib", None)  # type: ignore[arg-type]  # Python then refuses to import the module
     gc.disable()
     try:
         yield
     finally:
-        if not had_matplotlib:
+        if sys.modules["matplotlib"] is None:
             del sys.modules["matplotlib"]
         gc.freeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-GAP = "  "
 
 
 @dataclass(frozen=True)
@@ -19,13 +17,11 @@ class Column:
         name: key of the column in `Table.lines`, and header in CSV.
         title: header in text and Markdown.
         show: formats a value for text and Markdown. CSV has the unformatted value.
-        is_key: True to repeat this column in each part of a table that is cut because the terminal is too narrow.
     """
 
     name: str
     title: str
     show: Callable[[Any], str] = str
-    is_key: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,22 +41,17 @@ class Table:
     notes: Sequence[str] = ()
 
 
-def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int = 0) -> str:
-    """Returns the tables as text for a terminal. Columns without values are omitted.
-
-    Args:
-        tables: the tables to format.
-        columns: the columns to show.
-        width: width of the terminal in characters; 0 means no limit. A wider table is cut into parts, which are shown
-            one below the other.
-    """
+def to_text(tables: Sequence[Table], columns: Sequence[Column]) -> str:
+    """Returns the tables as text with aligned columns. Columns without values are omitted."""
     blocks = []
     for table in tables:
-        parts = [
-            "\n".join(GAP.join(cells).rstrip() for cells in zip(*part, strict=True))
-            for part in _parts(table, _used(table, columns), width)
-        ]
-        blocks.append("\n\n".join([table.title, *parts, *table.notes]))
+        aligned = []
+        for column in _used(table, columns):
+            cells = [column.title, *(_cell(line, column) for line in table.lines)]
+            pad, width = str.rjust if _is_number(table, column) else str.ljust, max(map(len, cells))
+            aligned.append([pad(cell, width) for cell in cells])
+        rows = "\n".join("  ".join(cells).rstrip() for cells in zip(*aligned, strict=True))
+        blocks.append("\n\n".join([table.title, rows, *table.notes]))
     return "\n\n\n".join(blocks) + "\n"
 
 
@@ -102,25 +93,3 @@ def _cell(line: Mapping[str, Any], column: Column) -> str:
     """Returns the formatted value of a column in a line, or an empty string if the value is missing."""
     value = line.get(column.name)
     return "" if value is None else column.show(value)
-
-
-def _parts(table: Table, columns: Sequence[Column], width: int) -> Iterator[list[list[str]]]:
-    """Yields the table in parts that are at most `width` characters wide, if the columns allow it.
-
-    A part is a list of columns. A column is a list of cells, the header first, padded to the same width.
-    """
-    keys: list[list[str]] = []
-    others: list[list[str]] = []
-    for column in columns:
-        cells = [column.title, *(_cell(line, column) for line in table.lines)]
-        cell_width = max(map(len, cells))
-        pad = str.rjust if _is_number(table, column) else str.ljust
-        (keys if column.is_key else others).append([pad(cell, cell_width) for cell in cells])
-    part = list(keys)
-    for cells in others:
-        part_width = sum(len(column_cells[0]) + len(GAP) for column_cells in part) + len(cells[0])
-        if width and part_width > width and len(part) > len(keys):
-            yield part
-            part = list(keys)
-        part.append(cells)
-    yield part

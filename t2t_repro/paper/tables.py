@@ -44,10 +44,10 @@ VARIATION = (
 )
 """Columns that describe the variations in Table 3. By default, they are not shown beside model folders."""
 COLUMNS = (
-    Column("row", "row", is_key=True),
+    Column("row", "row"),
     Column("training", "training"),
-    Column("pair", "pair", is_key=True),
-    Column("hparams_set", "hparams_set", is_key=True),
+    Column("pair", "pair"),
+    Column("hparams_set", "hparams_set"),
     *VARIATION,
     Column("paper_perplexity", "PPL", _two_decimals),
     Column("paper_bleu_dev", "BLEU", _one_decimal),

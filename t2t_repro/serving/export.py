@@ -39,11 +39,8 @@ class Served(tf.Module):
     longest output of the search. It works through a large request in batches of at most batch_size tokens, as the
     translator does.
 
-    Args:
-        translator: the translator to serve. Its decode_hparams are fixed in the graph.
-
-    Raises:
-        UserError: the translator samples, or `Translator.check` refuses its decode_hparams for its model.
+    The translator's decode_hparams are fixed in the graph. Raises UserError if it samples, or if `Translator.check`
+    refuses its decode_hparams for its model.
     """
 
     def __init__(self, translator: Translator) -> None:
@@ -201,14 +198,8 @@ def export(
 ) -> Path:
     """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's path.
 
-    Args:
-        translator: the translator to export.
-        export_dir: folder of the versions.
-        add_files: function that adds files to the SavedModel's folder, before a server can see the folder.
-
-    Raises:
-        UserError: `Translator.check` refuses the translator's decode_hparams, or another process is exporting.
-        OSError: the version cannot be written.
+    `add_files` adds files to the SavedModel's folder, before a server can see the folder. Raises UserError as `Served`
+    does, or if another process is exporting; and OSError if the version cannot be written.
     """
     served = Served(translator)
     with new_version(export_dir) as (temporary, version):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.hparam import DecodeHParams
@@ -53,15 +51,10 @@ def warmup_texts(vocabulary: Vocabulary) -> list[str]:
 
 
 def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
-    """Writes a SavedModel's warm-up requests to assets.extra/tf_serving_warmup_requests.
+    """Writes warm-up requests to assets.extra/tf_serving_warmup_requests in the folder of a SavedModel.
 
-    Each signature gets one request per text, and one request with up to `WARMUP_BATCH` texts.
-
-    Args:
-        folder: folder of the SavedModel.
-        texts: the warm-up texts.
-        servable_name: the model's name on the server.
-        signatures: names of the signatures to warm up; their inputs must be raw strings.
+    Each of the signatures, whose inputs must be raw strings, gets one request per text, and one request with up to
+    `WARMUP_BATCH` texts.
     """
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
@@ -88,14 +81,8 @@ def write_description(folder: Path, checkpoint: str, precision: str, decode_hpar
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit.
-
-    Prints a message if an existing models.config does not have the name of the model.
-    """
+    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit."""
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
             with whole_file(export_dir / name, "w") as file:
                 file.write(text)
-    config = export_dir / "models.config"
-    if not re.search(f"""["']{re.escape(servable_name)}["']""", config.read_text("utf-8", errors="replace")):
-        say(f"{config}: kept as it is, but it has no model {servable_name!r}; edit it, or delete it and export again")

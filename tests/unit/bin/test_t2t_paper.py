@@ -26,7 +26,7 @@ def test_text_and_markdown_have_the_chosen_columns() -> None:
     assert f"| {' | '.join(LINE)} |\n" in output("paper", "--format=markdown", "--table=4", columns)
     text = output("paper", "--table=4", columns).splitlines()
     row, training, hparams_set, f1 = LINE
-    assert text[0].startswith("Table 4: ") and f"{row} {hparams_set} {training} {f1}" in map(
+    assert text[0].startswith("Table 4: ") and f"{row} {training} {hparams_set} {f1}" in map(
         " ".join, map(str.split, text)
     )
 

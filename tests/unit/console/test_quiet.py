@@ -55,25 +55,19 @@ warnings.warn("You are using a softmax over axis -1 of a tensor")  # as Keras do
 """
 
 
-@pytest.mark.parametrize("was_enabled", [True, False])
 @pytest.mark.parametrize("was_imported", [True, False])
 def test_the_block_pauses_the_garbage_collector_and_hides_matplotlib(
-    was_enabled: bool, was_imported: bool, monkeypatch: pytest.MonkeyPatch
+    was_imported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gc, "freeze", lambda: None)  # otherwise the objects of other tests would be excluded
     monkeypatch.setitem(sys.modules, "matplotlib", sys)
     if not was_imported:
         monkeypatch.delitem(sys.modules, "matplotlib")
-    if not was_enabled:
-        gc.disable()
-    try:
-        with pytest.raises(ZeroDivisionError), quick_imports():
-            assert not gc.isenabled()
-            assert sys.modules["matplotlib"] is (sys if was_imported else None)
-            raise ZeroDivisionError
-        assert gc.isenabled() == was_enabled and ("matplotlib" in sys.modules) == was_imported
-    finally:
-        gc.enable()
+    with pytest.raises(ZeroDivisionError), quick_imports():
+        assert not gc.isenabled()
+        assert sys.modules["matplotlib"] is (sys if was_imported else None)
+        raise ZeroDivisionError
+    assert gc.isenabled() and ("matplotlib" in sys.modules) == was_imported
 
 
 def test_tensorflow_is_loaded_without_matplotlib_and_messages_and_its_objects_are_frozen() -> None:

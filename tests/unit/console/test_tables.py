@@ -8,7 +8,7 @@ import io
 from t2t_repro.console.tables import Column, Table, to_csv, to_markdown, to_text
 
 COLUMNS = (
-    Column("set", "set", is_key=True),
+    Column("set", "set"),
     Column("steps", "steps", "{:,}".format),
     Column("score", "score", "{:.1f}".format),
     Column("never", "never"),
@@ -37,22 +37,6 @@ def test_text_aligns_the_columns_and_omits_empty_ones() -> None:
         "set  a note\n"
         'b    says "so"\n'
     )
-
-
-def test_a_table_wider_than_the_terminal_is_cut_and_each_part_has_the_key() -> None:
-    assert to_text([FIRST], COLUMNS, width=33) == to_text([FIRST], COLUMNS)
-    parts = "set        steps  score\na          1,000    0.0\nlong name          12.3\n\n"
-    parts += "set        a note\na\nlong name  x, y | z\n\n"
-    assert parts in to_text([FIRST], COLUMNS, width=32)
-    assert parts in to_text([FIRST], COLUMNS, width=23)
-    assert "set        steps\na          1,000\nlong name\n\nset        score\n" in to_text([FIRST], COLUMNS, width=22)
-
-    # On a terminal that is too narrow for any two columns, each part still has the key and one other column.
-    assert to_text([FIRST], COLUMNS, width=1).split("\n\n")[1:4] == [
-        "set        steps\na          1,000\nlong name",
-        "set        score\na            0.0\nlong name   12.3",
-        "set        a note\na\nlong name  x, y | z",
-    ]
 
 
 def test_markdown_escapes_bars() -> None:
