@@ -163,7 +163,8 @@ class SelfAttention(MultiHeadAttention):
         if self.neighborhood:
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
             heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
-            if saved := _saved.get():
+            # Pictures show all positions. A graph for any length, such as a served model's, uses only cross-attention.
+            if (saved := _saved.get()) and isinstance(blocks.length, int):
                 saved.append(blocks.all_positions(saved.pop()))
             return self.concatenate(blocks.join(heads))
         if self.is_masked:

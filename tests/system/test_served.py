@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
@@ -154,12 +154,6 @@ def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_l
     assert not [name for name in operations(exported.graph) if "PyFunc" in name]  # such operations call Python
 
 
-def test_the_version_says_how_it_was_made(exported: Export, trained: TrainedModel) -> None:
-    description = json.loads((exported.path / "assets.extra" / "export.json").read_text("utf-8"))
-    assert (description["checkpoint"], description["precision"]) == (f"{trained.folder}/model.ckpt-60", "float32")
-    assert description["decode_hparams"]["extra_length"] == 5
-
-
 def test_the_graph_declares_its_inputs_and_outputs(exported: Export) -> None:
     def shapes(tensors: Any) -> dict[str, tuple[str, list[int]]]:
         return {
@@ -186,19 +180,14 @@ def test_the_graph_declares_its_inputs_and_outputs(exported: Export) -> None:
 
 def test_a_server_can_warm_up(exported: Export) -> None:
     assert len(exported.warmup) == 3 * 4
-    names = set()
     for log, reply in zip(exported.warmup, exported.replies[1:-1], strict=True):
         request = log.predict_log.request
         name = request.model_spec.signature_name
-        names.add(name)
         assert request.model_spec.name == "numbers"
-        assert set(request.inputs) == set(exported.graph.signature_def[name].inputs)
         (count,) = {tensor.tensor_shape.dim[0].size for tensor in request.inputs.values()}
-        scores = reply["log_probs" if name == "score" else "scores"]
-        assert len(scores) == count
-        best = [row[0] for row in scores] if name == "nbest" else scores
-        assert all(math.isfinite(score) and score < 0 for score in best)
-    assert names == {"serving_default", "nbest", "score"}
+        scores = np.array(reply["log_probs" if name == "score" else "scores"])
+        best = scores[:, 0] if name == "nbest" else scores
+        assert best.shape == (count,) and np.isfinite(best).all() and best.max() < 0
 
 
 def test_ctranslate2_translates_almost_the_same(
@@ -222,12 +211,11 @@ def test_ctranslate2_translates_almost_the_same(
     [
         (["--quantization=int8"], ("--quantization", "saved_model")),
         (["--format=ctranslate2", "--decode_hparams=beam_size=2"], ("--decode_hparams", "ctranslate2")),
-        (["--format=ctranslate2", "--servable_name=x"], ("--servable_name", "ctranslate2")),
         (["--format=ctranslate2", "--warmup_from_file=x"], ("--warmup_from_file", "ctranslate2")),
         (["--decode_hparams=sampling_method=random"], ("sampling_method", "beam search")),
         (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
-        (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--decode_hparams=n=5"], ("n=5", "beam_size=4")),
+        (["--servable_name=a/b"], ("--servable_name=a/b",)),
         (["--output_dir=a,b"], ("--output_dir=a,b: this program takes only one model; give one folder",)),
         (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
     ],

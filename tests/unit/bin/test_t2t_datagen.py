@@ -29,27 +29,13 @@ def generate(folder: Path, *flags: str) -> int:
     return program.run(t2t_datagen.main, copy.deepcopy(t2t_datagen.FLAGS), t2t_datagen.__doc__, argv)
 
 
-def failure(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
-    """Returns the error message of t2t-datagen. Asserts that the exit code is 2 and that no data is written."""
-    assert generate(folder, *flags) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1
-    assert not (folder / "data").exists()
-    return captured.err
-
-
 def dropped(folder: Path) -> dict[str, dict[str, int]]:
     return dict(json.loads((folder / "data" / "text_files.json").read_text("utf-8"))["dropped"])
 
 
 @pytest.mark.parametrize(
     ("flags", "count"),
-    [
-        (("--clean_duplicates", "--num_concurrent_processes=1"), 2),
-        (("--clean_duplicates=1",), 2),
-        (("--clean_duplicates=false",), 0),
-        (("--clean_duplicates", "--noclean_duplicates"), 0),
-    ],
+    [(("--clean_duplicates", "--num_concurrent_processes=1"), 2), (("--clean_duplicates=false",), 0)],
 )
 def test_a_boolean_setting_may_have_no_value(tmp_path: Path, flags: tuple[str, ...], count: int) -> None:
     assert generate(tmp_path, *flags) == 0
@@ -65,27 +51,24 @@ def test_pairs_are_cleaned_by_length(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (["--num_concurrent_processes=-1"], "--num_concurrent_processes="),
-        (["--num_concurrent_processes=two"], "--num_concurrent_processes="),
         (["--clean_max_words=-1"], "--clean_max_words=-1 must be in 0 .. 2147483647"),
         (["--clean_max_words=1.5"], "--clean_max_words=1.5: the value must be of type int"),
-        (["--clean_max_ratio=-0.5"], "--clean_max_ratio=-0.5 must be in 0 .. 2147483647"),
         (["--clean_max_ratio=0.5"], "no pair is left in its train split (read 52, length ratio 52)"),
         (["--clean_max_ratio=nan"], "--clean_max_ratio=nan must be in 0 .. 2147483647"),
         (["--clean_duplicates=perhaps"], "clean_duplicates=perhaps"),
-        (["--vocab_size=0"], "--vocab_size=0 must be in 1 .. 2147483647"),
         (["--clean_duplicate"], "clean_duplicates"),
-        (["--source_vocab_file=x.model"], "--source_vocab_file needs --vocab_file"),
+        (["--source_vocab_file=x.model"], "--source_vocab_file has no effect without --vocab_file"),
         (["--vocab_file=x.model", "--vocab_size=320"], "--vocab_size has no effect with --vocab_file"),
         (["--vocab_file=no.model"], "no.model: "),
-        (["--vocab_file=wrong.model"], "wrong.model: "),
     ],
 )
-def test_a_wrong_setting_is_an_error(
-    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_setting_is_an_error_and_no_data_is_written(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("wrong.model").write_bytes(b"the\na\nof\n")
-    assert message in failure(capsys, tmp_path, *flags)
+    assert generate(tmp_path, *flags) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err
+    assert not (tmp_path / "data").exists()
 
 
 def test_supplied_vocabularies_are_copied(tmp_path: Path) -> None:
