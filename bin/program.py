@@ -1,8 +1,5 @@
 """Functions that all programs share: they parse flags, import user code, load TensorFlow and print errors in one line.
 
-Flags are made from the fields of dataclasses, see `define_fields`. For a value out of range, absl raises an error that
-names the flag, the value and the bounds. `run` prints this error in one line and returns exit code 2.
-
 Programs import TensorFlow, Keras and sacreBLEU only inside the functions that use them. Each import takes seconds, and
 --help or a mistake in a flag should be answered immediately.
 """
@@ -97,16 +94,12 @@ def entry_point(main: Main, values: flags.FlagValues, description: str | None) -
 
 
 def run(main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Parses `argv` into `values`, calls `main(values)` and returns the program's exit code.
+    """Parses `argv`, by default `sys.argv`, into `values`, calls `main(values)` and returns the program's exit code.
 
     The exit code is 0 after success, or if `main` raised `Stopped` after it saved its work. It is 1 if the program that
     reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag, a
-    failed file operation or a memory shortage; this function then prints one line on standard error.
-
-    Args:
-        values: the program's flags.
-        description: text that --help prints above the flags: the docstring of the program's module.
-        argv: the program's name and its arguments; None for `sys.argv`.
+    failed file operation or a memory shortage; this function then prints one line on standard error. --help prints
+    `description`, the docstring of the program's module, above the flags.
     """
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -134,8 +127,15 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
         say(f"{name}: {explained_flag(name, error.flagname) or f'{error}{hint}'}")
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(explained(error).split())}")
+    except MemoryError:
+        say(f"{name}: too little free memory on this machine; end other programs, or give smaller files")
     except Exception as error:
-        if not (shortage := _memory_shortage(error)):
+        shortage = ""
+        if "tensorflow" in sys.modules:
+            from t2t_repro import devices
+
+            shortage = devices.memory_shortage(error)
+        if not shortage:
             raise
         say(
             f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
@@ -152,15 +152,6 @@ def _end_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _memory_shortage(error: Exception) -> str:
-    """Returns a description of a memory shortage; "" if `error` has another cause."""
-    if isinstance(error, MemoryError) or "tensorflow" not in sys.modules:
-        return "on this machine" if isinstance(error, MemoryError) else ""
-    from t2t_repro import devices
-
-    return devices.memory_shortage(error)
 
 
 def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
@@ -256,10 +247,7 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
 
 
 def load_tensorflow() -> Any:
-    """Imports TensorFlow and Keras without their messages and returns the module tensorflow.
-
-    Warns the user if TensorFlow does not see the machine's GPU.
-    """
+    """Imports and returns TensorFlow, without its messages. Warns if it does not see the machine's GPU."""
     with quiet_tensorflow(), quick_imports():
         import keras  # noqa: F401
         import tensorflow as tf

@@ -100,8 +100,7 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
 
 def _encoder(model: Any) -> TransformerEncoderSpec:
     hparams = model.hparams
-    spec = TransformerEncoderSpec(hparams.encoder_layers, hparams.num_heads, **_options(hparams))
-    _set_positions(spec, hparams, model.source_position)
+    spec = _new_stack(TransformerEncoderSpec, hparams.encoder_layers, hparams, model.source_position)
     spec.embeddings[0].weight = _array(model.embedding.table)
     if hparams.use_target_space_embedding:
         vector = _array(model.target_space)[model.target_space_id]
@@ -110,39 +109,37 @@ def _encoder(model: Any) -> TransformerEncoderSpec:
             spec.embeddings[0].weight += vector * hparams.hidden_size**-0.5
         else:
             spec.position_encodings.encodings += vector
-    _set_layers(spec, model.encoder)
-    if hparams.norm_before:
-        _set_norm(spec.layer_norm, model.encoder_norm)
+    _set_layers(spec, model.encoder, model.encoder_norm)
     return spec
 
 
 def _decoder(model: Any) -> TransformerDecoderSpec:
     hparams = model.hparams
-    spec = TransformerDecoderSpec(hparams.decoder_layers, hparams.num_heads, **_options(hparams))
-    _set_positions(spec, hparams, model.target_position)
+    spec = _new_stack(TransformerDecoderSpec, hparams.decoder_layers, hparams, model.target_position)
     spec.start_from_zero_embedding = True
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
-    _set_layers(spec, model.decoder)
-    if hparams.norm_before:
-        _set_norm(spec.layer_norm, model.decoder_norm)
+    _set_layers(spec, model.decoder, model.decoder_norm)
     return spec
 
 
-def _options(hparams: HParams) -> dict[str, Any]:
+def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
+    """Returns an encoder or decoder of class `kind`, with its table of positions but without layer weights.
+
+    `position` is the model's method that returns the vectors of a range of positions.
+    """
     is_relative = hparams.max_relative_position > 0
-    return {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
-
-
-def _set_positions(spec: Any, hparams: HParams, position: Callable[[int, int], Any]) -> None:
-    """Sets the table of positions. `position` is the model's method that returns the vectors of a range of them."""
-    if not hparams.max_relative_position:
+    options = {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
+    spec = kind(layers, hparams.num_heads, **options)
+    if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
         zeros = np.zeros((positions, hparams.hidden_size), np.float32)  # the sum also has this shape if pos is "none"
         spec.position_encodings.encodings = zeros + _array(position(0, positions))[0]
+    return spec
 
 
-def _set_layers(spec: Any, layers: Sequence[Any]) -> None:
+def _set_layers(spec: Any, layers: Sequence[Any], last_norm: Any) -> None:
+    """Sets the weights of all layers, and of the norm after the last one, which only pre-norm models have."""
     for layer, target in zip(layers, spec.layer, strict=True):
         sublayers = [target.self_attention, target.ffn]
         _set_self_attention(target.self_attention, layer.self_attention)
@@ -156,6 +153,8 @@ def _set_layers(spec: Any, layers: Sequence[Any]) -> None:
             linear.weight, linear.bias = _array(kernel).T, _array(bias)
         for sublayer, residual in zip(sublayers, layer.residuals, strict=True):
             _set_norm(sublayer.layer_norm, residual.norm)
+    if last_norm:
+        _set_norm(spec.layer_norm, last_norm)
 
 
 def _head_width(sizes: Any) -> int:

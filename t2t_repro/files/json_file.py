@@ -13,8 +13,6 @@ from t2t_repro.files.untrusted import parse_json
 
 T = TypeVar("T")
 
-MAX_STRING = 4096
-"""Maximum length of a string in a JSON file. The longest path on Linux has this length."""
 DIGITS = 8
 """Number of significant digits of floats in JSON lines. Measurements are in float32, which has seven to eight."""
 
@@ -56,8 +54,6 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
     for name, value in fields.items():
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
-        if isinstance(value, str) and len(value) > MAX_STRING:
-            raise UserError(f"{source}: {name}={shortened(value)} must have at most {MAX_STRING} characters")
         check_type(f"{source}: {name}", value, types[name])
 
 
