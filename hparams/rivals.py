@@ -130,10 +130,7 @@ def convs2s_enfr() -> HParams:
 def convs2s_tiny() -> HParams:
     """4 encoder and 3 decoder layers of width 128 and kernel width 3."""
     return registry.hparams_class("convs2s")(
-        num_hidden_layers=4,
-        num_decoder_layers=3,
-        hidden_size=128,
-        **TINY_TRAINING,
+        num_hidden_layers=4, num_decoder_layers=3, hidden_size=128, **TINY_TRAINING
     )
 
 
@@ -201,11 +198,7 @@ def bytenet() -> HParams:
 @registry.register_hparams
 def bytenet_tiny() -> HParams:
     """15 blocks of inner width 64 in each stack, for subwords or bytes."""
-    return registry.hparams_class("bytenet")(
-        num_hidden_layers=15,
-        hidden_size=64,
-        **TINY_TRAINING,
-    )
+    return registry.hparams_class("bytenet")(num_hidden_layers=15, hidden_size=64, **TINY_TRAINING)
 
 
 @registry.register_hparams

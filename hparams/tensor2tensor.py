@@ -6,7 +6,8 @@ paper's models here: --hparams_set=transformer_base_v3 and transformer_big_v3 ar
 same learning rate as in tensor2tensor.
 
 tensor2tensor's batch_size counts positions on each GPU, including padding. Here batch_size counts the target tokens of
-a step over all devices, about three quarters of these positions (see transformer.py). The optimizer is always Adam.
+a step over all devices, about three quarters of these positions (see transformer.py). To use more GPUs, change it in
+the sets for a single GPU. The optimizer is always Adam.
 tensor2tensor's Adafactor multiplies each update by the root mean square of the weight. With
 optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Adafactor's learning rates can be used.
 """
@@ -14,6 +15,7 @@ optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Ada
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
@@ -24,6 +26,9 @@ from t2t_repro.hparams.transformer import (  # noqa: F401, user directories use 
 )
 
 transformer_base = transformer_base_v3
+BIG: dict[str, Any] = {
+    "hidden_size": 1024, "filter_size": 4096, "num_heads": 16, "layer_prepostprocess_dropout": 0.3
+}  # fmt: skip
 
 
 @registry.register_hparams
@@ -32,14 +37,7 @@ def transformer_big_v3() -> HParams:
 
     tensor2tensor's batch_size is 2,048 positions on each GPU. On 8 GPUs, a step has about 12,500 target tokens.
     """
-    return replace(
-        transformer_base(),
-        hidden_size=1024,
-        filter_size=4096,
-        num_heads=16,
-        layer_prepostprocess_dropout=0.3,
-        batch_size=12500,
-    )
+    return replace(transformer_base(), batch_size=12500, **BIG)
 
 
 transformer_big = transformer_big_v3
@@ -57,10 +55,7 @@ def transformer_small() -> HParams:
 
 @registry.register_hparams
 def transformer_base_single_gpu() -> HParams:
-    """tensor2tensor's base for one GPU: 780 target tokens a step (1,024 positions there), 16,000 warmup steps.
-
-    On several GPUs, tensor2tensor's batch grows with their number. Here it does not; change batch_size to enlarge it.
-    """
+    """tensor2tensor's base for one GPU: 780 target tokens a step (1,024 positions there), 16,000 warmup steps."""
     return replace(
         transformer_base(),
         batch_size=780,
@@ -72,10 +67,7 @@ def transformer_base_single_gpu() -> HParams:
 
 @registry.register_hparams
 def transformer_big_single_gpu() -> HParams:
-    """tensor2tensor's big for one GPU: 1,560 target tokens a step (2,048 positions there), dropout 0.1.
-
-    On several GPUs, tensor2tensor's batch grows with their number. Here it does not; change batch_size to enlarge it.
-    """
+    """tensor2tensor's big for one GPU: 1,560 target tokens a step (2,048 positions there), dropout 0.1."""
     return replace(
         transformer_big_v3(),
         batch_size=1560,
@@ -102,13 +94,21 @@ def transformer_tpu() -> HParams:
     tensor2tensor's batch_size is 2,048 positions on each of 8 cores, and its packed problems have few padding positions
     among them, so a step has 16,000 target tokens here. Pairs are not packed here, and dropout is not broadcast.
     """
-    return _for_tpu(transformer_base())
+    return replace(
+        transformer_base(),
+        batch_size=16000,
+        max_length=64,
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_constant=1.0,  # not used
+        learning_rate_warmup_steps=10000,
+        optimizer_adafactor_multiply_by_parameter_scale=True,
+    )
 
 
 @registry.register_hparams
 def transformer_big_tpu() -> HParams:
-    """tensor2tensor's big for TPUs: transformer_big_v3 with the changes of transformer_tpu."""
-    return _for_tpu(transformer_big_v3())
+    """tensor2tensor's big for TPUs: transformer_tpu with the sizes of big and dropout 0.3."""
+    return replace(transformer_tpu(), **BIG)
 
 
 @registry.register_hparams
@@ -126,16 +126,3 @@ def transformer_relative_big() -> HParams:
 def _relative(hparams: HParams) -> HParams:
     """Returns `hparams` with tensor2tensor's relative self-attention."""
     return replace(hparams, pos="none", self_attention_type="dot_product_relative", max_relative_position=20)
-
-
-def _for_tpu(hparams: HParams) -> HParams:
-    """Returns `hparams` with the changes that tensor2tensor makes for TPUs."""
-    return replace(
-        hparams,
-        batch_size=16000,
-        max_length=64,
-        learning_rate_schedule="rsqrt_decay",
-        learning_rate_constant=1.0,  # not used
-        learning_rate_warmup_steps=10000,
-        optimizer_adafactor_multiply_by_parameter_scale=True,
-    )

@@ -52,9 +52,10 @@ def located(error: Exception) -> str:
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         frames.append((str(error.filename), error.lineno))
-    libraries = os.path.dirname(__file__), sysconfig.get_path("stdlib"), "<"
-    own = [(file, line) for file, line in frames if not (file.startswith(libraries) or "-packages" in file)]
-    file, line = (own or frames)[-1]
+    package, libraries = os.path.dirname(__file__), (sysconfig.get_path("stdlib"), "<")
+    ours = [frame for frame in frames if frame[0].startswith(package)]
+    own = [frame for frame in frames if not (frame[0].startswith((package, *libraries)) or "-packages" in frame[0])]
+    file, line = (own or ours or frames)[-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
     return f"{file}:{line}: {message if isinstance(error, UserError) else f'{type(error).__name__}: {message}'}"
 

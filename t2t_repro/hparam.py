@@ -196,15 +196,12 @@ class HParams:
                 raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
 
     def check_shared_width(self, name: str) -> None:
-        """Raises UserError if embeddings and softmax share a matrix, but field `name` gives one of them another width.
-
-        0 stands for the width hidden_size.
-        """
+        """Raises UserError if embeddings and softmax share a matrix, but field `name` gives one another width."""
         width = getattr(self, name)
         if self.shared_embedding_and_softmax_weights and width not in (0, self.hidden_size):
             raise UserError(
-                f"{name}={width} differs from hidden_size={self.hidden_size}, so embeddings and the pre-softmax "
-                "projection cannot share a matrix; set shared_embedding_and_softmax_weights=false, or omit it"
+                f"{name}={width} differs from hidden_size={self.hidden_size}, so embeddings and softmax cannot share a "
+                "matrix; set shared_embedding_and_softmax_weights=false, or omit it"
             )
 
     @classmethod
@@ -432,7 +429,7 @@ def with_changes(values: T, changes: dict[str, Any]) -> T:
 
 
 def overrides(kind: type, text: str) -> dict[str, Any]:
-    """Returns the values in `text` by name of the field of dataclass `kind`; raises the errors of `override`."""
+    """Returns the values in `text` by name of the field of dataclass `kind`, as `override` reads them."""
     types = typing.get_type_hints(kind)
     types = {field.name: types[field.name] for field in dataclasses.fields(kind)}
     changes = assignments(text)

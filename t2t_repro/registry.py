@@ -76,7 +76,7 @@ class Registry:
         return target
 
     def name_of(self, target: Any) -> str:
-        """Returns the name under which `target` is registered, or would be by default."""
+        """Returns the name under which a class or function is registered, or would be by default."""
         names = (name for name, registered in self._objects.items() if registered is target)
         return next(names, snake_case(target.__name__))
 
@@ -122,9 +122,7 @@ def problem_class(name: str) -> type[Problem]:
     return _problems.get(name.removesuffix(REVERSED))
 
 
-def problem_name(problem_class: type[Problem]) -> str:
-    """Returns the registered name of a problem's class."""
-    return _problems.name_of(problem_class)
+problem_name = _problems.name_of
 
 
 def has_problem(name: str) -> bool:

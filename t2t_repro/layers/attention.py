@@ -37,7 +37,7 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     Args:
         q: queries [B, H, T, d_k], which the caller has already divided by sqrt(d_k).
         k: keys [B, H, S, d_k].
-        bias: mask that broadcasts to [B, H, T, S]: 0 for keys a query may see, ILLEGAL for others; None for no mask.
+        bias: mask that broadcasts to [B, H, T, S], see layers/masks.py; None for no mask.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     weights = ops.softmax(logits if bias is None else logits + bias)
@@ -67,8 +67,7 @@ def save_weights(is_wanted: bool = True) -> Iterator[list[Tensor]]:
 class MultiHeadAttention(Layer):
     """The base class of multi-head attention, Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    This class has the output projection W^O. Its subclasses have the projections of queries, keys and values. The
-    projections have no biases, as in tensor2tensor.
+    Subclasses have the projections of queries, keys and values. Projections have no biases, as in tensor2tensor.
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
@@ -109,10 +108,7 @@ class MultiHeadAttention(Layer):
 class SelfAttention(MultiHeadAttention):
     """Attention whose queries, keys and values come from one sequence.
 
-    Args:
-        hparams: if `self_attention_neighborhood` is not 0, each position attends only to nearby positions (section 4).
-            If `self_attention_type` is "dot_product_relative", attention depends on distances (Shaw et al. 2018).
-        is_masked: if true, no position attends to later positions, as in the decoder (section 3.2.3).
+    If `is_masked`, no position attends to later positions, as in the decoder (section 3.2.3).
     """
 
     def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
@@ -173,15 +169,10 @@ class SelfAttention(MultiHeadAttention):
         return self.concatenate(self.attend(q, k, v, bias, seeds))
 
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
-        """Computes attention for a new position of each hypothesis, which attends to the cache and to itself.
+        """Returns the output [B, K, D] for a new position x [B, K, D] of each hypothesis, and the longer cache.
 
-        Args:
-            x: [B, K, D], the vector of each hypothesis at the new position.
-            cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of the earlier positions.
-
-        Returns:
-            The attention output [B, K, D], and the cache with the new position added. If
-            `self_attention_neighborhood` is r > 0, the cache keeps only the last r // 2 + 1 positions.
+        The new position attends to itself and to the cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
+        the earlier positions, of which restricted self-attention keeps only those that the next position may see.
         """
         q, k, v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
         k, v = ops.concatenate([cache.keys, k], axis=2), ops.concatenate([cache.values, v], axis=2)
@@ -209,9 +200,7 @@ class CrossAttention(MultiHeadAttention):
     def call(self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the memory.
 
-        Args:
-            memory: the keys and values that `keys_values` returned.
-            bias: mask [B, 1, 1, S]: 0 for source tokens, ILLEGAL for padding.
+        `memory` has the keys and values that `keys_values` returned, and `bias` [B, 1, 1, S] masks padding.
         """
         q = self.queries(self.product(x, self.q_kernel))
         return self.concatenate(self.attend(q, memory.keys, memory.values, bias, seeds))

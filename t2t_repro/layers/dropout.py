@@ -28,17 +28,18 @@ def hashed(x: Tensor) -> Tensor:
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16)))
 
 
-def numbers(count: Tensor) -> Tensor:
-    """Returns the numbers from 0 to `count` - 1, each multiplied by ODD: uint32 [count]."""
-    return ops.cast(ops.arange(count), "uint32") * ODD
+def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
+    """Returns a hash of each element's example and position, uint32 of this shape [B, ...], for seeds uint32 [B]."""
+    for length in shape[1:]:
+        seed = hashed(ops.bitwise_xor(seed[..., None], ops.cast(ops.arange(length), "uint32") * ODD))
+    return seed
 
 
 def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
     """Returns a seed for each example of a micro-batch, uint32 [B], for `Seeds`.
 
-    Args:
-        step_seed: uint32 [2], the run's random seed and the step.
-        examples: uint32 [B], the number of each example in the train split.
+    `step_seed`, uint32 [2], has the run's random seed and the step. `examples`, uint32 [B], has the number of each
+    example in the train split.
     """
     return hashed(ops.bitwise_xor(hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1])), examples))
 
@@ -65,17 +66,10 @@ class Seeds:
 
 
 def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
-    """Returns standard normal numbers, float32 of this shape [B, ..., C]. As in `dropout`, they belong to the examples.
-
-    Args:
-        shape: B is the number of the examples of `seeds`.
-        seeds: the seeds of this training step.
-    """
-    row = seeds.next()
-    for length in shape[1:]:
-        row = hashed(ops.bitwise_xor(row[..., None], numbers(length)))
+    """Returns standard normal numbers, float32 of this shape [B, ..., C]. They belong to the examples, as masks do."""
     # 23 bits become a number in (0, 1), which is never 0 or 1 in float32.
-    uniform = (ops.cast(ops.right_shift(row, np.uint32(9)), "float32") + 0.5) * 2.0**-23
+    bits = ops.right_shift(element_hashes(seeds.next(), shape), np.uint32(9))
+    uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-23
     return ops.erfinv(2.0 * uniform - 1.0) * 2**0.5
 
 
@@ -91,13 +85,10 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     """
     if seeds is None or rate == 0.0:
         return x
-    shape = ops.shape(x)
-    row = seeds.next()
-    for length in shape[1:-1]:
-        row = hashed(ops.bitwise_xor(row[..., None], numbers(length)))
     # Random numbers take much of a step's time. So each number of 32 bits decides two neighboring elements.
+    shape = ops.shape(x)
     count = (shape[-1] + 1) // 2
-    pairs = hashed(ops.bitwise_xor(row[..., None], numbers(count)))
+    pairs = element_hashes(seeds.next(), (*shape[:-1], count))
     bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[..., : shape[-1]]
     is_kept = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
     return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

@@ -11,15 +11,10 @@ from t2t_repro.layers.base import Layer, Tensor, float32
 
 
 class Embedding(Layer):
-    """The embedding matrix, with one row for each token. Its transpose is the linear layer before the softmax.
+    """The embedding matrix, with one row of width D for each token. Its transpose is the layer before the softmax.
 
-    Args:
-        vocab_size: number of tokens.
-        width: D, the width of a row.
-        precision: dtype of the matrix and of products, see `Layer`.
-        name: name of the layer.
-        stddev: initial standard deviation of the matrix, for embeddings that are its rows. By default, it is
-            1 / sqrt(D), and the embeddings are the rows multiplied by sqrt(D), as in the Transformer.
+    As in the Transformer, the initial standard deviation is 1 / sqrt(D), and the embeddings are the rows multiplied by
+    sqrt(D). With another standard deviation `stddev`, they are the rows.
     """
 
     def __init__(self, vocab_size: int, width: int, precision: str, name: str, stddev: float | None = None) -> None:
@@ -41,10 +36,9 @@ class Embedding(Layer):
         return float32(self.product(x, ops.transpose(ops.cast(self.table, self.compute_dtype))))
 
     def store_transposed(self) -> None:
-        """Stores the transposed table in a second variable, which takes as much memory and makes `logits` faster.
+        """Stores the transposed table in a second variable, which does not follow later changes of the table.
 
-        On a CPU, greedy search with a Transformer takes 8% less time; wider models gain more. If the table changes
-        later, `logits` does not follow the change.
+        On a CPU, greedy search with a Transformer takes 8% less time; wider models gain more.
         """
         shape, dtype = self.table.shape[::-1], self.table.dtype
         self.transposed = self.add_weight(shape=shape, initializer="zeros", dtype=dtype, trainable=False, name="copy")

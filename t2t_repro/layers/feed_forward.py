@@ -19,8 +19,7 @@ class FeedForward(Layer):
         self.kernel1 = self.kernel("kernel1", width, inner_width, hparams.initializer_gain)
         self.bias1 = self.add_weight(shape=(inner_width,), initializer="zeros", name="bias1")
         self.kernel2 = self.kernel("kernel2", inner_width, width, hparams.initializer_gain)
-        # bias2 stays in float32 in every precision, because it is added to a float32 sum.
-        self.bias2 = self.add_weight(shape=(width,), initializer="zeros", name="bias2", dtype="float32")
+        self.bias2 = self.float32_bias("bias2", width)
 
     def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B, T, d_ff]."""

@@ -19,12 +19,10 @@ MIN_BLOCK = 16
 
 
 class Blocks:
-    """The division of a sequence into blocks. The caller computes ordinary attention within each block.
+    """The division of a sequence of T positions into blocks. The caller computes ordinary attention within each block.
 
-    Args:
-        length: T, the number of positions.
-        r: size of a neighborhood, at least 1: r // 2 positions on each side. So an even r acts like r + 1.
-        is_masked: if true, no position attends to later positions.
+    A neighborhood has r // 2 positions on each side, so an even r acts like r + 1. If `is_masked`, no position attends
+    to later positions.
     """
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:

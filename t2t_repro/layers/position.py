@@ -37,10 +37,7 @@ class Sinusoids(Layer):
 
 
 class LearnedPositions(Layer):
-    """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros.
-
-    `stddev` is the initial standard deviation of the vectors' elements, by default 1 / sqrt(width).
-    """
+    """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros."""
 
     def __init__(self, width: int, max_length: int, stddev: float | None = None) -> None:
         super().__init__("float32", name="position")

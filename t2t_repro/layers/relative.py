@@ -14,13 +14,7 @@ from t2t_repro.layers.base import Layer, Tensor
 class RelativePositions(Layer):
     """A table of 2 k + 1 vectors, one for each distance from -k to k. All heads of a layer share the table.
 
-    Larger distances count as k, and smaller ones as -k.
-
-    Args:
-        hparams: `max_relative_position` is k.
-        channels: H * d, total width of the keys or values of all heads.
-        precision: dtype of the table and the vectors, see `Layer`.
-        name: name of the layer.
+    Larger distances count as k, and smaller ones as -k. `channels` is H * d.
     """
 
     def __init__(self, hparams: HParams, channels: int, precision: str, name: str) -> None:

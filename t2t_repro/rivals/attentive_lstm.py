@@ -46,14 +46,7 @@ class Memory(NamedTuple):
 
 
 class AdditiveAttention(Layer):
-    """Attention with a single head, whose hidden layer is as wide as the queries.
-
-    Args:
-        width: D and A.
-        memory_width: M.
-        gain: factor of the variance of the kernels, see `Layer.kernel`.
-        precision: dtype of weights and products, see `Layer`.
-    """
+    """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A."""
 
     def __init__(self, width: int, memory_width: int, gain: float, precision: str) -> None:
         super().__init__(precision, name="attention")
@@ -86,26 +79,22 @@ def attend(queries: Tensor, memory: Memory, vector: Tensor) -> tuple[Tensor, Ten
 
 
 class Kernels(NamedTuple):
-    """The weights that the loop uses, as tensors."""
+    """The weights that the loop uses, as tensors in the dtype of the products, except for v."""
 
     query: Tensor
-    """W_q [D, A], in the dtype of the products."""
+    """W_q [D, A]."""
     vector: Tensor
     """v [A], float32."""
     gates: Tensor
-    """W_a above W_r, [M + D, 4 C], in the dtype of the products."""
+    """W_a above W_r, [M + D, 4 C]."""
     projection: Tensor | None = None
-    """P [C, D], in the dtype of the products; None for a layer without a projection."""
+    """P [C, D]; None for a layer without a projection."""
 
 
 class Backward:
     """The loop backward over the positions of an attentive LSTM.
 
-    Args:
-        memory: the memory that the layer attended to.
-        kernels: the layer's weights.
-        steps: results of the LSTM's steps, [T, B, ...].
-        weights: attention weights [T, B, S].
+    The loop forward has computed the results of the LSTM's steps [T, B, ...] and the attention weights [T, B, S].
     """
 
     def __init__(self, memory: Memory, kernels: Kernels, steps: Step, weights: Tensor) -> None:
@@ -155,13 +144,8 @@ class Backward:
 def attentive_lstm(inputs: Tensor, memory: Memory, kernels: Kernels) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the outputs y [T, B, D], contexts a [T, B, M] and attention weights [T, B, S], float32.
 
-    The gradient is written by hand, for the reason in `rivals.lstm.lstm`. The attention weights have a gradient only
-    through the contexts.
-
-    Args:
-        inputs: x W + b, float32 [T, B, 4 C].
-        memory: the memory to attend to.
-        kernels: the weights inside the loop.
+    `inputs` is x W + b, float32 [T, B, 4 C]. The gradient is written by hand, for the reason in `rivals.lstm.lstm`. The
+    attention weights have a gradient only through the contexts.
     """
 
     @ops.custom_gradient

@@ -52,8 +52,7 @@ class Linear(Layer):
     def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
         super().__init__(precision, name)
         self.weight = self.kernel("kernel", width_in, width_out, gain)
-        # The bias stays in float32 in every precision, because it is added to a float32 sum.
-        self.bias = self.add_weight(shape=(width_out,), initializer="zeros", name="bias", dtype="float32")
+        self.bias = self.float32_bias("bias", width_out)
 
     def call(self, x: Tensor) -> Tensor:
         """Returns the linear map of x, float32."""
@@ -63,14 +62,9 @@ class Linear(Layer):
 class ResidualBlock(Layer):
     """A residual block with ReLUs (figure 3, left; section 3.6), on a residual path of width 2 d.
 
-    A layer norm and a ReLU come before each of the three layers: a linear map to width d, a convolution with dilation,
-    and a linear map to width 2 d.
-
-    Args:
-        index: number of the block in its stack, which determines the dilation.
-        hparams: d, k, the dropout rate of the block's output, and the gain of the initial weights.
-        precision: dtype of weights and products, see `Layer`.
-        is_masked: True in the decoder, whose convolutions do not read later positions (section 3.4).
+    A layer norm and a ReLU come before each of the three layers: a linear map to width d, a convolution whose dilation
+    depends on the block's index in the stack, and a linear map to width 2 d. `is_masked` is true in the decoder, whose
+    convolutions do not read later positions (section 3.4).
     """
 
     def __init__(self, index: int, hparams: ByteNetHParams, precision: str, is_masked: bool) -> None:
@@ -112,37 +106,28 @@ class ByteNet(EncoderDecoder):
     Dynamic unfolding (section 3.2): the encoder computes `unfolded_length` positions for a source. Decoder
     position t reads position t of the encoder's output, and zeros after its end. As for all models, the search ends an
     output at the source's length plus extra_length.
-
-    The arguments are those of `Transformer`, but target_space_id is ignored.
     """
 
     model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
 
-    def __init__(
-        self,
-        hparams: ByteNetHParams,
-        vocab_size: int,
-        target_space_id: int = 0,
-        precision: str = "float32",
-        source_vocab_size: int = 0,
-    ) -> None:
-        super().__init__(hparams, precision)
-        self.rate, width = hparams.layer_prepostprocess_dropout, 2 * hparams.hidden_size
-        with keras.name_scope("bytenet"):
-            self.add_embeddings(vocab_size, source_vocab_size, width)
-            self.add_softmax(vocab_size, width)
-            with keras.name_scope("encoder"):
-                blocks = range(hparams.encoder_layers)
-                self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
-                self.encoder_norm = LayerNorm(hparams, width=width)
-            with keras.name_scope("decoder"):
-                blocks = range(hparams.decoder_layers)
-                self.decoder = [ResidualBlock(i, hparams, precision, is_masked=True) for i in blocks]
-                self.decoder_norm = LayerNorm(hparams, width=width)
-                self.last = Linear(width, width, hparams.initializer_gain, precision, "last")
-        self.softmax_bias = self.add_weight(
-            shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
-        )
+    def __init__(self, hparams: ByteNetHParams, vocab_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(hparams, vocab_size, *arguments, **options)
+        self.softmax_bias = self.float32_bias("softmax_bias", vocab_size)
+
+    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
+        """Makes the layers; see `EncoderDecoder.add_layers`."""
+        hparams, precision, width = self.hparams, self.dtype_policy.name, 2 * self.hparams.hidden_size
+        self.add_embeddings(vocab_size, source_vocab_size, width)
+        self.add_softmax(vocab_size, width)
+        with keras.name_scope("encoder"):
+            blocks = range(hparams.encoder_layers)
+            self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
+            self.encoder_norm = LayerNorm(hparams, width=width)
+        with keras.name_scope("decoder"):
+            blocks = range(hparams.decoder_layers)
+            self.decoder = [ResidualBlock(i, hparams, precision, is_masked=True) for i in blocks]
+            self.decoder_norm = LayerNorm(hparams, width=width)
+            self.last = Linear(width, width, hparams.initializer_gain, precision, "last")
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -37,12 +37,10 @@ GROUP = re.compile(r"(\d+)x(\d+)(?:\*(\d+))?", re.ASCII)
 
 
 class ConvolutionLayer(NamedTuple):
-    """The shape of a layer."""
+    """The shape of a layer: the number of channels of its output, and the kernel width in positions."""
 
     width: int
-    """Number of channels of the layer's output."""
     kernel: int
-    """Kernel width in positions."""
 
 
 @dataclass(frozen=True)
@@ -109,36 +107,27 @@ class NormalizedLinear(Layer):
     """A linear layer x W + b with weight normalization (Salimans and Kingma 2016).
 
     The weight W = g v / ||v|| [n, m] has the norm g[j] in column j. At first, W = v. The elements of v are drawn from a
-    normal distribution with variance gain / n, and b is 0.
-
-    Args:
-        width_in: n, the number of inputs.
-        width_out: m, the number of outputs.
-        gain: variance of the outputs at the start of training, for independent inputs of variance 1.
-        precision: dtype of the matrix product, see `Layer`.
-        name: name of the layer.
+    normal distribution with variance gain / n, and b is 0. So `gain` is the initial variance of the outputs, for
+    independent inputs of variance 1.
     """
 
     def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
         super().__init__(precision, name)
         normal = keras.initializers.RandomNormal(stddev=(gain / width_in) ** 0.5)
         self.v = self.add_weight(shape=(width_in, width_out), initializer=normal, name="v")
-        self.g = self.add_weight(shape=(width_out,), initializer=self._initial_norms, name="g")
-        # The bias stays in float32 in every precision, because it is added to a float32 sum.
-        self.b = self.add_weight(shape=(width_out,), initializer="zeros", name="b", dtype="float32")
+        self.g = self.add_weight(shape=(width_out,), initializer=self._norms, name="g")
+        self.b = self.float32_bias("b", width_out)
         self.is_folded = False
 
-    def _initial_norms(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
-        """Returns the norms of the columns of v, [m]."""
+    def _norms(self, shape: tuple[int, ...] = (), dtype: str = "float32") -> Tensor:
+        """Returns the norms of the columns of v, [m]. `shape` is not used, but initializers have it."""
         return ops.cast(ops.sqrt(ops.sum(ops.square(float32(self.v)), axis=0)), dtype)
 
     def weight(self) -> Tensor:
         """Returns W [n, m] in the layer's compute_dtype."""
         if self.is_folded:
             return ops.cast(self.v, self.compute_dtype)
-        v = float32(self.v)
-        norms = ops.sqrt(ops.sum(ops.square(v), axis=0))
-        return ops.cast(v * (float32(self.g) / norms), self.compute_dtype)
+        return ops.cast(float32(self.v) * (float32(self.g) / self._norms()), self.compute_dtype)
 
     def fold_weights(self) -> None:
         """Replaces the values of v by W; see `Layer.fold_weights`."""
@@ -173,13 +162,7 @@ def scale_gradient(x: Tensor, scale: float) -> Tensor:
 
 
 class ConvolutionBlock(Layer):
-    """A convolution with a gated linear unit (section 3.2).
-
-    Args:
-        width_in: C.
-        shape: D and k.
-        hparams: dropout rate and gain of the initial weights.
-    """
+    """A convolution with a gated linear unit (section 3.2). `width_in` is C, and `shape` has D and k."""
 
     def __init__(self, width_in: int, shape: ConvolutionLayer, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -216,38 +199,15 @@ class EncoderLayer(ConvolutionBlock):
         return normalized_sum(self.gated(convolution(inputs, self.kernel_weight())), self.residual(x))
 
 
-class Attention(Layer):
-    """Attention from a decoder layer to the source (section 3.3)."""
-
-    def __init__(self, width: int, hparams: HParams, precision: str, name: str) -> None:
-        super().__init__(precision, name)
-        embedding_width, gain = hparams.hidden_size, hparams.initializer_gain
-        with keras.name_scope(name):
-            self.query = NormalizedLinear(width, embedding_width, gain, precision, "query")
-            self.output_projection = NormalizedLinear(embedding_width, width, gain, precision, "output")
-
-    def call(self, h: Tensor, g: Tensor, memory: Memory, weights_of_layers: list) -> Tensor:
-        """Returns the sum [B, T, D] of the decoder states h [B, T, D] and their attention.
-
-        Args:
-            g: embeddings of the previous targets [B, T, F].
-            weights_of_layers: list to which this method appends the attention weights [B, 1, T, S].
-        """
-        query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
-        logits = float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2)))
-        weights = ops.softmax(logits + memory.bias)
-        weights_of_layers.append(weights[:, None])
-        context = ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)  # equation 2
-        return normalized_sum(h, self.output_projection(context))
-
-
 class DecoderLayer(ConvolutionBlock):
     """A convolution over the position and the k - 1 positions before it, then attention (sections 3.2 and 3.3)."""
 
     def __init__(self, width_in: int, shape: ConvolutionLayer, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(width_in, shape, hparams, precision, name)
-        with keras.name_scope(name):
-            self.attention = Attention(shape.width, hparams, precision, "attention")
+        width, embedding_width, gain = shape.width, hparams.hidden_size, hparams.initializer_gain
+        with keras.name_scope(name), keras.name_scope("attention"):
+            self.query = NormalizedLinear(width, embedding_width, gain, precision, "query")
+            self.attention_output = NormalizedLinear(embedding_width, width, gain, precision, "output")
 
     def call(
         self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, weights: list, cache: list[Tensor] | None
@@ -256,15 +216,19 @@ class DecoderLayer(ConvolutionBlock):
 
         Args:
             g: embeddings of the previous targets [B, T, F].
-            weights: list to which attention appends its weights [B, 1, T, S].
+            weights: list to which this method appends the attention weights [B, 1, T, S].
             cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
         if cache is None:
-            y = convolution(inputs, self.kernel_weight(), is_masked=True)
+            h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
         else:
-            y = convolution_step(inputs, cache, self.kernel_weight())
-        return normalized_sum(self.attention(self.gated(y), g, memory, weights), self.residual(x))
+            h = self.gated(convolution_step(inputs, cache, self.kernel_weight()))
+        query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
+        a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2))) + memory.bias)
+        weights.append(a[:, None])
+        context = ops.matmul(ops.cast(a, memory.values.dtype), memory.values)  # equation 2
+        return normalized_sum(normalized_sum(h, self.attention_output(context)), self.residual(x))
 
 
 class ConvS2S(EncoderDecoder):
@@ -274,43 +238,36 @@ class ConvS2S(EncoderDecoder):
     attention reads the output twice, as keys and in values. Section 3.4 divides it by the number of attention
     mechanisms. The gradients of the source embeddings in the values are not divided. (Adam hardly depends on the scale
     of a weight's gradient. So with Adam, this matters only for the source embeddings, whose gradient is a sum of both.)
-
-    The arguments are those of `Transformer`, but target_space_id is ignored.
     """
 
     model_name, hparams_class = "convs2s", ConvS2SHParams
 
-    def __init__(
-        self,
-        hparams: ConvS2SHParams,
-        vocab_size: int,
-        target_space_id: int = 0,
-        precision: str = "float32",
-        source_vocab_size: int = 0,
-    ) -> None:
-        super().__init__(hparams, precision)
-        self.rate, layers = hparams.layer_prepostprocess_dropout, hparams.layers
-        with keras.name_scope("convs2s"):
-            self.add_embeddings(vocab_size, source_vocab_size, hparams.hidden_size, EMBEDDING_STDDEV)
-            with keras.name_scope("encoder"):
-                self.source_position = LearnedPositions(hparams.hidden_size, hparams.max_length, EMBEDDING_STDDEV)
-                self.encoder = self._stack(EncoderLayer, layers[: hparams.encoder_layers])
-                self.encoder_in = self._linear(hparams.hidden_size, layers[0].width, True, "in")
-                width = layers[hparams.encoder_layers - 1].width
-                self.encoder_out = self._linear(width, hparams.hidden_size, False, "out")
-            with keras.name_scope("decoder"):
-                self.target_position = LearnedPositions(hparams.hidden_size, hparams.max_length, EMBEDDING_STDDEV)
-                self.decoder = self._stack(DecoderLayer, layers[: hparams.decoder_layers])
-                self.decoder_in = self._linear(hparams.hidden_size, layers[0].width, True, "in")
-                width = layers[hparams.decoder_layers - 1].width
-                self.decoder_out = self._linear(width, hparams.output_width, False, "out")
-            self.softmax: NormalizedLinear | Embedding = self.embedding
-            if not hparams.shared_embedding_and_softmax_weights:
-                self.softmax = self._linear(hparams.output_width, vocab_size, True, "softmax")
+    def __init__(self, hparams: ConvS2SHParams, vocab_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(hparams, vocab_size, *arguments, **options)
         if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
-            self.softmax_bias = self.add_weight(
-                shape=(vocab_size,), initializer="zeros", name="softmax_bias", dtype="float32"
-            )
+            self.softmax_bias = self.float32_bias("softmax_bias", vocab_size)
+
+    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
+        """Makes the layers; see `EncoderDecoder.add_layers`."""
+        hparams, width = self.hparams, self.hparams.hidden_size
+        encoder_layers, decoder_layers = (
+            hparams.layers[: hparams.encoder_layers],
+            hparams.layers[: hparams.decoder_layers],
+        )
+        self.add_embeddings(vocab_size, source_vocab_size, width, EMBEDDING_STDDEV)
+        with keras.name_scope("encoder"):
+            self.source_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV)
+            self.encoder = self._stack(EncoderLayer, encoder_layers)
+            self.encoder_in = self._linear(width, encoder_layers[0].width, True, "in")
+            self.encoder_out = self._linear(encoder_layers[-1].width, width, False, "out")
+        with keras.name_scope("decoder"):
+            self.target_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV)
+            self.decoder = self._stack(DecoderLayer, decoder_layers)
+            self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
+            self.decoder_out = self._linear(decoder_layers[-1].width, hparams.output_width, False, "out")
+        self.softmax: NormalizedLinear | Embedding = self.embedding
+        if not hparams.shared_embedding_and_softmax_weights:
+            self.softmax = self._linear(hparams.output_width, vocab_size, True, "softmax")
 
     def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""

@@ -129,9 +129,7 @@ class DeepAtt(RecurrentModel):
 
     model_name, hparams_class, encoder_class, decoder_class = "deep_att", DeepAttHParams, Encoder, Decoder
 
-    hparams: DeepAttHParams
-
     @property
     def embedding_width(self) -> int:
         """E: width of the embeddings."""
-        return self.hparams.embedding_width
+        return int(self.hparams.embedding_width)

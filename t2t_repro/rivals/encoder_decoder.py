@@ -25,9 +25,7 @@ from t2t_repro.rivals.lstm import State
 class EncoderDecoder(Layer):
     """Base class of models with an encoder and a decoder. A subclass has the other methods of `DecodingModel`.
 
-    Args:
-        hparams: sizes, and which embeddings are one matrix.
-        precision: dtype of weights and products, see `Layer`.
+    The arguments are those of `Transformer`, but target_space_id is ignored.
     """
 
     model_name: ClassVar[str]
@@ -36,9 +34,22 @@ class EncoderDecoder(Layer):
     has_attention, is_normalized = True, False
     missing_methods: tuple[str, ...] = ()
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        target_space_id: int = 0,
+        precision: str = "float32",
+        source_vocab_size: int = 0,
+    ) -> None:
         super().__init__(precision, name=self.model_name)
-        self.hparams = hparams
+        self.hparams, self.rate = hparams, hparams.layer_prepostprocess_dropout
+        with keras.name_scope(self.model_name):
+            self.add_layers(vocab_size, source_vocab_size)
+
+    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
+        """Makes the layers. The arguments are those of `add_embeddings`."""
+        raise NotImplementedError
 
     def add_embeddings(self, vocab_size: int, source_vocab_size: int, width: int, stddev: float | None = None) -> None:
         """Makes the embeddings of sources and targets, which are one matrix if the hparams say so.
@@ -76,11 +87,7 @@ class EncoderDecoder(Layer):
 
 
 class RecurrentModel(EncoderDecoder):
-    """Base class of GNMT, Deep-Att and MoE.
-
-    The arguments are those of `Transformer`, but target_space_id is ignored. States, sums and attention weights are
-    float32 in every precision.
-    """
+    """Base class of GNMT, Deep-Att and MoE. States, sums and attention weights are float32 in every precision."""
 
     encoder_class: ClassVar[Any]
     """Its `call` returns the encoder output [B, S, M] for embeddings [B, S, width], is_padding [B, S], and seeds."""
@@ -91,26 +98,18 @@ class RecurrentModel(EncoderDecoder):
     [B, T, width], the memory, seeds, and a cache: None, or the layers' states for a step, in which T is K.
     """
 
-    def __init__(
-        self,
-        hparams: HParams,
-        vocab_size: int,
-        target_space_id: int = 0,
-        precision: str = "float32",
-        source_vocab_size: int = 0,
-    ) -> None:
-        super().__init__(hparams, precision)
-        with keras.name_scope(self.model_name):
-            width = self.embedding_width
-            self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
-            self.add_softmax(vocab_size, hparams.hidden_size)
-            self.encoder = self.encoder_class(hparams, precision)
-            self.decoder = self.decoder_class(hparams, precision)
+    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
+        """Makes the layers; see `EncoderDecoder.add_layers`."""
+        width = self.embedding_width
+        self.add_embeddings(vocab_size, source_vocab_size, width, stddev=width**-0.5)
+        self.add_softmax(vocab_size, self.hparams.hidden_size)
+        self.encoder = self.encoder_class(self.hparams, self.dtype_policy.name)
+        self.decoder = self.decoder_class(self.hparams, self.dtype_policy.name)
 
     @property
     def embedding_width(self) -> int:
         """Width of the embeddings."""
-        return self.hparams.hidden_size
+        return int(self.hparams.hidden_size)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S]."""

@@ -81,11 +81,7 @@ class Slopes(NamedTuple):
 
     @classmethod
     def of(cls, steps: Step, cells_before: Tensor) -> Slopes:
-        """Returns the slopes of the steps at all positions, with tensors [T, B, ...] in `steps`.
-
-        Args:
-            cells_before: [T, B, C], the cell of the position before each position.
-        """
+        """Returns the slopes of the steps at all positions, whose cells before them are `cells_before` [T, B, C]."""
         (i, f, o), g, squashed = ops.split(steps.gates, 3, axis=-1), steps.candidate, ops.tanh(steps.cell)
         sums = [g * i * (1.0 - i), cells_before * f * (1.0 - f), squashed * o * (1.0 - o), i * (1.0 - g * g)]
         return cls(o * (1.0 - squashed * squashed), ops.concatenate(sums, axis=-1), f)
@@ -93,9 +89,8 @@ class Slopes(NamedTuple):
     def step_back(self, t: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the gradients of the sums at position t [B, 4 C], and of the cell before it [B, C].
 
-        Args:
-            output: gradient of the output at position t before a projection, [B, C].
-            cell: gradient of the cell at position t [B, C], without the part that comes from the output.
+        The arguments are the gradients of the output at position t before a projection [B, C], and of the cell at
+        position t [B, C] without the part that comes from the output.
         """
         cell = output * self.cell[t] + cell
         return ops.concatenate([cell, cell, output, cell], axis=-1) * self.sums[t], cell * self.forget[t]
@@ -128,24 +123,19 @@ def outer_product(x: Tensor, y: Tensor, dtype: str) -> Tensor:
 def projection_gradient(steps: Step, outputs: Tensor, dtype: str) -> Tensor:
     """Returns the gradient of P, `dtype` [C, D], for the steps at all positions.
 
-    Args:
-        outputs: gradients of the outputs, [T, B, D]. They include the part that comes from the next position.
+    `outputs` has the gradients of the outputs [T, B, D], with the part that comes from the next position.
     """
     return outer_product(ops.split(steps.gates, 3, axis=-1)[2] * ops.tanh(steps.cell), outputs, dtype)
 
 
 def lstm(inputs: Tensor, kernel: Tensor, projection: Tensor | None = None, is_reversed: bool = False) -> Tensor:
-    """Returns the outputs y of an LSTM at all positions, float32 [T, B, D].
+    """Returns the outputs y of an LSTM at all positions, float32 [T, B, D], for the inputs x W + b [T, B, 4 C].
 
     The gradient is written by hand: the loop backward computes only what depends on the next position, and the kernels'
     gradients are products after the loop. Automatic differentiation would compute and add these gradients at each
     position, which takes 1.5 times as long (width 120, 16 positions, one thread of a CPU).
 
-    Args:
-        inputs: x W + b, float32 [T, B, 4 C].
-        kernel: W_r [D, 4 C], in the dtype of the products.
-        projection: P [C, D], in the dtype of the products; None for a layer without a projection.
-        is_reversed: true to begin at the last position.
+    `kernel` is W_r [D, 4 C], and `projection` P [C, D], in the dtype of the products. None is for no projection.
     """
 
     @ops.custom_gradient
@@ -186,12 +176,7 @@ def lstm(inputs: Tensor, kernel: Tensor, projection: Tensor | None = None, is_re
 class LSTM(Layer):
     """A layer of long short-term memory. Its state is float32 in every precision.
 
-    Args:
-        hparams: `hidden_size` is D.
-        width_in: I, width of the input.
-        precision: dtype of weights and products, see `Layer`.
-        name: name of the layer.
-        cells: C, if the layer has a projection; 0 for D cells and no projection.
+    hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for D cells and none.
     """
 
     def __init__(self, hparams: HParams, width_in: int, precision: str, name: str, cells: int = 0) -> None:

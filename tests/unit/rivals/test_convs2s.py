@@ -56,11 +56,11 @@ def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple
         width = layer.shape[0]
         residual = h if layer.projection is None else linear(layer.projection, h)
         h = gated_convolution(layer, h, width, width - 1)
-        d = (linear(layer.attention.query, h) + g) * half
+        d = (linear(layer.query, h) + g) * half
         odds = np.exp(d @ z.T)
         weights = odds / odds.sum(axis=1, keepdims=True)
         context = weights @ ((z + e) * half) * m * np.sqrt(1 / m)
-        h = (h + linear(layer.attention.output_projection, context)) * half
+        h = (h + linear(layer.attention_output, context)) * half
         h = (h + residual) * half
         all_weights.append(weights)
     h = linear(model.decoder_out, h)
@@ -114,7 +114,7 @@ def test_initial_variances_are_those_of_section_3_5() -> None:
         0.01: [model.embedding.table, model.source_position.table],
         4 * 0.8 / 600: [encoder.linear.v, decoder.linear.v],
         0.8 / 200: [model.encoder_in.v, model.decoder_in.v],
-        1 / 200: [model.encoder_out.v, model.decoder_out.v, decoder.attention.query.v],
+        1 / 200: [model.encoder_out.v, model.decoder_out.v, decoder.query.v],
     }.items():
         for weight in weights:
             assert np.asarray(weight).std() == pytest.approx(variance**0.5, rel=0.02)
