@@ -215,7 +215,7 @@ def problem(values: flags.FlagValues) -> Problem:
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
     """Returns the values of those settings of the problem that the user gave as flags, by name of the setting."""
     require(values, "problem")
-    types = registry.problem_class(values.problem).setting_types()
+    types = get_type_hints(registry.problem_class(values.problem).Settings)
     texts = {name: str(values[name].value) for name in types if values[name].value is not None}
     return {name: parse_value(f"--{name}", text, types[name]) for name, text in texts.items()}
 

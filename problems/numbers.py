@@ -32,7 +32,6 @@ class NumbersEnde(Problem):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """English and German."""
         return "en", "de"
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
@@ -53,15 +52,11 @@ class NumbersEnde(Problem):
                 yield {"inputs": num2words(number, lang="en"), "targets": num2words(number, lang="de")}
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns exact matches and chrF.
-
-        There is no BLEU, because it counts sequences of four words, but a German number is one word.
-        """
+        """Returns exact matches and chrF. BLEU counts sequences of four words, but a German number is one word."""
         chrf = [score for score in super().scores(outputs, references) if score.name == "chrf"]
         return [exact_matches(outputs, references), *chrf]
 
     def check(self) -> None:
-        """Raises UserError if --train_size or another setting is out of range."""
         super().check()
         if not 1 <= self.settings.train_size <= MAX_NUMBER - DEV_SIZE:
             raise UserError(f"--train_size={self.settings.train_size} must be in 1 .. {MAX_NUMBER - DEV_SIZE}")

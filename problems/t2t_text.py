@@ -36,7 +36,6 @@ class T2tText(StatedLanguages):
         self.target_space_id = self.settings.target_space
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Raises UserError: only the problem of the training knows its text."""
         raise UserError(
             "--problem=t2t_text has no text; for your files, give --problem=text_files, with the --vocab_file of the "
             "imported model"

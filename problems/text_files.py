@@ -22,7 +22,6 @@ class StatedLanguages(Problem):
         return source.strip(), target.strip()
 
     def check(self) -> None:
-        """Raises UserError if the settings name only one language, or if Moses has no rules for the second one."""
         super().check()
         if self.settings.languages:
             from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
@@ -50,11 +49,9 @@ class TextFiles(StatedLanguages):
 
     @property
     def is_self_contained(self) -> bool:
-        """True if the settings name the files of the train and the dev split."""
         return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
-        """Raises UserError unless the settings name two regular files for each split, and two languages or none."""
         super().check()
         for split in ("train", "dev"):
             for path in self._paths(split):
@@ -74,6 +71,5 @@ class TextFiles(StatedLanguages):
         return paths
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the pairs of a split: line n of the source file with line n of the target file."""
         source, target = self._paths(split)
         return read_pairs(source, target)

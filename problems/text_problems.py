@@ -103,11 +103,12 @@ class Text2TextProblem(Problem):
         """Name of the vocabulary's file in a data directory of tensor2tensor."""
         if vocabulary_problem := self.use_vocab_from_other_problem:
             return vocabulary_problem.vocab_filename
-        if self.vocab_type == VocabType.SUBWORD:
-            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
-        return (
-            f"vocab.{self.dataset_filename()}.{'bytes' if self.vocab_type == VocabType.CHARACTER else self.vocab_type}"
-        )
+        endings = {
+            VocabType.SUBWORD: f"{self.approx_vocab_size}.{VocabType.SUBWORD}",
+            VocabType.CHARACTER: "bytes",
+            VocabType.TOKEN: VocabType.TOKEN,
+        }
+        return f"vocab.{self.dataset_filename()}.{endings[self.vocab_type]}"
 
     @property
     def source_vocab_name(self) -> str:
@@ -121,7 +122,6 @@ class Text2TextProblem(Problem):
 
     @property
     def t2t_vocabularies(self) -> tuple[str, str]:
-        """File names of the vocabularies of sources and targets in a data directory of tensor2tensor."""
         return self.source_vocab_name, self.target_vocab_name
 
     @property
@@ -183,7 +183,6 @@ class Text2textTmpdir(Text2TextProblem):
     is_generate_per_split = True
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
-        """Yields the pairs of the lines of a split's two files."""
         paths = [f"{tmp_dir}/{side}.{dataset_split}.txt" for side in ("inputs", "targets")]
         return text2text_txt_iterator(*paths)
 

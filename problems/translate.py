@@ -24,7 +24,6 @@ class TranslateProblem(Text2TextProblem):
 
     @property
     def is_generate_per_split(self) -> bool:
-        """True: `source_data_files` gets the split."""
         return True
 
     def source_data_files(self, dataset_split: str) -> list[Any]:
@@ -36,7 +35,6 @@ class TranslateProblem(Text2TextProblem):
         raise UserError(f"problem {self.name}: define source_data_files(self, dataset_split), or generate_samples")
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
-        """Yields the pairs of all sources, without surrounding spaces."""
         for url, files in self.source_data_files(dataset_split):
             if len(files) != 2 or files[0] == "tmx":
                 raise UserError(
@@ -61,11 +59,9 @@ class WmtProblem(TranslateProblem):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """English and the foreign language."""
         return "en", self.foreign
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
-        """Raises UserError, as `check` does."""
         self.check()
         return iter(())
 
@@ -90,7 +86,6 @@ class TranslateEndeWmt8k(TranslateEndeWmt32k):
 
     @property
     def approx_vocab_size(self) -> int:
-        """8,192."""
         return 2**13
 
 
@@ -107,7 +102,6 @@ class TranslateEnfrWmt8k(TranslateEnfrWmt32k):
 
     @property
     def approx_vocab_size(self) -> int:
-        """8,192."""
         return 2**13
 
 

@@ -34,20 +34,17 @@ class Wmt14(Problem):
 
     @property
     def is_self_contained(self) -> bool:
-        """False, because t2t-datagen must download gigabytes."""
         return False
 
     @property
     def languages(self) -> tuple[str, str]:
-        """English and the foreign language."""
         return "en", self.foreign
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields all pairs of a split's corpora, one corpus after the other.
 
         Raises:
-            UserError: if an archive is missing or damaged, or `read_pairs` raises it. The message names all missing
-                archives of the split.
+            UserError: if an archive or file is missing or damaged. The message names all missing archives of the split.
         """
         corpora = self._corpora(split)
         folder = unpack(corpora, tmp_dir)
@@ -60,9 +57,6 @@ class Wmt14(Problem):
         "wmt13" is newstest2013. "wmt14" holds the pairs of newstest2014 that the official evaluation used, and
         "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's archive of "wmt14/full" is missing, this
         method reads the archive that TensorFlow Datasets uses instead.
-
-        Raises:
-            UserError: if the name is unknown, or an archive is missing or damaged.
         """
         if name not in self.test_sets:
             return super().test_set(name, tmp_dir)

@@ -80,7 +80,6 @@ class WsjParsing(Problem):
 
     @property
     def is_self_contained(self) -> bool:
-        """False, because the user must obtain the treebank from the LDC."""
         return False
 
     @property
@@ -95,7 +94,6 @@ class WsjParsing(Problem):
         return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
     def check(self) -> None:
-        """Raises UserError if a split has no files or two splits share a file."""
         super().check()
         for position, split in enumerate(SPLITS):
             for other_split in SPLITS[:position]:
@@ -119,11 +117,7 @@ class WsjParsing(Problem):
                 yield {"inputs": words, "targets": linearise(tree, self.settings.word_symbol)}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree without words.
-
-        Raises:
-            UserError: if a section is missing, or a tree's brackets are wrong.
-        """
+        """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree without words."""
         for path in self._paths(split, tmp_dir):
             yield from map(prepare, read_trees(str(path)))
 
@@ -157,8 +151,6 @@ class WsjParsing(Problem):
         """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1.
 
         The tagging accuracy is one of them only with --word_symbol=tag. Otherwise, the model writes no tags of words.
-
-        Raises UserError if a line of the references is not a tree.
         """
         if self.was_reversed:
             return super().scores(outputs, references)
@@ -191,8 +183,6 @@ class WsjParsing(Problem):
         """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        if not root.is_dir() and Path(tmp_dir, "WSJ").is_dir():  # the folder's name on the LDC's discs
-            root = Path(tmp_dir, "WSJ")
         paths = {}
         for section in _sections(numbers):
             for path in root.glob(f"{section}/*"):
@@ -230,7 +220,6 @@ class WsjParsingSemi(WsjParsing):
     num_train_shards = 100
 
     def check(self) -> None:
-        """Raises UserError for the reasons of `WsjParsing.check`, or if --parsed_trees names no existing file."""
         super().check()
         self._parsed_paths()
 
@@ -254,11 +243,7 @@ class WsjParsingSemi(WsjParsing):
 
 
 def _parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """Returns the tree of a line, simplified by `prepare`; None if the parser failed and wrote "", "()" or "(())".
-
-    Raises:
-        UserError: if the line holds no tree or several trees.
-    """
+    """Returns the tree of a line, simplified by `prepare`; None if the parser failed and wrote "", "()" or "(())"."""
     if "".join(line.split()) in ("", "()", "(())"):
         return None
     trees = list(parse_trees([line], source, number))

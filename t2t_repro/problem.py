@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
@@ -108,10 +108,6 @@ class Problem:
             raise UserError(f"problem {cls.__name__}: write @dataclass(frozen=True) above the class Settings")
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
-        setting_names = [field.name for field in dataclasses.fields(self.Settings)]
-        for setting_name in settings:
-            if setting_name not in setting_names:
-                raise unknown(f"setting of problem {name!r}", setting_name, setting_names)
         check_types(self.Settings, settings, f"settings of problem {name!r}")
         self.settings: Any = self.Settings(**settings)
         self.was_reversed = was_reversed
@@ -125,18 +121,12 @@ class Problem:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the languages of sources and targets, such as ("en", "de"). "" stands for an unknown language.
-
-        `was_reversed` does not swap them here.
-        """
+        """Codes of the languages of sources and targets, such as ("en", "de"); "" if unknown. Not swapped by "_rev"."""
         return "", ""
 
     @property
     def t2t_vocabularies(self) -> tuple[str, str]:
-        """File names of the vocabularies of sources and targets in a data directory of tensor2tensor.
-
-        "" if tensor2tensor does not have this problem.
-        """
+        """File names of the vocabularies of sources and targets in tensor2tensor's data; "" if it lacks the problem."""
         return "", ""
 
     @property
@@ -146,10 +136,7 @@ class Problem:
 
     @property
     def tree_symbols(self) -> TreeSymbols | None:
-        """The symbols of the trees that a parser writes, for the decode hparam `well_formed`.
-
-        None if the model's outputs are not trees.
-        """
+        """The symbols of the trees that a parser writes, for `well_formed`; None if outputs are not trees."""
         return None
 
     @property
@@ -157,12 +144,6 @@ class Problem:
         """Settings whose values differ from the defaults, by name."""
         defaults = dataclasses.asdict(type(self)({}, was_reversed=self.was_reversed, name=self.base_name).settings)
         return {name: value for name, value in dataclasses.asdict(self.settings).items() if value != defaults[name]}
-
-    @classmethod
-    def setting_types(cls) -> dict[str, Any]:
-        """Returns the type of each setting, by name."""
-        types = get_type_hints(cls.Settings)
-        return {field.name: types[field.name] for field in dataclasses.fields(cls.Settings)}
 
     @classmethod
     def setting_help(cls, name: str) -> str:
@@ -177,8 +158,7 @@ class Problem:
     def is_self_contained(self) -> bool:
         """True if t2t-datagen needs no downloads, and no files except those that the settings name.
 
-        If this is True and the data is missing, t2t-trainer generates the data. If this is False, t2t-datagen refuses a
-        --tmp_dir that other users can write.
+        If True, t2t-trainer generates missing data. If False, t2t-datagen refuses a --tmp_dir that others can write.
         """
         return True
 
@@ -190,18 +170,11 @@ class Problem:
         Args:
             split: "train" or "dev".
             tmp_dir: folder of downloads and the problem's source files.
-
-        Raises:
-            UserError: if a source is missing or damaged.
         """
         raise UserError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides of each pair.
-
-        Raises:
-            UserError: if the name is unknown, or the source is missing or damaged.
-        """
+        """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides."""
         raise unknown("test set", name, self.test_sets)
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:

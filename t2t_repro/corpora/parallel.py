@@ -21,9 +21,6 @@ def read_pairs(
 
     Args:
         read: function that yields the texts of the file at a path, by default its lines.
-
-    Raises:
-        UserError: if a file cannot be read, or the files have different numbers of lines.
     """
     sides = [read(str(path)) for path in (source, target)]
     for number, texts in enumerate(itertools.zip_longest(*sides)):

@@ -62,9 +62,6 @@ class Pipeline:
         seed: determines which examples share a step, and the order of the steps.
         max_tokens: maximum number of positions on each side of a micro-batch, including padding.
         replicas: number of replicas. The number of micro-batches in a step is a multiple of `replicas`.
-
-    Raises:
-        UserError: if all examples are longer than max_length.
     """
 
     def __init__(self, records: Records, hparams: HParams, seed: int, max_tokens: int, replicas: int) -> None:
@@ -101,9 +98,6 @@ class Pipeline:
             stop: step after the last one.
             local_replicas: numbers of the replicas that belong to this process. Only the records of their micro-batches
                 are read. By default, all replicas.
-
-        Raises:
-            UserError: if a record is damaged.
         """
         local_replicas = range(self.replicas) if local_replicas is None else local_replicas
         with ThreadPoolExecutor(1) as builder:
@@ -152,9 +146,6 @@ def pad(records: Records, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
     Args:
         records: where to read.
         groups: indices of each micro-batch's records.
-
-    Raises:
-        UserError: if a record is damaged.
     """
     numbers = np.concatenate(groups)
     ends = np.cumsum([len(group) for group in groups])[:-1]

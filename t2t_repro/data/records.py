@@ -77,11 +77,7 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
-    """Writes chunks as a shard, and writes the shard's index.
-
-    Raises:
-        UserError: if the disk is full or the folder cannot be written. No partial file is left.
-    """
+    """Writes chunks as a shard, and writes the shard's index."""
     rows, offset = [np.empty(0, INDEX)], 0
     with whole_file(path) as file:
         for contents, index in chunks:
@@ -108,11 +104,7 @@ def _save_index(path: Path, index: np.ndarray) -> None:
 
 
 def read_index(path: Path) -> np.ndarray:
-    """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds and saves it.
-
-    Raises:
-        UserError: if the shard is missing or damaged.
-    """
+    """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds and saves it."""
     require_regular(path)
     try:
         require_regular(index_path(path))
@@ -150,11 +142,7 @@ def _fits(index: Any, shard_size: int) -> bool:
 
 
 def _build_index(path: Path) -> np.ndarray:
-    """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all records.
-
-    Raises:
-        UserError: if the shard is damaged.
-    """
+    """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all records."""
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     contents = _contents(path)
@@ -180,11 +168,7 @@ def _contents(path: Path) -> mmap.mmap | bytes:
 
 
 def _checked(path: Path, contents: mmap.mmap | bytes, offset: int, size: int, record: int) -> bytes:
-    """Returns a record's data: `size` bytes at `offset` in a shard's `contents`. Verifies the record's checksums.
-
-    Raises:
-        UserError: if the record is cut off, or a checksum does not match the record's length or data.
-    """
+    """Returns a record's data: `size` bytes at `offset` in a shard's `contents`. Verifies the record's checksums."""
     stored = contents[offset - 12 : offset + size + 4]
     data = stored[12:-4]
     if len(stored) < size + 16 or stored[:12] != _head(size) or stored[-4:] != _masked_crc(data):
@@ -213,10 +197,7 @@ class Records:
         paths: paths of the split's shards.
         was_reversed: True to swap sources and targets.
         vocab_sizes: numbers of ids in the vocabularies of sources and targets. A record with another id counts as
-            damaged.
-
-    Raises:
-        UserError: if a shard is missing or damaged.
+            damaged, which is a UserError when it is read.
     """
 
     def __init__(
@@ -255,11 +236,7 @@ class Records:
         return self.paths[shard], number - int(self._starts[shard])
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the source ids and the target ids of a record, as int32 arrays.
-
-        Raises:
-            UserError: if the record does not match its checksum.
-        """
+        """Returns the source ids and the target ids of a record, as int32 arrays."""
         [data] = self._data(np.array([number]))
         try:
             source, target = parse(data)
@@ -277,9 +254,6 @@ class Records:
         """Returns the source ids of several records, one record after another, and their target ids, as int32 arrays.
 
         This is several times faster than reading the records one by one. `lengths` says how many ids each record has.
-
-        Raises:
-            UserError: if a record is damaged.
         """
         pieces = [(np.empty(0, np.int32), np.empty(0, np.int32))]
         for start in range(0, len(numbers), PARSED_TOGETHER):

@@ -30,17 +30,10 @@ def test_a_setting_inherits_its_help_or_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"vocab_size": "9"}, {"vocab_size": True}, {"clean_max_ratio": []}, {"plain": None}]
-)
-def test_a_setting_of_the_wrong_type_is_refused(settings: dict[str, Any]) -> None:
-    (name,) = settings
-    with pytest.raises(UserError, match=f"settings of problem 'mine': {name}=.* must be of type"):
-        Mine(settings, name="mine")
-
-
-@pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
+        ("wsj_parsing", {"vocab_size": True}, "settings of problem 'wsj_parsing': vocab_size=True must be of type int"),
+        ("wsj_parsing", {"vocab_siz": 3}, "settings of problem 'wsj_parsing': unknown .*did you mean 'vocab_size'"),
         ("wsj_parsing", {"word_symbol": "foo"}, "unknown --word_symbol 'foo'"),
         ("t2t_text", {"target_space": 32}, "target_space=32 must be 0 to 31"),
     ],

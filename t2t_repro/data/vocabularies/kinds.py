@@ -26,9 +26,6 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
     Args:
         path: the file.
         kind: name of the kind of vocabulary, from `KINDS`. By default, it follows from the name of the file.
-
-    Raises:
-        UserError: if the file is missing, unreadable or not a vocabulary of its kind, or `kind` is unknown.
     """
     if kind and kind not in KINDS:
         raise unknown("vocabulary kind", kind, KINDS)
@@ -41,20 +38,13 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
         raise UserError(
             f"{path}: no such vocabulary; copy it here, or choose a vocabulary with t2t-datagen --vocab_file"
         ) from None
-    return KINDS[kind or _kind_of_contents(model)](model, str(path))
+    # tensor2tensor's files of subwords with quotation marks are known by their beginning.
+    kind = kind or (SubwordVocabulary if model.startswith(b"'<pad>") else SentencePieceVocabulary).kind
+    return KINDS[kind](model, str(path))
 
 
 def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
-    """Returns the vocabulary of the targets, together with that of the sources.
-
-    Args:
-        folder: the folder of both files.
-        targets: name of the file of the vocabulary of the targets.
-        sources: name of the file of the vocabulary of the sources; "" if both have the same.
-
-    Raises:
-        UserError: if a file is missing, unreadable or not a vocabulary.
-    """
+    """Returns the vocabulary in the file `targets`, together with that of the sources; "" if they share one."""
     vocabulary = load_vocabulary(folder / targets)
     return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources not in ("", targets) else vocabulary
 
@@ -80,8 +70,3 @@ def _kind_of_name(path: str | Path) -> str:
     """
     suffixes = Path(path).suffixes[-2:]
     return next((kind.kind for kind in KINDS.values() if kind.suffix in suffixes), "")
-
-
-def _kind_of_contents(model: bytes) -> str:
-    """Returns "subwords" if a file begins as tensor2tensor's files of subwords with quotation marks do."""
-    return SubwordVocabulary.kind if model.startswith(b"'<pad>") else SentencePieceVocabulary.kind

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -31,16 +30,13 @@ MAX_TRAINING_BYTES = 200_000_000
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A SentencePiece vocabulary. The pieces write a space as U+2581.
-
-    Raises:
-        UserError: if the contents are not a SentencePiece model, are truncated, or were not made by t2t-datagen.
-    """
+    """A SentencePiece vocabulary. The pieces write a space as U+2581."""
 
     kind, suffix = "sentencepiece", ".model"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         import sentencepiece
+        from google.protobuf.message import DecodeError
 
         super().__init__(model, source)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -52,7 +48,7 @@ class SentencePieceVocabulary(Vocabulary):
             if _has_normalization_rules(model):
                 raise changes_text
             self._processor.LoadFromSerializedProto(model)
-        except (RuntimeError, OSError, ValueError):
+        except (DecodeError, RuntimeError, OSError, ValueError, TypeError):
             raise UserError(
                 f"{source}: not a SentencePiece model; make it again with t2t-datagen; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
@@ -78,11 +74,6 @@ class SentencePieceVocabulary(Vocabulary):
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """Returns the ids of each text, including the end id. num_threads=-1 means one thread per core.
-
-        Raises:
-            UserError: if a text has a lone surrogate, which UTF-8 cannot encode.
-        """
         try:
             ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
         except TypeError:
@@ -108,29 +99,20 @@ def _has_normalization_rules(model: bytes) -> bool:
     field 2 is the table.
 
     Raises:
-        ValueError: if the model is not a protobuf message, or has no pieces or more than `MAX_PIECES`.
+        DecodeError, TypeError or ValueError: if the model is not a protobuf message, or has no or too many pieces.
     """
-    pieces, has_rules = 0, False
-    for field in _fields(model):
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    pieces, rules = 0, []
+    for field in UnknownFieldSet(Empty.FromString(model)):
         if field.field_number == 1:
             pieces += 1
         elif field.field_number in (3, 5):
-            has_rules |= any(rule.field_number == 2 and rule.data for rule in _fields(field.data))
+            rules += [rule.data for rule in UnknownFieldSet(Empty.FromString(field.data)) if rule.field_number == 2]
     if not 0 < pieces <= MAX_PIECES:
         raise ValueError(f"{pieces} pieces")
-    return has_rules
-
-
-def _fields(message: Any) -> Iterator[Any]:
-    """Yields the fields of a protobuf message. Raises ValueError if the message is cut off or is not protobuf."""
-    from google.protobuf.empty_pb2 import Empty
-    from google.protobuf.message import DecodeError
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    try:
-        yield from UnknownFieldSet(Empty.FromString(message))
-    except (DecodeError, TypeError) as error:  # TypeError if `message` is a number
-        raise ValueError(str(error)) from None
+    return any(rules)
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:
@@ -165,17 +147,12 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise UserError(f"--vocab_size={vocab_size}: {_reason(str(error))}") from None
+        small = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
+        reason = f"no vocabulary can be learned ({' '.join(str(error).split())})"
+        if small:
+            reason = f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
+        raise UserError(f"--vocab_size={vocab_size}: {reason}") from None
     return SentencePieceVocabulary(model.getvalue())
-
-
-def _reason(message: str) -> str:
-    """Returns the reason why SentencePiece learned no vocabulary, from the message of its exception."""
-    if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
-        return f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
-    if "!sentences_.empty()" in message:
-        return "no vocabulary can be learned without text"
-    return f"no vocabulary can be learned ({' '.join(message.split())})"
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:

@@ -191,16 +191,14 @@ class TokenVocabulary(_T2TVocabulary):
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
     def _ids(self, text: str) -> list[int]:
-        """Returns the ids of a text. Raises UserError if the vocabulary lacks a word and has no `unknown_id`."""
         words = text.split()
         ids = [self.id_of.get(word, self.unknown_id) for word in words]
-        word_ids = [number for number in ids if number is not None]
-        if len(word_ids) < len(ids):
+        if None in ids:
             raise UserError(
                 f"{self.source}: has no word {shortened(repr(words[ids.index(None)]))}; change the text, or use a "
                 f"vocabulary that has {UNKNOWN_WORDS[0]} for unknown words"
             )
-        return word_ids
+        return [number for number in ids if number is not None]
 
     def check(self, text: str) -> None:
         if self.unknown_id is None:

@@ -27,11 +27,8 @@ class Vocabulary(abc.ABC):
     If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources.
 
     Args:
-        model: contents of the vocabulary's file.
+        model: contents of the vocabulary's file. UserError if they are damaged or not of this kind.
         source: name of the file, for error messages.
-
-    Raises:
-        UserError: if the contents are not a vocabulary of this kind, or are damaged.
     """
 
     kind: ClassVar[str]
@@ -88,7 +85,6 @@ class Vocabulary(abc.ABC):
         return fingerprint
 
     def _hashed(self) -> bytes:
-        """Returns the bytes whose hash identifies this vocabulary."""
         return self.model
 
     @property
@@ -114,9 +110,6 @@ class Vocabulary(abc.ABC):
 
         Args:
             num_threads: number of threads of a SentencePiece vocabulary; -1 for one per core. Other kinds use one.
-
-        Raises:
-            UserError: if the vocabulary cannot encode a text.
         """
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -54,10 +53,7 @@ OTHER_TEXTS: dict[str, Callable[[list[Pair]], list[Pair]]] = {
     "grown by a repeat": lambda pairs: pairs + pairs[:1],
     "shrunk": lambda pairs: pairs[:-1],
     "in another order": lambda pairs: [*pairs[1::-1], *pairs[2:]],
-    "another source": lambda pairs: [pair | {"inputs": pair["inputs"].replace("a7", "new")} for pair in pairs],
-    "another target": lambda pairs: [*pairs[:-1], pairs[-1] | {"targets": "new"}],
-    "a repeat replaced": lambda pairs: [*pairs[:10], *pairs_of(("new", "x")), *pairs[11:]],
-    "empty": lambda pairs: [],
+    "another side": lambda pairs: [*pairs[:-1], pairs[-1] | {"targets": "new"}],
 }
 
 
@@ -73,29 +69,15 @@ def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: boo
 
 
 def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
-    def fingerprint(pairs: list[Pair]) -> str:
+    def fingerprint(*texts: tuple[str, str]) -> str:
         cleaning = Cleaning(max_words=3)
-        for _ in cleaning.first_pass(pairs):
-            pass
+        list(cleaning.first_pass(pairs_of(*texts)))
         return cleaning.fingerprint
 
-    pairs = pairs_of(("a", "b"), ("c", "d"))
-    assert fingerprint(pairs) == fingerprint(list(pairs))
-    assert fingerprint(pairs) == fingerprint(pairs_of((" a", "b "), ("c", "d\t")))
-    assert fingerprint(pairs) == fingerprint([*pairs, *pairs_of(("", "x"), ("a b c d", "x"))])
-    cleaning = Cleaning(max_words=3)
-    assert list(cleaning.first_pass(pairs)) == pairs
-    assert list(cleaning.next_pass([pairs[0], *pairs_of(("a b c d", "x")), pairs[1]], CHANGED)) == pairs
-    others = [
-        pairs[::-1],
-        pairs[:1],
-        [*pairs, pairs[0]],
-        pairs_of(("b", "a"), ("c", "d")),
-        pairs_of(("a", "b b"), ("c", "d")),
-        pairs_of(("ab", "c"), ("d", "x")),
-        [],
-    ]
-    assert len({fingerprint(text) for text in itertools.chain([pairs], others)}) == len(others) + 1
+    pairs = (("a", "b"), ("c", "d"))
+    assert fingerprint(*pairs) == fingerprint((" a", "b "), ("c", "d\t"), ("", "x"), ("a b c d", "x"))
+    others = [pairs[::-1], pairs[:1], (*pairs, pairs[0]), (("b", "a"), pairs[1]), (("ab", ""), pairs[1]), ()]
+    assert len({fingerprint(*text) for text in (pairs, *others)}) == len(others) + 1
 
 
 WORDS = st.lists(st.sampled_from(["a", "ö", "a ", " ö", "\t", "\u00a0", "\u2028"]), max_size=5).map("".join)

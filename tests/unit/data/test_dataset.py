@@ -56,10 +56,7 @@ def test_data_is_opened_with_its_settings_in_both_directions(data: Path, tmp_pat
     stored = json.loads((data / DESCRIPTION).read_text("utf-8"))
     assert vars(loaded.problem.settings) == stored["settings"] and loaded.problem.settings.vocab_size == 400
     assert loaded.vocabulary.fingerprint == loaded.description.vocabulary_fingerprint
-    assert (loaded.description.problem, loaded.description.vocabulary) == ("text_files", "vocab.text_files.400.model")
-    assert len(loaded.description.fingerprint) == len(loaded.description.vocabulary_fingerprint) == 12
-    assert {split: len(records) for split, records in loaded.records.items()} == stored["pairs"]
-    assert stored["pairs"] == {"train": 40, "dev": 5}
+    assert {split: len(records) for split, records in loaded.records.items()} == {"train": 40, "dev": 5}
     backward = load_data(str(data), "text_files_rev")
     assert backward.problem.was_reversed and backward.description == loaded.description
     assert [side.tolist() for side in backward.records["dev"][3]] == [
@@ -112,14 +109,10 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"pairs": {"train": 40}}, "pairs="),
         ({"pairs": {"train": "40", "dev": 5}}, "pairs="),
-        ({"pairs": 3}, "pairs=3"),
         ({"vocabulary": "../vocab.text_files.400.model"}, "must be the name of a file in the same folder"),
-        ({"vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
         ({"source_vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
         ({"vocabulary": None}, "vocabulary is missing"),
-        ({"colour": "red"}, "unknown field"),
         ({"problem": "numbers_ende"}, "describes problem 'numbers_ende'"),
     ],
 )

@@ -23,7 +23,6 @@ from t2t_repro.data.records import (
     shard_path,
     write_chunks,
 )
-from t2t_repro.errors import UserError
 from user_errors import user_error
 
 PAIRS = [([5, 6, 1], [7, 1]), ([300, 70_000, 2, 1], [1]), ([8, 1], [9, 10, 11, 12, 1]), ([4, 1], [4, 1])]
@@ -95,9 +94,7 @@ def saved(array: np.ndarray) -> bytes:
     ("contents", "reason"),
     [
         (saved(np.array([(12, 1000, 1, 1)] * 4, records.INDEX)), "does not match its shard"),
-        (saved(np.empty(0, records.INDEX)), "does not match its shard"),
         (saved(np.array(3)), "does not match its shard"),
-        (saved(np.zeros((2, 2), records.INDEX)), "does not match its shard"),
         (saved(np.zeros(4, records.INDEX))[:-10], "not an index"),
     ],
 )
@@ -174,13 +171,10 @@ def test_records_read_together_equal_records_read_one_by_one(
 @pytest.mark.parametrize("was_reversed", [False, True])
 @pytest.mark.parametrize("side", [0, 1])
 def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path, was_reversed: bool, side: int) -> None:
-    pairs = [([5, 1], [6, 1]), ([9, 1], [9, 1])]
-    path = written(tmp_path, pairs)
-    sizes = [10, 10]
+    path = written(tmp_path, [([5, 1], [6, 1]), ([9, 1], [9, 1])])
     assert len(Records([path], was_reversed, (10, 10)).read(np.arange(2))[0]) == 4
-    sizes[side] = 9
-    with pytest.raises(UserError, match="record 1"):
-        Records([path], was_reversed, (sizes[0], sizes[1])).read(np.arange(2))
+    sizes = (9, 10) if side == 0 else (10, 9)
+    assert "record 1" in user_error(Records([path], was_reversed, sizes).read, np.arange(2))
 
 
 def test_each_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> None:

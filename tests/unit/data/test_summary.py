@@ -92,14 +92,9 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
 
     lines = summary.lines(toy_summary)
     assert [line for line in capsys.readouterr().err.splitlines() if line in lines] == lines
-    tokens, means = (toy_summary["splits"]["train"][name] for name in ("tokens", "mean_length"))
-    assert lines[0] == (
-        f"train: 8,001 of 8,002 pairs, 1 dropped (empty side); tokens {tokens['inputs']:,} -> {tokens['targets']:,}, "
-        f"mean length {means['inputs']} -> {means['targets']}"
-    )
-    assert "batch_size of 25,000" in lines[1] and "1 pairs over max_length 256" in lines[1]
-    assert f"{100 * base['padding']:.1f}% padding" in lines[1]
-    assert lines[3].startswith("vocabulary: 320 subwords; ") and f"{100 * toy_summary['byte_share']:.2f}%" in lines[3]
+    assert lines[0].startswith("train: 8,001 of 8,002 pairs, 1 dropped (empty side); tokens ")
+    assert f"{100 * base['padding']:.1f}% padding, 1 pairs over max_length 256" in lines[1]
+    assert f"subwords; {100 * toy_summary['byte_share']:.2f}%" in lines[3]
 
     vocabulary = ByteVocabulary().with_sources(load_vocabulary(tmp_path / "vocab.toy.320.model"))
     result = summary.summarize({}, {}, Counter(byte_pieces=1, text_bytes=8), vocabulary)

@@ -38,8 +38,7 @@ def test_each_split_needs_two_files(value: str) -> None:
 
 def test_a_pipe_is_refused_because_the_text_is_read_twice(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    message = f"--train={tmp_path}/pipe: not a regular file; t2t-datagen reads the text twice, so save it in a file"
-    with pytest.raises(UserError, match=f"^{message}$"):
+    with pytest.raises(UserError, match=f"^--train={tmp_path}/pipe: not a regular file; "):
         registry.problem("text_files", {"train": f"{tmp_path}/pipe,b", "dev": "a,b"}).check()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import os
 import re
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.bin import program, t2t_evalb
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.errors import UserError
+from t2t_repro.parsing import evalb
 from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing
 from user_errors import user_error
@@ -84,26 +83,22 @@ def test_splits_may_name_sections_and_files(tmp_path: Path) -> None:
 
 
 def test_names_may_be_in_capitals_and_other_files_are_ignored(tmp_path: Path) -> None:
-    for root in ("WSJ", "wsj"):  # the second one is preferred
-        write(tmp_path, 2200, 2201, pattern=f"{root}/{{section:02}}/WSJ_{{number:04}}.MRG")
-        for name in ("readme", "wsj_2200.mrg~", "wsj_2201.prd", "wsj_22011.mrg", ".wsj_2202.mrg"):
-            (tmp_path / root / "22" / name).write_text("no tree", encoding="utf-8")
-        assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
+    write(tmp_path, 2200, 2201, pattern="wsj/{section:02}/WSJ_{number:04}.MRG")
+    for name in ("readme", "wsj_2200.mrg~", "wsj_2201.prd", "wsj_22011.mrg", ".wsj_2202.mrg"):
+        (tmp_path / "wsj" / "22" / name).write_text("no tree", encoding="utf-8")
+    assert numbers(problem(), "dev", tmp_path) == [2200, 2201]
 
 
 def test_missing_sections_are_named_with_the_cure(tmp_path: Path) -> None:
-    cure = "LDC99T42"
-    message = failure(problem(), "test", tmp_path)
-    assert f"{tmp_path}/wsj: " in message and "section 23" in message and cure in message
     write(tmp_path, *(100 * section for section in range(2, 22) if section not in (3, 17)))
-    message = failure(problem(), "train", tmp_path)
-    assert "--train_sections=02-21" in message and "section 03, 17;" in message and cure in message
     (tmp_path / "wsj/03").mkdir()
-    assert "section 03, 17;" in failure(problem(), "train", tmp_path)
+    message = failure(problem(), "train", tmp_path)
+    for named in (f"{tmp_path}/wsj: ", "--train_sections=02-21", "section 03, 17;", "LDC99T42"):
+        assert named in message
     assert "section 02;" in failure(problem(train_sections="0250-0259"), "train", tmp_path)
 
 
-@pytest.mark.parametrize("value", ["", "022", "2-3", "02:21", "21-02", "0159-0100", "02,", "02--3"])
+@pytest.mark.parametrize("value", ["", "022", "02:21", "21-02", "02,"])
 def test_a_wrong_range_is_refused(value: str) -> None:
     assert re.match("--dev_sections=.*: '.*' is not a section", user_error(problem(dev_sections=value).check))
 
@@ -112,7 +107,6 @@ def test_a_wrong_range_is_refused(value: str) -> None:
     ("settings", "shared"),
     [
         ({"train_sections": "02-22"}, "--dev_sections and --train_sections both have file 2200"),
-        ({"train_sections": "02-21,2399"}, "--test_sections and --train_sections both have file 2399"),
         ({"dev_sections": "22-23"}, "--test_sections and --dev_sections both have file 2300"),
     ],
 )
@@ -173,7 +167,6 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
     ("line", "reason"),
     [
         ("(S (NN a)", "never ends"),
-        ("(S (NN \xff))", "not UTF-8"),
         ("(S (NN a)) (S (NN b))", "2 trees in one line"),
         ("((()))", "write a tagged word"),
     ],
@@ -190,14 +183,12 @@ def test_a_line_that_is_not_a_tree_is_named_when_it_is_read(tmp_path: Path, line
 
 
 def test_parsed_trees_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--parsed_trees is required"):
-        problem("wsj_parsing_semi").check()
+    assert "--parsed_trees is required" in user_error(problem("wsj_parsing_semi").check)
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("empty", "absent", "pipe"):
-        path = tmp_path / name
-        with pytest.raises(UserError, match=f"--parsed_trees={path}: no file there; "):
-            problem("wsj_parsing_semi", parsed_trees=str(path)).check()
+        parsing = problem("wsj_parsing_semi", parsed_trees=str(tmp_path / name))
+        assert user_error(parsing.check).startswith(f"--parsed_trees={tmp_path / name}: no file there; ")
 
 
 GOLD = [
@@ -212,45 +203,22 @@ PARSED = [
     "(TOP (S (`` ``) (S (NP (PRP I)) (VP (VBP go))) ('' '') (, ,) (VP (VBD said) (NP (PRP he)))))",
     "",
 ]
-FIGURES = {
-    "F1": "Bracketing FMeasure",
-    "labelled recall": "Bracketing Recall",
-    "labelled precision": "Bracketing Precision",
-    "complete match": "Complete match",
-    "tagging accuracy": "Tagging accuracy",
-}
 
 
-def test_scores_equal_those_of_t2t_evalb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, trees in (("gold", GOLD), ("test", PARSED)):
-        (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), "utf-8")
-    flags = [f"--{name}={tmp_path / name}" for name in ("gold", "test")]
-    values = copy.deepcopy(t2t_evalb.FLAGS)
-    assert program.run(t2t_evalb.main, values, "", ["t2t_evalb.py", "--summary_only", *flags]) == 0
-    all_sentences = capsys.readouterr().out.partition("-- len<=")[0]
-    printed = dict(line.split("=") for line in all_sentences.splitlines() if line.count("=") == 1)
-    expected = {label: printed[f"{name:<26}"].strip() for label, name in FIGURES.items()}
-
+def test_scores_are_evalbs() -> None:
+    summary = evalb.summarise(evalb.score_trees(GOLD, PARSED))
     scores = problem().scores(PARSED, GOLD)
-    assert {score.label: f"{score.score:.2f}" for score in scores} == expected
-    for symbol in ("word", "XX"):  # without tags in the output, their accuracy is no score
-        labels = [score.label for score in problem(word_symbol=symbol).scores(PARSED, GOLD)]
-        assert labels == [label for label in FIGURES if label != "tagging accuracy"]
-    assert scores[0].label == "F1" and 0 < scores[0].score < 100
-    # Like EVALB, t2t-evalb skips a sentence that has no tree, but counts it in "Number of sentence".
-    assert [printed[f"Number of {name:<16}"].strip() for name in ("sentence", "Error sentence", "Skip  sentence")] == [
-        *("4", "0", "1"),
+    assert [(score.label, score.score) for score in scores] == [
+        ("F1", summary.f_measure),
+        ("labelled recall", summary.recall),
+        ("labelled precision", summary.precision),
+        ("complete match", summary.complete_match),
+        ("tagging accuracy", summary.tagging_accuracy),
     ]
     assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
-
-
-def test_a_wrong_reference_is_named_by_its_line() -> None:
-    tree = "(TOP (S (NN dog)))"
-    for references, message in (
-        ([tree, "dog"], "reference:2: 'dog' is outside a tree"),
-        ([""], "reference:1: no tree"),
-    ):
-        assert user_error(problem().scores, [tree] * len(references), references).startswith(message)
+    for symbol in ("word", "XX"):  # without tags in the output, their accuracy is no score
+        assert problem(word_symbol=symbol).scores(PARSED, GOLD) == scores[:-1]
+    assert user_error(problem().scores, PARSED[:2], [GOLD[0], "dog"]).startswith("reference:2: 'dog' is outside")
 
 
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:
