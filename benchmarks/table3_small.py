@@ -59,7 +59,7 @@ ROWS = {
 }
 """For each row of the paper's table: the name of its hparams set without "transformer_", and the hparams in which this
 script's model for the row differs from its base model."""
-PAPER = {row.hparams_set.removeprefix(paper.PREFIX): row for row in paper.ROWS if row.table == 3}
+PAPER = {row.experiments[0].hparams_set.removeprefix(paper.PREFIX): row.figures for row in paper.ROWS if row.table == 3}
 
 
 def measure(row: str, change: str, seed: str) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
     for row in ROWS:
         if row_runs := [runs[name] for name in runs if name.startswith(f"{row}, seed ")]:
             figures[row] = list(zip(*row_runs, strict=True))
-    perplexity, bleu = PAPER["base"].perplexity, PAPER["base"].bleu_dev
+    perplexity, bleu = PAPER["base"]["perplexity"], PAPER["base"]["bleu_dev"]
     assert perplexity and bleu
     print(
         "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here | BLEU: paper, here |"
@@ -117,7 +117,7 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
             cells = [*means, *seed_figures, "", ""]
         if row in figures and row != "base":
             ours, base = figures[row], figures["base"]
-            printed = PAPER[name].perplexity or 0.0, PAPER[name].bleu_dev or 0.0
+            printed = PAPER[name]["perplexity"], PAPER[name]["bleu_dev"]
             pairs = [
                 sign([perplexity], [printed[0]], EQUAL) + sign(base[0], ours[0]),
                 sign([printed[1]], [bleu]) + sign(ours[1], base[1]),

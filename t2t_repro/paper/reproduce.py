@@ -18,7 +18,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
-from t2t_repro.decoding.journal import Journal, journal_path, translate_lines
+from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.json_file import finite
 from t2t_repro.files.output_files import whole_file
@@ -47,12 +47,27 @@ def evaluate(
 
     Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
     """
+    decode_hparams = decode_hparams or folder.problem.decode_hparams
+    defaults = vars(folder.problem.decode_hparams).items()
+    changes = [f"{name}={value}" for name, value in vars(decode_hparams).items() if (name, value) not in defaults]
+    changes = [change for change in changes if not change.startswith("batch_size=")]  # it affects no output
+
+    @functools.cache
+    def translator(checkpoint: str) -> Translator:
+        say(f"{checkpoint}: {decode_hparams}")
+        return Translator.from_folders([folder], [checkpoint], decode_hparams)
+
     with ModelFolder.locked(folder.path):
-        decoder = _Decoder(folder, averaged(folder), decode_hparams or folder.problem.decode_hparams)
-        scores: Scores = {}
+        average, scores = averaged(folder), Scores()
         for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
             sources, references = (list(read_lines(str(path))) for path in paths)
-            scores[test_set] = folder.problem.scores(decoder.outputs(test_set, sources), references)
+            checkpoint, name = average, f"{test_set.replace('/', '_')}-{step_of(average)}"
+            if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
+                checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
+            path = folder.path / "decoded" / f"{name}-{_fingerprint(checkpoint, [*changes, *sources])}.txt"
+            if not path.exists():
+                _decode(translator(checkpoint), folder.problem, test_set, sources, path)
+            scores[test_set] = folder.problem.scores(list(read_lines(str(path))), references)
             say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
 
         comparable = {name: score for name in scores for score in scores[name] if score.label in (PAPER_BLEU, F1)}
@@ -60,12 +75,12 @@ def evaluate(
         f1 = {name: score.score for name, score in comparable.items() if score.label == F1}
         results = replace(
             training_results(folder.path),
-            steps=step_of(decoder.averaged),
+            steps=step_of(average),
             dev_bleu=bleu.pop(folder.problem.dev_set, None),
             bleu=bleu,
             f1=finite(f1["test"]) if "test" in f1 else None,
             signatures=[f"{name}: {score.signature}" for name, score in comparable.items()],
-            search=",".join(decoder.changes),
+            search=",".join(changes),
         )
         write_results(folder.path, results)
         return scores, results
@@ -77,14 +92,6 @@ def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
     Such a dev set is decoded with the last checkpoint, as in Table 3. Other test sets are decoded with the average.
     """
     return test_set == problem.dev_set and len(problem.test_sets) > 1
-
-
-def last_checkpoint(folder: ModelFolder) -> str:
-    """Returns the path of the last checkpoint that training wrote, or of the average if no checkpoint is left.
-
-    Raises UserError if the folder has no checkpoint.
-    """
-    return next(reversed(folder.checkpoints()), "") or folder.checkpoint()
 
 
 def averaged(folder: ModelFolder) -> str:
@@ -102,54 +109,18 @@ def averaged(folder: ModelFolder) -> str:
     return str(path)
 
 
-class _Decoder:
-    """The decoder of a model folder's test sets. It loads the model only if a test set has no file of outputs yet.
-
-    Attributes:
-        averaged: path of the averaged checkpoint.
-        changes: decode_hparams that affect outputs and differ from the problem's own, as "name=value".
-    """
-
-    def __init__(self, folder: ModelFolder, averaged: str, decode_hparams: DecodeHParams) -> None:
-        self.averaged, self._folder, self._decode_hparams = averaged, folder, decode_hparams
-        defaults = folder.problem.decode_hparams
-        self.changes = [
-            f"{name}={value}"
-            for name, value in vars(decode_hparams).items()
-            if value != getattr(defaults, name) and name != "batch_size"  # the batch size affects no output
-        ]
-        self._translator = functools.cache(self._load)
-
-    def outputs(self, test_set: str, sources: list[str]) -> list[str]:
-        """Returns the model's outputs for a test set. Decodes the set only if its file of outputs does not exist."""
-        is_last = uses_last_checkpoint(self._folder.problem, test_set)
-        checkpoint = last_checkpoint(self._folder) if is_last else self.averaged
-        last = "-last" if checkpoint != self.averaged else ""
-        fingerprint = _fingerprint(checkpoint, [*self.changes, *sources])
-        name = f"{test_set.replace('/', '_')}-{step_of(checkpoint)}{last}-{fingerprint}.txt"
-        path = self._folder.path / "decoded" / name
-        if path.exists():
-            journal_path(path).unlink(missing_ok=True)  # left by a process that was killed after writing `path`
-        else:
-            self._decode(checkpoint, test_set, sources, path)
-        return list(read_lines(str(path)))
-
-    def _decode(self, checkpoint: str, test_set: str, sources: list[str], path: Path) -> None:
-        """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
-        translator = self._translator(checkpoint)
-        settings = (path.name, replace(self._decode_hparams, batch_size=1))  # lets a run with another batch size resume
-        with Journal(path, settings, resume=True) as journal:
-            translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
-            lines, remark = self._folder.problem.finish(sources, [translation.text for translation in translations])
-            if remark:
-                say(f"{test_set}: {remark}")
-            with whole_file(path, "w") as file:
-                file.writelines(f"{line}\n" for line in lines)
-            journal.delete()
-
-    def _load(self, checkpoint: str) -> Translator:
-        say(f"{checkpoint}: {self._decode_hparams}")
-        return Translator.from_folders([self._folder], [checkpoint], self._decode_hparams)
+def _decode(translator: Translator, problem: Problem, test_set: str, sources: list[str], path: Path) -> None:
+    """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
+    # Without the batch size, a run with another one can resume.
+    settings = (path.name, replace(translator.decode_hparams, batch_size=1))
+    with Journal(path, settings, resume=True) as journal:
+        translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
+        lines, remark = problem.finish(sources, [translation.text for translation in translations])
+        if remark:
+            say(f"{test_set}: {remark}")
+        with whole_file(path, "w") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        journal.delete()
 
 
 def _fingerprint(checkpoint: str, texts: Sequence[str]) -> str:

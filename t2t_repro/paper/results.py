@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.json_file import finite
+from t2t_repro.files.json_file import finite, to_json
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.training.metrics_log import read_metrics
@@ -74,56 +72,34 @@ def training_results(folder: str | Path) -> Results:
 
 
 def write_results(folder: str | Path, results: Results) -> None:
-    """Writes results.json into a model folder.
-
-    Raises UserError if the disk is full.
-    """
+    """Writes results.json into a model folder."""
     with whole_file(Path(folder) / FILE, "w") as file:
-        file.write(json.dumps(asdict(results), indent=2) + "\n")
+        file.write(to_json(results))
 
 
 def read_results(folder: str | Path) -> Results | None:
-    """Returns the results in a model folder, or None if it has no results.json. Unknown keys are ignored.
+    """Returns the results in a model folder, or None if it has no results.json.
 
-    Raises UserError if the file does not hold a JSON object or a value has the wrong type.
+    Raises UserError if the file is damaged, or a value has the wrong type or is out of range.
     """
     path = Path(folder) / FILE
     try:
         values = parse_json(read_text(path, cure=CURE), str(path), CURE)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: holds no JSON object; {CURE}")
-    results = {item.name: values[item.name] for item in fields(Results) if values.get(item.name) is not None}
-    for item in fields(Results):
-        description, is_valid = _CHECKS[str(item.type)]
-        value = results.get(item.name)
-        if value is not None and not is_valid(value):
-            shown = f"{item.name}={shortened(repr(value))}"
-            raise UserError(f"{path}: {shown} must be {description}; delete the file, and measure again")
-    return Results(**results)
+    if not (isinstance(values, dict) and values.keys() <= {item.name for item in fields(Results)}):
+        raise UserError(f"{path}: not what t2t-reproduce writes; {CURE}")
+    values = {name: value for name, value in values.items() if value is not None}
+    for name, value in values.items():
+        if not _is_valid(value, getattr(Results(), name)):
+            raise UserError(f"{path}: {name}={shortened(repr(value))} has a wrong type or range; {CURE}")
+    return Results(**values)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_figure(value)
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_FIGURE
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int | None": (f"a whole number in 0 .. {MAX_FIGURE:g}", _is_count),
-    "float | None": (f"a number in 0 .. {MAX_FIGURE:g}", _is_figure),
-    "str": ("a string", _is_text),
-    "list[str]": ("a list of strings", lambda value: isinstance(value, list) and all(map(_is_text, value))),
-    "dict[str, float]": (
-        f"an object of numbers in 0 .. {MAX_FIGURE:g} by test set",
-        lambda value: isinstance(value, dict) and all(map(_is_figure, value.values())),
-    ),
-}
-"""For each type of a field of `Results`: a description of valid values, and a function that recognises them."""
+def _is_valid(value: Any, default: Any) -> bool:
+    """Returns True if a value has the type of its field's default. The default of a figure is None."""
+    if isinstance(default, list):
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if isinstance(default, dict):
+        return isinstance(value, dict) and all(_is_valid(item, None) for item in value.values())
+    return isinstance(value, str) if default == "" else type(value) in (int, float) and 0 <= value <= MAX_FIGURE

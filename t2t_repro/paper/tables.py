@@ -13,10 +13,9 @@ from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Column, Table
 from t2t_repro.errors import unknown
-from t2t_repro.hparam import HParams
 from t2t_repro.paper import rows, size
 from t2t_repro.paper.results import Results, read_results, training_results
-from t2t_repro.paper.rows import Row
+from t2t_repro.paper.rows import Experiment, Row
 
 Line = dict[str, Any]
 ALL = "all"
@@ -83,12 +82,6 @@ TABLES = {
     "4": "Table 4: English constituency parsing, labelled F1 on section 23",
 }
 """Titles of the paper's tables."""
-PRINTED = {
-    "2": ("paper_bleu_ende", "paper_bleu_enfr", "paper_flops_ende", "paper_flops_enfr"),
-    "3": (*(column.name for column in VARIATION), "paper_perplexity", "paper_bleu_dev", "paper_parameters"),
-    "4": ("paper_f1",),
-}
-"""Columns with the figures that each of the paper's tables prints: "paper_" and the name of a field of `Row`."""
 COST_TITLE = "Training costs of the systems in Table 2, in FLOPs: by products, and by time as in the paper"
 NO_ROW_TITLE = "Model folders that fit no row above"
 
@@ -114,9 +107,11 @@ def compare(
     models = [TrainedModel.read(path, tflops) for path in output_dirs]
     compared: list[Table] = []
     for number in sorted(set(tables)):
-        compared.append(_table(number, vocab_size, models))
+        table_rows = [row for row in rows.ROWS if str(row.table) == number]
+        compared.append(_table(number, table_rows, vocab_size, models))
         if number == "2":
-            compared.append(Table("2 cost", COST_TITLE, [_cost(*key, vocab_size) for key in rows.PUBLISHED]))
+            costs = [_cost(row, experiment, vocab_size) for row in table_rows for experiment in row.experiments]
+            compared.append(Table("2 cost", COST_TITLE, costs))
     shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
     rowless_models = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
     if rowless_models:
@@ -145,40 +140,36 @@ def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model folder and the results of its model.
-
-    Attributes:
-        path: path of the folder as the user wrote it.
-        folder: the model folder.
-        results: the content of results.json, or the figures in the training log if results.json is missing or older
-            than the latest checkpoint.
-        tflops: sustained TFLOPS of the GPU that trained the model; None if unknown.
-    """
+    """A model folder and the results of its model."""
 
     path: str
+    """Path of the folder as the user wrote it."""
     folder: ModelFolder
     results: Results
+    """The content of results.json, or the figures in the training log if results.json is missing or older than the
+    latest checkpoint."""
     tflops: float | None
+    """Sustained TFLOPS of the GPU that trained the model; None if unknown."""
 
     @classmethod
     def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
-        """Returns the model in a model folder, with its results.
-
-        Raises UserError if the path is not a model folder, or results.json is damaged.
-        """
+        """Returns the model in a model folder, with its results."""
         folder, results = ModelFolder(path), read_results(path)
         steps = max(map(step_of, folder.checkpoints()), default=0)
-        if results and steps and results.steps != steps:
-            results = None  # outdated: training continued after results.json was written
-        results = results or training_results(path)
+        if not results or (steps and results.steps != steps):  # training continued after results.json was written
+            results = training_results(path)
         return cls(path, folder, results, sustained_tflops(results.hardware, tflops))
 
     def reproduces(self, row: Row) -> bool:
         """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
+        sets = [
+            registry.hparams(experiment.hparams_set)
+            for experiment in row.experiments
+            if experiment.corpus.problem == self.folder.problem.name
+        ]
         return not self.folder.origin.warm_start_from and any(
-            experiment.corpus.problem == self.folder.problem.name
-            and _same_experiment(self.folder.hparams, registry.hparams(experiment.hparams_set))
-            for experiment in row.experiments()
+            dataclasses.replace(self.folder.hparams, **{name: getattr(ours, name) for name in MAY_DIFFER}) == ours
+            for ours in sets
         )
 
     def line(self) -> Line:
@@ -229,58 +220,44 @@ def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float |
     The user's values override the paper's. If several GPU names occur in `hardware`, the longest name counts.
     """
     for values in (user_values, rows.SUSTAINED_TFLOPS):
-        for name in sorted(values, key=len, reverse=True):
-            if _is_named(hardware, name):
-                return values[name]
+        if names := [name for name in values if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware)]:
+            return values[max(names, key=len)]
     return None
 
 
-def _is_named(hardware: str, name: str) -> bool:
-    """Returns True if a GPU's short name, such as "V100", is a word in the full name `hardware`."""
-    return bool(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware))
-
-
-def _same_experiment(hparams: HParams, other: HParams) -> bool:
-    """Returns True if two hparams sets differ at most in train_steps, local_eval_frequency and num_last_checkpoints."""
-    same = {name: getattr(other, name) for name in MAY_DIFFER}
-    return dataclasses.replace(hparams, **same) == other
-
-
-def _table(number: str, vocab_size: int, models: Sequence[TrainedModel]) -> Table:
+def _table(number: str, table_rows: Sequence[Row], vocab_size: int, models: Sequence[TrainedModel]) -> Table:
     """Returns a table of the paper with our figures. A row that several models reproduce has one line per model."""
     lines: list[Line] = []
     notes: dict[str, None] = {}
-    for row in rows.ROWS:
-        if str(row.table) != number:
-            continue
-        line: Line = {"row": row.row, "training": row.training, "hparams_set": row.hparams_set or None}
-        line |= {name: getattr(row, name.removeprefix("paper_")) for name in PRINTED[number]}
-        if row.hparams_set:
-            line["parameters"] = size.parameters(registry.hparams(row.hparams_set), vocab_size or row.vocab_size)
+    for row in table_rows:
+        line: Line = {"row": row.name, "training": row.figures.get("training")}
+        line |= {f"paper_{name}": figure for name, figure in row.figures.items()}
+        if row.experiments:
+            hparams_set, row_vocab_size = row.experiments[0].hparams_set, row.experiments[0].vocab_size
+            line["hparams_set"] = hparams_set
+            line["parameters"] = size.parameters(registry.hparams(hparams_set), vocab_size or row_vocab_size)
         row_models = [model for model in models if model.reproduces(row)]
         lines += [line | model.line() for model in row_models] or [line]
         notes |= dict.fromkeys(note for model in row_models for note in model.notes())
     return Table(number, TABLES[number], lines, list(notes))
 
 
-def _cost(name: str, problem: str, vocab_size: int) -> Line:
-    """Returns the line of a system in the table of training costs, for the language pair of a problem."""
-    published, [row] = rows.PUBLISHED[name, problem], [row for row in rows.ROWS if row.row == name]
-    [experiment] = [experiment for experiment in row.experiments() if experiment.corpus.problem == problem]
+def _cost(row: Row, experiment: Experiment, vocab_size: int) -> Line:
+    """Returns the line of a system in the table of training costs, for one language pair."""
     hparams, corpus = registry.hparams(experiment.hparams_set), experiment.corpus
-    vocab_size = vocab_size or experiment.vocab_size
+    vocab_size, tokens = vocab_size or experiment.vocab_size, experiment.tokens
     step_flops = size.step_flops(hparams, vocab_size, corpus.source_length, corpus.target_length)
-    token_flops, is_ende = step_flops / hparams.batch_size, problem == rows.EN_DE.problem
-    paper_flops = row.flops_ende if is_ende else row.flops_enfr
-    products = published.tokens and token_flops * published.tokens
+    pair = "EN-FR" if corpus == rows.EN_FR else "EN-DE"
+    paper_flops = row.figures.get("flops_enfr" if corpus == rows.EN_FR else "flops_ende")
+    products = tokens and step_flops / hparams.batch_size * tokens
     return {
-        "row": name,
-        "pair": "EN-DE" if is_ende else "EN-FR",
+        "row": row.name,
+        "pair": pair,
         "hparams_set": experiment.hparams_set,
-        "published_parameters": published.parameters,
+        "published_parameters": experiment.parameters,
         "parameters": size.parameters(hparams, vocab_size),
-        "token_flops": token_flops,
-        "published_tokens": published.tokens,
+        "token_flops": step_flops / hparams.batch_size,
+        "published_tokens": tokens,
         "published_flops_by_products": products,
         "paper_flops": paper_flops,
         "share_of_products": products and paper_flops and products / paper_flops,

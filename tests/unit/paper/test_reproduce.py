@@ -113,11 +113,6 @@ def output(folder: ModelFolder) -> Path:
     return path
 
 
-def mark(path: Path) -> None:
-    """Replaces the outputs in `path` by the references, which stay only if `evaluate` does not decode again."""
-    path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
-
-
 def test_the_last_checkpoints_are_averaged_decoded_and_scored(
     make_folder: MakeFolder, data: str, tmp_path: Path
 ) -> None:
@@ -150,92 +145,50 @@ def test_the_last_checkpoints_are_averaged_decoded_and_scored(
     assert read_results(folder.path) == results
 
 
-def test_finished_work_is_kept_even_if_the_data_has_moved(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
+def test_finished_work_is_kept_as_long_as_it_fits(
+    make_folder: MakeFolder, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It belongs to its weights, text and search, wherever the data is."""
+
+    def count(data_dir: str, search: DecodeHParams = QUICK) -> int:
+        """Evaluates the model; returns how many files of outputs there are then."""
+        evaluate(folder, data_dir, str(tmp_path), search)
+        return len(list((folder.path / "decoded").iterdir()))
+
     folder = make_folder()
-    save(folder, 5, 10)
-    _, before = evaluate(folder, data, str(tmp_path))
-    assert before.dev_bleu is not None and before.dev_bleu < 1
-    mark(output(folder))
+    save(folder, 5)
+    assert count(data) == 1 and averaged_count(averaged(folder)) == 1
+    assert "averaging 1, not 2 checkpoints, because the folder has no more" in capsys.readouterr().err
+    save(folder, 3)  # the next average must include this checkpoint of an earlier step
+    assert count(data) == 2 and averaged_count(averaged(folder)) == 2
+    for path in (folder.path / "decoded").iterdir():
+        path.write_text("".join(f"{line}\n" for line in REFERENCES), "utf-8")
     times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
-    os.rename(data, tmp_path / "moved")
-    _, after = evaluate(folder, str(tmp_path / "moved"), str(tmp_path))
-    assert after.dev_bleu == pytest.approx(100)
+    moved = str(Path(data).rename(tmp_path / "moved"))
+    for path in folder.path.glob("model.ckpt-3.*"):  # the average of this checkpoint stays valid
+        times.pop(path.unlink() or path)
+    assert count(moved, replace(QUICK, batch_size=9)) == 2  # the batch size changes no output
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    for path in folder.path.glob("model.ckpt-5.*"):
-        path.unlink()
-    # `evaluate` keeps an average of checkpoints although one of these checkpoints was deleted.
-    evaluate(folder, str(tmp_path / "moved"), str(tmp_path))
-    assert {path: path.stat().st_mtime_ns for path in times if path.exists()}.items() <= times.items()
-    assert averaged_count(str(folder.path / "averaged/model.ckpt-10")) == 2
+    results = read_results(folder.path)
+    assert results and (results.dev_bleu, results.search) == (pytest.approx(100), "")
 
-
-def test_outputs_belong_to_their_weights_and_text(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
-    folder = make_folder()
-    save(folder, 5, 10)
-    evaluate(folder, data, str(tmp_path))
-    first_output = output(folder)
-    mark(first_output)
-
-    index = folder.path / "averaged" / "model.ckpt-10.index"
+    index = Path(f"{averaged(folder)}.index")
     whole = index.read_bytes()
     index.write_bytes(whole[:100])  # as if a kill had interrupted the writing of the file
-    evaluate(folder, data, str(tmp_path))
-    assert (index.read_bytes(), output(folder), lines(first_output)) == (whole, first_output, REFERENCES)
-
+    save(folder, 3)
+    assert count(moved) == 2 and index.read_bytes() == whole
     folder = make_folder(num_last_checkpoints=1)
-    evaluate(folder, data, str(tmp_path))
-    assert averaged_count(averaged(folder)) == 1
-    assert [lines(path) == REFERENCES for path in (folder.path / "decoded").iterdir()].count(False) == 1
-
+    assert count(moved) == 2 and averaged_count(averaged(folder)) == 1  # that file exists since the first evaluation
+    assert count(moved, replace(QUICK, beam_size=2, alpha=0.0)) == 3
+    results = read_results(folder.path)
+    assert results and results.search == "beam_size=2,alpha=0.0"
     # `evaluate` decodes a different text of the same name, although the text's files are older than the outputs.
     write(tmp_path / "other", "numbers_ende", "dev", {"inputs": SOURCES[:1], "targets": REFERENCES[:1]})
-    evaluate(folder, str(tmp_path / "other"), str(tmp_path))
-    assert sorted(map(len, map(lines, (folder.path / "decoded").iterdir()))) == [1, 3, 3]
+    assert count(str(tmp_path / "other")) == 4
 
 
-def test_fewer_checkpoints_than_the_set_asks_for_are_averaged(
-    make_folder: MakeFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = make_folder()
-    save(folder, 5)
-    assert averaged_count(averaged(folder)) == 1
-    assert "averaging 1, not 2 checkpoints, because the folder has no more" in capsys.readouterr().err
-    averaged(folder)
-    assert capsys.readouterr().err == ""
-    save(folder, 3)  # the next average must include this checkpoint of an earlier step
-    assert averaged_count(averaged(folder)) == 2
-
-
-def test_another_search_is_decoded_into_another_file(make_folder: MakeFolder, data: str, tmp_path: Path) -> None:
-    folder = make_folder()
-    save(folder, 5)
-    evaluate(folder, data, str(tmp_path))
-    first = output(folder)
-    _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, beam_size=2, alpha=0.0))
-    assert results.search == "beam_size=2,alpha=0.0"
-    assert len(list(first.parent.iterdir())) == 2
-    for size in (1, 4096):  # the batch size does not make another file, because it changes no output
-        _, results = evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=size))
-        assert (len(list(first.parent.iterdir())), results.search) == (2, "")
-
-
-def test_each_available_test_set_is_decoded(
+def test_test_sets_are_decoded_with_the_average_and_a_dev_set_beside_them_with_the_last_checkpoint(
     make_folder: MakeFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = make_folder(QuickPublished())
-    save(folder, 5)
-    scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
-    assert scores.keys() == results.bleu.keys() == {"first/full", "second"}
-    assert {name: len(outputs) for name, outputs in decoded(folder).items()} == {
-        "first_full-5.txt": 3,
-        "second-5.txt": 3,
-    }
-    assert "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
-    assert [signature.partition(": ")[0] for signature in results.signatures] == ["first/full", "second"]
-
-
-def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(
-    make_folder: MakeFolder, data: str, tmp_path: Path
 ) -> None:
     class Apart(QuickPublished):
         """A problem whose dev split is one of its test sets."""
@@ -244,8 +197,14 @@ def test_a_dev_set_beside_test_sets_is_decoded_with_the_last_checkpoint(
 
     folder = make_folder(Apart())
     save(folder, 5, 10)
-    _, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
-    assert decoded(folder).keys() == {"first_full-10.txt", "second-10-last.txt"}
+    scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path))
+    assert "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
+    assert scores.keys() == {"first/full", "second"}
+    assert {name: len(texts) for name, texts in decoded(folder).items()} == {
+        "first_full-10.txt": 3,
+        "second-10-last.txt": 3,
+    }
+    assert [signature.partition(": ")[0] for signature in results.signatures] == ["first/full", "second"]
     assert results.bleu.keys() == {"first/full"} and results.dev_bleu is not None
     last = Translator(folder.model(str(folder.path / "model.ckpt-10")), folder.vocabulary, QUICK)
     sources = list(read_lines(str(next((tmp_path / "data").glob("*.second.*")))))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.json_file import to_json
 from t2t_repro.paper.results import FILE, Results, read_results, training_results, write_results
 from t2t_repro.training.metrics_log import MetricsLog
 
@@ -24,42 +21,21 @@ def test_written_results_are_read_back(tmp_path: Path) -> None:
         assert read_results(tmp_path) == results
 
 
-def test_every_key_is_optional_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
+def test_every_key_is_optional(tmp_path: Path) -> None:
     assert read_results(tmp_path) is None
-    (tmp_path / FILE).write_text("{}")
-    assert read_results(tmp_path) == Results()
-    values = json.loads(to_json(FULL))
-    for name in values:
-        (tmp_path / FILE).write_text(json.dumps({name: values[name], "started": "today"}))
-        assert read_results(tmp_path) == Results(**{name: getattr(FULL, name)})
+    (tmp_path / FILE).write_text('{"steps": 5, "bleu": null}')
+    assert read_results(tmp_path) == Results(5)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    "content",
     [
-        ("steps", 1.5),
-        ("steps", -1),
-        ("dev_perplexity", "4.9"),
-        ("bleu", {"wmt14": "27.3"}),
-        ("f1", False),
-        ("train_seconds", 1e308),
-        ("hardware", 8),
-        ("signatures", [1]),
+        '{"steps": -1}', '{"dev_perplexity": "4.9"}', '{"bleu": {"wmt14": "27.3"}}', '{"f1": false}',
+        '{"train_seconds": 1e308}', '{"hardware": 8}', '{"signatures": [1]}', '{"started": "today"}', "[1]", '{"steps"',
     ],
-)
-def test_a_value_of_the_wrong_type_is_reported(name: str, value: Any, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps({name: value}))
-    with pytest.raises(UserError) as error:
-        read_results(tmp_path)
-    assert str(error.value).startswith(f"{tmp_path}/results.json: {name}={value!r} must be ")
-    assert str(error.value).endswith("; delete the file, and measure again")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b'{"steps": 1', b"[1]", b"7", b'{"hardware": "\xff"}', b'{"f1": NaN}', b'{"f1": 1e400}']
-)
-def test_a_file_without_a_json_object_is_reported(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(content)
+)  # fmt: skip
+def test_a_damaged_file_is_reported(content: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(content)
     with pytest.raises(UserError, match=r"results\.json:.*; delete it, and measure again"):
         read_results(tmp_path)
 

@@ -8,9 +8,8 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
-from t2t_repro.paper.rows import BASE, EN_FR, EN_FR_VOCABULARY, ROWS, Row, find_hparams_set, printed_figures
+from t2t_repro.paper.rows import EN_DE, ROWS, Row, find_hparams_set, printed_figures
 
-OUR_ROWS = [row for row in ROWS if row.hparams_set]
 ABLATED = {
     "(A)": {"num_heads"},
     "(B)": {"attention_key_channels"},
@@ -36,9 +35,13 @@ FIGURES = {
     ("transformer_parsing_4layer", "wsj_parsing"): {"test": 91.3},
     ("transformer_parsing_4layer_semi", "wsj_parsing_semi"): {"test": 92.7},
 } | {
-    (row.hparams_set, "wmt_ende"): {"steps": 100_000, "perplexity": row.perplexity, "wmt13": row.bleu_dev}
+    (row.experiments[0].hparams_set, "wmt_ende"): {
+        "steps": 100_000,
+        "perplexity": row.figures["perplexity"],
+        "wmt13": row.figures["bleu_dev"],
+    }
     for row in ROWS
-    if row.row.startswith("(")
+    if row.name.startswith("(")
 }
 """All figures that the paper prints for models that we have hparams sets for, by hparams set and problem."""
 
@@ -59,47 +62,30 @@ def table_3_values(name: str) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.table == 3], ids=lambda row: row.hparams_set)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.table == 3], ids=lambda row: row.experiments[0].hparams_set)
 def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row) -> None:
-    cells = {name: getattr(row, name) for name in COLUMNS}
-    printed = {name: value for name, value in cells.items() if value is not None}
-    hparams = registry.hparams(row.hparams_set)
-    assert table_3_values(row.hparams_set) == table_3_values(BASE.hparams_set) | printed
-    assert hparams.train_steps == (row.steps or BASE.steps)
-    assert hparams.pos == ("emb" if row.note else "timing")
-    if row.row.startswith("("):
-        values, base = vars(hparams), vars(registry.hparams(BASE.hparams_set))
+    [experiment] = row.experiments
+    printed = {name: row.figures[name] for name in COLUMNS if name in row.figures}
+    hparams = registry.hparams(experiment.hparams_set)
+    assert table_3_values(experiment.hparams_set) == table_3_values("transformer_base") | printed
+    assert hparams.train_steps == row.figures.get("steps", 100_000)
+    assert hparams.pos == ("emb" if "note" in row.figures else "timing")
+    if row.name.startswith("("):
+        values, base = vars(hparams), vars(registry.hparams("transformer_base"))
         changed = {name for name in values if values[name] != base[name]}
-        assert changed <= ABLATED[row.row] | {"num_last_checkpoints"}
+        assert changed <= ABLATED[row.name] | {"num_last_checkpoints"}
         assert hparams.num_last_checkpoints == 1  # the models of Table 3 are not averages of checkpoints
-        docstring = registry._hparams._objects[row.hparams_set].__doc__
-        assert docstring.startswith(f"Table 3, row {row.row.strip('()')}: ") and "\n" not in docstring
 
 
-def test_each_set_of_the_papers_experiments_has_its_row() -> None:
+def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
+    experiments = [(row.table, experiment) for row in ROWS for experiment in row.experiments]
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
-    assert Counter(row.table for row in OUR_ROWS) == {2: 7, 3: 20, 4: 2}
-    names = [row.hparams_set for row in OUR_ROWS if row.table != 2]
-    assert len(set(names)) == len(names)
-    registry.import_built_in()
-    papers_sets = {
-        name
-        for name, make in registry._hparams._objects.items()
-        if make.__module__.endswith((".table3", ".parsing")) or name in ("transformer_base", "transformer_big")
-    }
-    assert set(names) == papers_sets
-    enfr_sets = [row.hparams_set_enfr for row in OUR_ROWS if row.hparams_set_enfr]
-    assert enfr_sets == ["gnmt", "convs2s_enfr", "moe", "transformer_base", "transformer_big_enfr"]
-
-
-def test_rows_have_the_vocabulary_sizes_of_their_problems() -> None:
-    for row in OUR_ROWS:
-        assert row.vocab_size
-        if row.table == 4:
-            assert registry.problem(row.corpus.problem).settings.vocab_size == row.vocab_size
-        else:
-            assert row.corpus.problem == ("wmt_enfr" if row.hparams_set == "deep_att" else "wmt_ende")
-    assert registry.problem(EN_FR.problem).settings.vocab_size == EN_FR_VOCABULARY
+    assert Counter(table for table, _ in experiments) == {2: 12, 3: 20, 4: 2}
+    assert len({experiment.hparams_set for table, experiment in experiments if table != 2}) == 22
+    for table, experiment in experiments:
+        published = experiment.hparams_set.startswith(("convs2s", "bytenet")) or experiment.corpus == EN_DE
+        if table == 4 or not published:
+            assert registry.problem(experiment.corpus.problem).settings.vocab_size == experiment.vocab_size
 
 
 def test_printed_figures_are_found_by_set_and_problem() -> None:
@@ -111,8 +97,7 @@ def test_printed_figures_are_found_by_set_and_problem() -> None:
 
 
 def test_a_row_is_found_with_and_without_its_prefix() -> None:
-    names = {row.hparams_set for row in ROWS} | {"transformer_big_enfr", "convs2s_enfr"}
-    for name in names - {""}:
+    for name in {experiment.hparams_set for row in ROWS for experiment in row.experiments}:
         short_name = name.removeprefix("transformer_")
         assert find_hparams_set(name, "wmt_ende") == find_hparams_set(short_name, "wmt_ende") == name
     assert find_hparams_set("base", "wmt_enfr") == "transformer_base"

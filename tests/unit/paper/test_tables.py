@@ -52,17 +52,12 @@ def make_model(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeModel:
     [
         ("transformer_base", "wmt_ende", {"train_steps": 90_000}, ["Transformer (base)", "base"]),
         ("transformer_base", "wmt_ende", {"hidden_size": 128}, []),
-        ("transformer_base", "wmt_enfr_rev", {}, []),
         ("transformer_big_enfr", "wmt_enfr", {}, ["Transformer (big)"]),
         ("transformer_h16", "wmt_ende", {}, ["(A)"]),
-        ("bytenet", "wmt_ende", {}, ["ByteNet"]),
-        ("deep_att", "wmt_enfr", {}, ["Deep-Att + PosUnk"]),
         ("deep_att", "wmt_ende", {}, []),  # Table 2 has Deep-Att only for EN-FR
-        ("gnmt", "wmt_enfr", {}, ["GNMT + RL"]),
         ("convs2s_enfr", "wmt_enfr", {}, ["ConvS2S"]),
         ("convs2s_enfr", "wmt_ende", {}, []),
         ("transformer_parsing_4layer_semi", "wsj_parsing_semi", {}, ["Transformer (4 layers)"]),
-        ("transformer_parsing_4layer_semi", "wsj_parsing", {}, []),
     ],
 )
 def test_a_model_reproduces_the_rows_with_its_problem_and_hparams(
@@ -70,7 +65,7 @@ def test_a_model_reproduces_the_rows_with_its_problem_and_hparams(
 ) -> None:
     hparams = replace(registry.hparams(hparams_set), **changes)
     model = TrainedModel.read(make_model(problem, hparams), {})
-    assert [row.row for row in ROWS if model.reproduces(row)] == rows
+    assert [row.name for row in ROWS if model.reproduces(row)] == rows
     tuned = TrainedModel.read(make_model(problem, hparams, warm_start_from="/models/finished"), {})
     assert not any(map(tuned.reproduces, ROWS))
 
@@ -80,7 +75,7 @@ def test_each_model_of_a_row_has_a_line_with_its_results(make_model: MakeModel) 
     paths = [make_model("wsj_parsing", hparams, RESULTS | {"f1": f1}) for f1 in (91.5, 92.0)]
     other = make_model("wsj_parsing", replace(hparams, batch_size=99), RESULTS)
     table, others = compare(["4"], [*paths, other], 0, {})
-    lines = [line for line in table.lines if line["hparams_set"] == "transformer_parsing_4layer"]
+    lines = [line for line in table.lines if line.get("hparams_set") == "transformer_parsing_4layer"]
     expected = {
         "row": "Transformer (4 layers)", "training": "WSJ only", "paper_f1": 91.3, "parameters": 100_335_616,
         "problem": "wsj_parsing", "measured_steps": 90_000, "measured_perplexity": 5.125, "measured_bleu_dev": 24.5,
