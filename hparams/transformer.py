@@ -39,8 +39,7 @@ def transformer_base() -> HParams:
 def transformer_big() -> HParams:
     """The paper's big model for EN-DE. tensor2tensor's transformer_big is transformer_big_v3 here.
 
-    Width 1,024, 16 heads, dropout 0.3, 300,000 steps. A step has 25,000 target tokens, as in base. So 300,000 steps are
-    about 58 epochs of WMT EN-DE.
+    300,000 steps of 25,000 tokens are about 58 epochs of WMT EN-DE.
     """
     return replace(
         transformer_base(),
@@ -58,8 +57,7 @@ def transformer_big() -> HParams:
 def transformer_big_enfr() -> HParams:
     """The paper's big model for EN-FR: transformer_big with dropout 0.1.
 
-    WMT EN-FR has 36 M pairs. At 25,000 tokens per step, an epoch is about 45,000 steps, so 300,000 steps are about 7
-    epochs.
+    WMT EN-FR has 36 M pairs. An epoch is about 45,000 steps, so 300,000 steps are about 7 epochs.
     """
     return replace(transformer_big(), layer_prepostprocess_dropout=0.1)
 
@@ -78,8 +76,7 @@ def transformer_base_v1() -> HParams:
 def transformer_base_v2() -> HParams:
     """tensor2tensor's second base: pre-norm, dropout inside the sub-layers, 8,000 warmup steps, doubled learning rate.
 
-    Batch size and steps are those of transformer_base_v1. Training is more stable than with version 1.
-    tensor2tensor's users report about the same BLEU for both versions.
+    Training is more stable than with version 1. tensor2tensor's users report about the same BLEU for both versions.
     """
     return replace(
         transformer_base_v1(),
@@ -95,9 +92,8 @@ def transformer_base_v2() -> HParams:
 def transformer_base_v3() -> HParams:
     """tensor2tensor's last base, which it calls transformer_base: version 2 with an Adam beta2 of 0.997.
 
-    Batch size and steps are those of transformer_base_v1. The schedule has other factors than version 2's but gives the
-    same learning rates one step later. tensor2tensor's README promises about 28 BLEU on newstest2014 after 300,000
-    steps on 8 GPUs.
+    The schedule has other factors than version 2's but gives the same learning rates one step later. tensor2tensor's
+    README promises about 28 BLEU on newstest2014 after 300,000 steps on 8 GPUs.
     """
     return replace(
         transformer_base_v2(),
@@ -135,12 +131,7 @@ def transformer_tiny() -> HParams:
     best, and averaging it with earlier ones would not help.
     """
     return replace(
-        transformer_base(),
-        num_hidden_layers=2,
-        hidden_size=128,
-        filter_size=512,
-        num_heads=4,
-        **TINY_TRAINING,
+        transformer_base(), num_hidden_layers=2, hidden_size=128, filter_size=512, num_heads=4, **TINY_TRAINING
     )
 
 

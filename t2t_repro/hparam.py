@@ -99,9 +99,8 @@ class HParams:
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
     initializer_gain: float = 1.0
-    """Factor of the initial variance of all kernels, but not of embeddings. In the Transformer, a kernel [m, n] starts
-    with variance initializer_gain * 2 / (m + n). 1 is tensor2tensor's default. On small data, models with 4 or more
-    layers learn better with 0.5, see docs/depth.md."""
+    """Factor of the initial variance of all kernels, but not of embeddings: initializer_gain * 2 / (m + n) for a kernel
+    [m, n]. On small data, models with 4 or more layers learn better with 0.5 (docs/depth.md)."""
 
     layer_prepostprocess_dropout: float = 0.1
     """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and position encodings."""
@@ -119,8 +118,7 @@ class HParams:
     train_steps: int = 100000
     """Number of training steps. The flag --train_steps overrides it."""
     local_eval_frequency: int = 1500
-    """Number of steps between two checkpoints; --local_eval_frequency overrides it. The paper saved a checkpoint every
-    ten minutes (section 6.1), in which its base model took 1,500 steps."""
+    """Number of steps between two checkpoints; --local_eval_frequency overrides it. In the paper, ten minutes."""
     num_last_checkpoints: int = 5
     """Number of checkpoints to average, counting back from the latest; --num_last_checkpoints overrides it."""
 
@@ -139,8 +137,7 @@ class HParams:
     optimizer_adam_epsilon: float = 1e-9
     """Adam's epsilon, which keeps the update finite (section 5.3)."""
     optimizer_adafactor_multiply_by_parameter_scale: bool = False
-    """True to multiply each update of a weight by the weight's root mean square, as tensor2tensor's Adafactor does. The
-    learning rates of its sets for TPUs need this."""
+    """True to multiply each update of a weight by its root mean square, as tensor2tensor's Adafactor does."""
 
     ranges: ClassVar[dict[str, Range]] = {
         "num_hidden_layers": LAYERS,
@@ -304,7 +301,7 @@ class DecodeHParams:
     sampling_keep_top_p: float = 1.0
     """p of nucleus sampling (Holtzman et al. 2020), which draws from the smallest set of tokens with probability p."""
     sampling_seed: int = 0
-    """Seed of sampling. The seed and a line's number determine the line's outputs, except for rounding: with another
+    """Seed of sampling. It and a line's number determine the line's outputs, except for rounding: with another
     batch_size or on another machine, about 1 output in 100 differs."""
 
     ranges: ClassVar[dict[str, Range]] = {

@@ -6,16 +6,13 @@ channels and d_v value channels of a head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape, parts
+from t2t_repro.layers.base import Collector, Layer, Tensor, float32, outer_shape, parts
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
@@ -31,6 +28,10 @@ class KeysValues(NamedTuple):
     """Values [B, H, S, d_v], which are averaged with the attention weights."""
 
 
+save_weights = Collector("attention weights")
+"""Collects the weights [B, H, T, S] of all attention layers before dropout, in the order of computation."""
+
+
 def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """Returns the attention weights softmax(q k^T / sqrt(d_k) + bias), float32 [B, H, T, S].
 
@@ -41,27 +42,8 @@ def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     weights = ops.softmax(logits if bias is None else logits + bias)
-    if (saved := _saved.get()) is not None:
-        saved.append(weights)
+    save_weights.add(weights)
     return weights
-
-
-_saved: ContextVar[list[Tensor] | None] = ContextVar("saved attention weights", default=None)
-"""The list of the innermost `save_weights` of this thread; None outside."""
-
-
-@contextmanager
-def save_weights(is_wanted: bool = True) -> Iterator[list[Tensor]]:
-    """Returns a context in which attention layers append their weights [B, H, T, S] to the list that it yields.
-
-    The weights are those before dropout, in the order of computation. If `is_wanted` is false, the list stays empty.
-    """
-    weights: list[Tensor] = []
-    token = _saved.set(weights if is_wanted else _saved.get())
-    try:
-        yield weights
-    finally:
-        _saved.reset(token)
 
 
 class MultiHeadAttention(Layer):
@@ -160,7 +142,7 @@ class SelfAttention(MultiHeadAttention):
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
             heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
             # Pictures show all positions. A graph for any length, such as a served model's, uses only cross-attention.
-            if (saved := _saved.get()) and isinstance(blocks.length, int):
+            if (saved := save_weights.tensors) and isinstance(blocks.length, int):
                 saved.append(blocks.all_positions(saved.pop()))
             return self.concatenate(blocks.join(heads))
         if self.is_masked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -73,6 +74,33 @@ class Layer(keras.layers.Layer):
     def float32_bias(self, name: str, width: int) -> Any:
         """Returns a new weight [width] of zeros, float32 in every precision, because it is added to a float32 sum."""
         return self.add_weight(shape=(width,), initializer="zeros", name=name, dtype="float32")
+
+
+class Collector:
+    """Collects tensors of layers: inside `with collector() as tensors`, `add` appends to the list `tensors`."""
+
+    def __init__(self, name: str) -> None:
+        self._tensors: ContextVar[list[Tensor] | None] = ContextVar(name, default=None)
+
+    @property
+    def tensors(self) -> list[Tensor] | None:
+        """The list of this thread's innermost `with` block; None outside."""
+        return self._tensors.get()
+
+    def add(self, tensor: Tensor) -> None:
+        """Appends a tensor to the list; has no effect outside a `with` block."""
+        if self.tensors is not None:
+            self.tensors.append(tensor)
+
+    @contextmanager
+    def __call__(self, is_wanted: bool = True) -> Iterator[list[Tensor]]:
+        """Returns the context that yields the list, which stays empty if `is_wanted` is false."""
+        tensors: list[Tensor] = []
+        token = self._tensors.set(tensors if is_wanted else self.tensors)
+        try:
+            yield tensors
+        finally:
+            self._tensors.reset(token)
 
 
 @contextmanager

@@ -67,9 +67,8 @@ class DecodingModel(Model, Protocol):
     def decode(self, targets: Tensor, memory: Any, save_weights_to: list | None = None) -> Tensor:
         """Returns the logits [B, T, V] of all positions, as `__call__` does.
 
-        Args:
-            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
-                Callers pass a list only if `has_attention` is True.
+        `save_weights_to` is a list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
+        Callers pass a list only if `has_attention` is True.
         """
 
     def start(self, hypotheses: Tensor) -> Any:
@@ -93,10 +92,7 @@ DECODING_METHODS = ("encode", "decode", "start", "decode_step")
 class KerasModel:
     """A Keras model with the interface of `Model`, and with that of `DecodingModel` if the Keras model can decode.
 
-    Args:
-        model: any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
-        name: the model's registered name.
-        vocab_size: V, the number of entries in the vocabulary.
+    `model` is any Keras model or layer with `call(inputs, targets)`. `call` may also take `seed` and `training`.
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
@@ -184,9 +180,7 @@ def make_model(
     if repeated := [path for path, count in paths.items() if count > 1]:
         raise UserError(f"model {name!r}: two variables are named {repeated[0]}; give their layers different names")
     if precision == "bfloat16" and not any(variable.dtype == precision for variable in model.trainable_variables):
-        raise UserError(
-            f"model {name!r} has no bfloat16 weights; make its layers with dtype=precision, or omit --precision"
-        )
+        raise UserError(f"model {name!r} has no bfloat16 weights; make its layers with dtype=precision")
     return model
 
 
