@@ -239,6 +239,12 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
         is_refused(kind, folder, original)
 
 
+def test_a_file_may_have_exactly_the_maximum_size(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"four")
+    assert read_text(tmp_path / "x", 4) == "four"
+    assert "more than 3 bytes; restore the file" in user_error(read_text, tmp_path / "x", 3)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
