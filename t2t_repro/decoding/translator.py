@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -36,8 +36,7 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.parsing.linearization import TreeSymbols
 
-Pair = tuple[Sequence[int], Sequence[int]]
-"""The token ids of a source and of its target."""
+Result = TypeVar("Result")
 
 
 class Translator:
@@ -89,8 +88,7 @@ class Translator:
             precision: dtype of weights and matrix products, "float32" or "bfloat16".
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
-        Raises UserError if a folder or checkpoint is missing or damaged, vocabularies differ, a field is unknown, or
-        the precision is unknown or not supported by this machine.
+        Raises UserError if a folder is missing or damaged, the folders do not fit together, or a value is wrong.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
@@ -105,15 +103,7 @@ class Translator:
         decode_hparams: DecodeHParams,
         precision: str = "float32",
     ) -> Translator:
-        """Returns a translator that uses the model of a folder, or an ensemble of the models of several folders.
-
-        This method does not check whether this machine has instructions for the precision.
-
-        Args:
-            folders, checkpoints, decode_hparams, precision: as for `from_dir`.
-
-        Raises UserError if a checkpoint is damaged or the precision is unknown.
-        """
+        """Returns what `from_dir` returns, but does not check whether this machine has instructions for the precision."""
         check_precision(precision)
         pairs = zip(folders, checkpoints, strict=True)
         models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
@@ -149,17 +139,10 @@ class Translator:
             advance: function that this method calls with the number of texts translated since the last call.
             decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
-        Raises UserError if `texts` is a str, if a field is unknown or out of range, if the numbers of prefixes and
-        texts differ, if there are prefixes and `well_formed` is true, or if `long_lines` is "error" and a text is too
-        long.
+        Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text is too long.
         """
-        translations = {}
-        for index, translation in self.stream(
-            texts, prefixes, long_lines=long_lines, details=details, **decode_hparams
-        ):
-            translations[index] = translation
-            advance(1)
-        return [translations[index] for index in range(len(texts))]
+        stream = self.stream(texts, prefixes, long_lines=long_lines, details=details, **decode_hparams)
+        return _in_order(stream, advance)
 
     def stream(
         self,
@@ -174,11 +157,8 @@ class Translator:
         """Yields (index in `texts`, translation) as soon as a text is translated, in no particular order.
 
         Args:
-            texts, prefixes, long_lines, details: as for `translate`.
+            texts, prefixes, long_lines, details, changes: as for `translate`.
             input_file: the file from which the texts were read, for line numbers and error messages.
-            changes: values for fields of `DecodeHParams`; other fields have this translator's values.
-
-        Raises UserError as `translate` does.
         """
         refuse_single_string(texts=texts, prefixes=prefixes)
         decode_hparams = with_changes(self.decode_hparams, changes)
@@ -214,18 +194,14 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        Args:
-            sources, targets: one line each.
-            advance: function that this method calls with the number of pairs scored since the last call.
-
-        Raises UserError if the numbers of sources and targets differ, or if one of them is a str.
+        `advance` is called with the number of pairs scored since the last call. Raises UserError if the numbers of
+        sources and targets differ, or if one of them is a str.
         """
         refuse_single_string(sources=sources, targets=targets)
         if len(sources) != len(targets):
             raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
         source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
-        pairs = list(zip(source_ids, target_ids, strict=True))
-        return self._score_all(pairs, self.decode_hparams.batch_size, advance)
+        return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`."""
@@ -235,10 +211,7 @@ class Translator:
         self.rules(decode_hparams)
 
     def rules(self, decode_hparams: DecodeHParams) -> OutputRules | None:
-        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules.
-
-        Raises UserError if `well_formed` is true, and the model is not a parser or the vocabulary does not suit it.
-        """
+        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules."""
         return self._tree_rules if decode_hparams.well_formed else None
 
     @functools.cached_property
@@ -267,12 +240,10 @@ class Translator:
         exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
         exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
         outputs = [unpadded(output) for output in ids[exists].tolist()]
+        pair_scores = [PairScore((), ())] * len(outputs)
         if details:
             sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]
-            pairs = list(zip(sources, outputs, strict=True))
-            pair_scores = self._score_all(pairs, decode_hparams.batch_size)
-        else:
-            pair_scores = [PairScore((), ())] * len(outputs)
+            pair_scores = self._score_all(sources, outputs, decode_hparams.batch_size)
         hypotheses = (
             Hypothesis(one_line(text), score, tuple(output), pair_score.token_scores, pair_score.attention)
             for text, score, output, pair_score in zip(
@@ -302,20 +273,30 @@ class Translator:
         return self._search_graphs[key]
 
     def _score_all(
-        self, pairs: Sequence[Pair], batch_size: int, advance: Callable[[int], None] = lambda count: None
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        batch_size: int,
+        advance: Callable[[int], None] = lambda count: None,
     ) -> list[PairScore]:
         """Returns the scores of the pairs. Uses batches, because the logits of all pairs may not fit in memory."""
-        scores, lengths = dict[int, PairScore](), [max(len(source), len(target)) for source, target in pairs]
-        for index, score in run_in_batches(self._score, pairs, lengths, batch_size):
-            scores[index] = score
-            advance(1)
-        return [scores[index] for index in range(len(pairs))]
+        pairs = list(zip(sources, targets, strict=True))
+        lengths = [max(len(source), len(target)) for source, target in pairs]
+        return _in_order(run_in_batches(self._score_batch, pairs, lengths, batch_size), advance)
 
-    def _score(self, pairs: Sequence[Pair]) -> list[PairScore]:
-        """Returns the scores of one batch of pairs."""
+    def _score_batch(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         sources, targets = zip(*pairs, strict=True)
         log_probs, attention = (x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets)))
         return [
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
             for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
         ]
+
+
+def _in_order(results: Iterator[tuple[int, Result]], advance: Callable[[int], None]) -> list[Result]:
+    """Returns the results of pairs (index, result) in the order of their indices. Calls `advance(1)` for each."""
+    by_index = {}
+    for index, result in results:
+        by_index[index] = result
+        advance(1)
+    return [by_index[index] for index in range(len(by_index))]
