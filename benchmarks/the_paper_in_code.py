@@ -284,7 +284,10 @@ def describe_search(walk: Walk) -> str:
     )  # fmt: skip
     rows, is_done = [], tf.constant([False])
     while not is_done[0]:
-        state, parents = beam_search.grow(state, scoring, decode_hparams)
+        candidates, cache = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
+        state = state._replace(cache=cache)
+        selection = beam_search.select(state, candidates, scoring, decode_hparams)
+        state, parents = beam_search.keep_best(state, candidates, selection)
         is_done = beam_search.find_done(state, decode_hparams)
         bound = state.alive_log_probs[0, 0] / beam_search.length_penalty(limits, decode_hparams.alpha)[0]
         rows.append((int(state.t), show(state.alive_ids, state.alive_log_probs),

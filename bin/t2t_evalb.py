@@ -50,11 +50,7 @@ HEADER = f"""\
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints the table and the summaries.
-
-    Raises UserError if a flag or file is missing, the line counts differ, a gold line is not a tree, the parameter file
-    is invalid, or more sentences cannot be scored than MAX_ERROR allows.
-    """
+    """Prints the table and the summaries."""
     program.require(values, "gold", "test")
     parameters = read_parameters(values.params) if values.params else COLLINS
     if values.max_error is not None:
@@ -84,10 +80,7 @@ def row(sentence: Sentence) -> str:
 
 
 def totals(summary: Summary) -> str:
-    """Returns the table's last line, the totals of all sentences.
-
-    As in EVALB, the line has no figures about brackets if the gold trees or the test trees have no brackets.
-    """
+    """Returns the table's last line, as in EVALB without figures about brackets if there are none on one side."""
     brackets = (
         f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
         f" {summary.gold:5d} {summary.test:5d}  {summary.crossing:5d}"

@@ -69,8 +69,7 @@ def run_in_batches(
 
     Args:
         run: function that returns the results for the items of one batch. It is called by several threads.
-        lengths: number of tokens of each item.
-        batch_size: largest number of tokens in a batch; see `batches`.
+        lengths, batch_size: as for `batches`.
         cure: another remedy for too little memory, in the imperative and with a comma at its end.
 
     Raises UserError if a batch of a single item does not fit in memory.
@@ -116,7 +115,7 @@ def graph_run_in_batches(
             text is that of the text's longest row.
         results: tensors [B, ...], into which the results of `run` are written. A dimension that is too small for a
             result grows; new elements are 0.
-        batch_size: largest number of tokens in a batch; see `batches`.
+        batch_size: as for `batches`.
 
     Returns:
         The results of all texts, [B, ...] each, in the order of the texts.

@@ -133,7 +133,9 @@ def beam_search(
     """
 
     def advance(state: State) -> State:
-        state, parents = grow(state, scoring, decode_hparams)
+        candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
+        state = state._replace(cache=cache)
+        state, parents = keep_best(state, candidates, select(state, candidates, scoring, decode_hparams))
         return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
     return advance_until_done(advance, first_state(cache, memory, limits, decode_hparams))
@@ -147,12 +149,9 @@ def first_state(cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: Deco
 
 
 def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """Returns the state before the first position.
+    """Returns the state before the first position, for n = `num_best` outputs per sentence.
 
-    Args:
-        cache, memory, limits: as for `beam_search`.
-        log_probs: initial log-probabilities of the K hypotheses, equal for all sentences.
-        num_best: n, the number of outputs per sentence.
+    `log_probs` are the log-probabilities of the K hypotheses; other arguments are those of `beam_search`.
     """
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
@@ -184,18 +183,6 @@ def advance_until_done(advance: Callable[[State], State], state: State) -> Hypot
         lambda state: tf.size(state.rows) > 0, lambda state: (advance(state),), (state,), (shapes,)
     )
     return state.result
-
-
-def grow(state: State, scoring: Scoring, decode_hparams: DecodeHParams) -> tuple[State, tf.Tensor]:
-    """Decodes one position. Keeps the K best alive and the K best finished hypotheses of each sentence.
-
-    Returns:
-        The new state, and the parents, int64 [R, K]: the index of the old hypothesis that each new alive hypothesis
-        extends. The rows of the new state's cache are still in the order of the old hypotheses.
-    """
-    candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
-    state = state._replace(cache=cache)
-    return keep_best(state, candidates, select(state, candidates, scoring, decode_hparams))
 
 
 def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
@@ -241,7 +228,11 @@ def select(state: State, candidates: Candidates, scoring: Scoring, decode_hparam
 
 
 def keep_best(state: State, candidates: Candidates, selection: Selection) -> tuple[State, tf.Tensor]:
-    """Returns the state after one more position, with the selected hypotheses, and the parents, as `grow` does."""
+    """Returns the state after one more position, with the selected hypotheses, and their parents.
+
+    The parents, int64 [R, K], are the indices of the old hypotheses that the new alive hypotheses extend. The rows of
+    the new state's cache are still in the order of the old hypotheses.
+    """
     # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
     ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
     ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
@@ -289,10 +280,7 @@ def bounds(state: State, decode_hparams: DecodeHParams) -> tuple[tf.Tensor, tf.T
 
 
 def find_done(state: State, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns bool [R], true for sentences whose n best outputs cannot change any more.
-
-    They are at their length limit, have no alive hypothesis, or have n better finished hypotheses.
-    """
+    """Returns bool [R], true for sentences whose n best outputs cannot change any more."""
     best_possible, worst_of_best = bounds(state, decode_hparams)
     is_at_end = (tf.cast(state.t, tf.int64) >= state.limits) | (state.alive_log_probs[:, 0] == MISSING)
     return is_at_end | (worst_of_best > best_possible)

@@ -59,11 +59,7 @@ class Ensemble:
         return _mean(logits, options, save_weights_to)
 
     def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
-        """Returns for each member a dictionary of keyword arguments for its method `decode` or `decode_step`.
-
-        The dictionary holds an empty list "save_weights_to", to which the member will append its attention weights. If
-        this method's `save_weights_to` is None, no weights are needed and the dictionary is empty.
-        """
+        """Returns the keyword arguments of each member: a list for its attention weights, if they are needed."""
         return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
 
 

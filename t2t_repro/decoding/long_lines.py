@@ -54,8 +54,6 @@ def cut_texts(
         longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
         long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or raise an "error".
         input_file: the file that the texts come from, for line numbers and error messages.
-
-    Raises UserError if `long_lines` is unknown, or if `long_lines` is "error" and a text is too long.
     """
     if long_lines not in LONG_LINES:
         raise unknown("long_lines", long_lines, LONG_LINES)
@@ -91,10 +89,8 @@ def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str
 
     A text that is too long is split into its sentences. Short sentences are not joined again, because a model that was
     trained on single sentences translates several at once badly. A sentence that is still too long is split between
-    clauses, a clause between words, and a word between characters, into as few parts as possible.
-
-    Args:
-        count: function that returns the number of tokens of a text.
+    clauses, a clause between words, and a word between characters, into as few parts as possible. `count` returns the
+    number of tokens of a text.
     """
     if count(text) <= longest:
         return [text]

@@ -16,10 +16,7 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Replaces each hypothesis's text by the line that `Problem.finish` makes of it.
-
-    Returns the new translations, and the report of `Problem.finish`: a value to print, or None.
-    """
+    """Replaces each hypothesis's text by the line that `Problem.finish` makes of it. Also returns its report."""
     sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
     outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
     finished_outputs, report = problem.finish(sources, outputs)
@@ -33,12 +30,7 @@ def finish_translations(
 
 
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
-    """Returns one line with the outputs of one source.
-
-    If `n` is 1 and `write_beam_scores` is false, the line is the text of the only output. Otherwise the line has
-    columns separated by tabs: for each output its text, in which tabs become spaces, and, if `write_beam_scores`, its
-    score and its number of tokens.
-    """
+    """Returns one line with the outputs of one source; docs/decoding.md describes its columns."""
     has_columns = decode_hparams.n > 1 or decode_hparams.write_beam_scores
     cells = []
     for hypothesis in hypotheses:
@@ -49,10 +41,7 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
 
 
 def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
-    """Returns a translation as a JSON object in one line; docs/decoding.md lists the fields.
-
-    If `has_attention`, the object includes the fields "source_tokens" and "attention".
-    """
+    """Returns a translation as a JSON object in one line; docs/decoding.md lists the fields."""
     hypotheses = translation.hypotheses
     fields = {
         "source": source,
@@ -68,11 +57,7 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
 
 
 def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Returns a line with the log-probability of `target` as the translation of `source`, in total and per token.
-
-    Args:
-        output_format: "text" for total, mean and number of tokens, separated by tabs; "jsonl" for a JSON object.
-    """
+    """Returns a line with the log-probability of `target` as the translation of `source`, in total and per token."""
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
     return to_json_line(

@@ -37,8 +37,7 @@ def random_numbers(seed: int, line: int, segment: int, length: int, count: int) 
 
     Args:
         seed: decode_hparams.sampling_seed.
-        line: number of the segment's line in the input file.
-        segment: number of the segment in its line; 0 if the line is not split.
+        line, segment: number of the segment's line in the input file, and of the segment in its line, from 0.
         length: number of random numbers per output, one for each position.
         count: number of outputs.
     """
@@ -98,7 +97,7 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
     Args:
         logits: [R, K, V].
         random: [R, K] in [0, 1), the random number for each token.
-        decode_hparams: the function uses temperature, top-k and top-p.
+        decode_hparams: has temperature, top-k and top-p.
     """
     top_k, top_p = decode_hparams.sampling_keep_top_k, decode_hparams.sampling_keep_top_p
     logits, tokens = logits / decode_hparams.sampling_temp, None

@@ -32,13 +32,7 @@ Sources = dict[str, Any]
 def generate_outputs(
     model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None = None
 ) -> Hypotheses:
-    """Returns n outputs of each source, with ids of int32.
-
-    They are found by beam search or, if `decode_hparams.is_random`, drawn at random.
-
-    Args:
-        rules: rules that all outputs must obey; None for no rules.
-    """
+    """Returns n outputs of each source, with ids of int32, found by beam search or, if `is_random`, drawn at random."""
     search = sample if decode_hparams.is_random else beam_search
     hypotheses = search(*start_search(model, decode_hparams, sources, rules), decode_hparams)
     return Hypotheses(tf.cast(hypotheses.ids, tf.int32), hypotheses.scores)
@@ -60,10 +54,7 @@ class SearchStart(NamedTuple):
 def start_search(
     model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None
 ) -> SearchStart:
-    """Returns the start of the search in which `generate_outputs` finds the outputs. Encodes the sources.
-
-    The arguments are those of `generate_outputs`.
-    """
+    """Encodes the sources, and returns the start of the search in which `generate_outputs` finds the outputs."""
     inputs = tf.cast(sources["inputs"], tf.int64)
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.n if decode_hparams.is_random else decode_hparams.beam_size)

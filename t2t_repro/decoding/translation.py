@@ -41,12 +41,10 @@ class Translation:
 
     @property
     def text(self) -> str:
-        """Text of the first output."""
         return self.hypotheses[0].text
 
     @property
     def score(self) -> float:
-        """Score of the first output."""
         return self.hypotheses[0].score
 
 
@@ -79,7 +77,6 @@ class InputFile:
     """The name of a file from which texts were read, and the texts' line numbers."""
 
     name: str = "texts"
-    """Name of the file, for error messages."""
     line_numbers: Sequence[int] | None = None
     """Line number of each text, from 0; None for 0, 1, 2, ... A text's random outputs depend on its line number."""
 

@@ -103,7 +103,7 @@ class Translator:
         decode_hparams: DecodeHParams,
         precision: str = "float32",
     ) -> Translator:
-        """Returns what `from_dir` returns, but does not check whether this machine has instructions for the precision."""
+        """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
         check_precision(precision)
         pairs = zip(folders, checkpoints, strict=True)
         models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]

@@ -38,9 +38,7 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
         language: code of the translations' language, for example "de". If it is "", the result lacks the paper's BLEU.
             For "zh", sacreBLEU's BLEU has the tokens that it prescribes for Chinese.
 
-    Raises:
-        UserError: if Moses has no rules for the language.
-        ValueError: if there are no translations, or the numbers of translations and references differ.
+    Raises UserError if Moses has no rules for the language.
     """
     if language:
         check_language(language)  # sacreBLEU needs more packages for some languages that Moses has no rules for
@@ -68,21 +66,20 @@ def paper_bleu(
             it, as the first version of get_ende_bleu.sh does. Later versions of the script replace it only in the
             translations, because their reference, newstest2013, has only ASCII quotation marks. newstest2014 has
             typographic ones, which tensor2tensor's authors replaced in the reference by hand (tensor2tensor issue 317).
-
-    Raises UserError and ValueError as `scores` does.
     """
     # Without its own tokenisation and smoothing, sacreBLEU computes the same score as multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
     label, tokeniser = PAPER_BLEU, f"sacremoses-{version('sacremoses')}-{language}-escaped"
-    sides = [list(translations), list(references)]
     if replaces_punctuation:
         label, tokeniser = PAPER_BLEU_ASCII, f"{tokeniser}+ascii-punctuation"
-        sides = [[ascii_punctuation(line) for line in lines] for lines in sides]
-    sides = [moses_tokens(lines, language) for lines in sides]
     if language == COMPOUND_LANGUAGE:
         tokeniser += "+compounds-split"
-        sides = [[split_compounds(tokens) for tokens in lines] for lines in sides]
-    return _score(label, metric, sides[0], sides[1], tokeniser)
+
+    def tokens(lines: Sequence[str]) -> list[str]:
+        lines = moses_tokens([ascii_punctuation(line) for line in lines] if replaces_punctuation else lines, language)
+        return [split_compounds(line) for line in lines] if language == COMPOUND_LANGUAGE else lines
+
+    return _score(label, metric, tokens(translations), tokens(references), tokeniser)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -137,8 +134,7 @@ def split_compounds(tokens: str) -> str:
 def reason_without_paper_bleu(scores: Sequence[Score], language: str) -> str:
     """Returns a message for the user if the scores have BLEU but not the paper's BLEU; "" otherwise.
 
-    Args:
-        language: code of the target language; "" if it is unknown.
+    `language` is the code of the target language, or "" if it is unknown.
     """
     labels = {score.label for score in scores}
     if "BLEU" not in labels or PAPER_BLEU in labels:

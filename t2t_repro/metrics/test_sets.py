@@ -34,8 +34,7 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
         language_pair: for example "en-de".
         folder: folder of the test set's archives under their published names. Missing archives are downloaded.
 
-    Raises:
-        UserError: if the name or the language pair is unknown, or the test set is damaged or cannot be downloaded.
+    Raises UserError if the name or the language pair is unknown, or the test set is damaged or cannot be downloaded.
     """
     if name not in DATASETS:
         raise unknown("test set", name, DATASETS)

@@ -29,8 +29,6 @@ class Quote:
     """A quotation mark, with the facts that `insert_quote` needs if `delete_label` has deleted the mark.
 
     Attributes:
-        tag: part of speech of the mark.
-        word: the mark.
         position: position of the mark among the counted words, or the position at which it would be inserted.
         brackets_before: number of brackets that start before the mark.
         enclosing: brackets that contain the mark.

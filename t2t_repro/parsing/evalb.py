@@ -73,7 +73,6 @@ class Sentence(Counts):
         number: line number, starting at 1.
         length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
         status: OK, ERROR (the words differ, or the test line is not a tree) or SKIP (no word of the test line counts).
-        message: description of the error; "" if there is none.
     """
 
     number: int
@@ -87,12 +86,10 @@ class Summary(Counts):
     """EVALB's summary of several sentences. A sentence is valid if its status is OK.
 
     Attributes:
-        sentences: number of all sentences.
-        errors, skipped, valid: number of sentences with status ERROR, SKIP and OK.
+        sentences, errors, skipped, valid: number of all sentences, and of those with status ERROR, SKIP and OK.
         complete_match: percentage of valid sentences whose test brackets equal the gold brackets.
         average_crossing: crossing brackets per valid sentence.
-        no_crossing: percentage of valid sentences without crossing brackets.
-        two_or_less_crossing: percentage of valid sentences with at most two crossing brackets.
+        no_crossing, two_or_less_crossing: percentage of valid sentences with 0, and with at most 2, crossing brackets.
     """
 
     sentences: int
@@ -133,8 +130,8 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Yields the counts of each sentence in two files that have one tree per line.
 
-    Raises UserError if a file is missing, the gold file is empty, the line counts differ, a gold line is not a tree, or
-    there are more errors than `parameters.max_error` allows.
+    Raises UserError if the files do not fit together, a gold line is not a tree, or there are more errors than
+    `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
     if not gold_lines:
@@ -160,12 +157,8 @@ def score_trees(
 ) -> Iterator[Sentence]:
     """Yields the counts of each sentence. Line n of `gold` and line n of `test` have the trees of sentence n.
 
-    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP.
-
-    Args:
-        gold_name: name of the gold lines in an error message.
-
-    Raises UserError if a gold line is not a tree.
+    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP. A
+    gold line that is not a tree raises UserError; `gold_name` is the name of the gold lines in its message.
     """
     gold_trees = []
     for number, line in enumerate(gold, 1):
@@ -182,14 +175,7 @@ def score_trees(
 
 
 def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = COLLINS, number: int = 1) -> Sentence:
-    """Returns the counts of one sentence.
-
-    Args:
-        gold: the trees on a line of the gold file, usually one.
-        test: the trees on the same line of the test file; empty if the line has no tree.
-        parameters: which labels and words count.
-        number: line number to store in the result.
-    """
+    """Returns the counts of one sentence, whose line of each file has these trees, usually one or none."""
     gold_sentence, test_sentence = (BracketedSentence.from_trees(trees, parameters) for trees in (gold, test))
     length = gold_sentence.length
     if not test_sentence.words:

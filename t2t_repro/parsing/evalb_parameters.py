@@ -56,8 +56,6 @@ def read_parameters(path: str) -> Parameters:
 
     A parameter that the file omits has EVALB's own default: no labels are deleted, and different labels or words never
     count as equal.
-
-    Raises UserError if the file is missing, or a line has an unknown name, an invalid value, or DEBUG above 0.
     """
     values: dict[str, Any] = {name.lower(): frozenset() for name in (*LABELS, *PAIRS)}
     for number, line in enumerate(read_lines(path), 1):

@@ -55,24 +55,16 @@ class TreeSymbols:
 
 @dataclass
 class Repairs:
-    """Counts of the repairs that `delinearise` made to turn outputs into trees."""
+    """Counts of the repairs that `delinearise` made to turn outputs into trees; see its rules."""
 
-    trees: int = 0
-    """Trees that needed at least one repair."""
-    words_missing: int = 0
-    """Words of the source sentence for which the output has no symbol."""
-    words_extra: int = 0
-    """Dropped symbols: symbols in the output for which the source sentence has no word."""
-    brackets_closed: int = 0
-    """Constituents that `delinearise` closed, because their closing bracket is missing or comes too late."""
-    brackets_dropped: int = 0
-    """Dropped brackets: closing brackets without an open constituent of that label, and brackets without a label."""
-    constituents_empty: int = 0
-    """Constituents without a word, which `delinearise` removed."""
-    roots_joined: int = 0
-    """Trees that got the root TOP, because the output was not a single constituent."""
-    tags_changed: int = 0
-    """Words whose tag was replaced, because the model's tag would make EVALB delete a word or count punctuation."""
+    trees: int = 0  # that needed at least one repair
+    words_missing: int = 0  # words without a symbol
+    words_extra: int = 0  # dropped symbols without a word
+    brackets_closed: int = 0  # constituents whose closing bracket was missing or came too late
+    brackets_dropped: int = 0  # closing brackets without an open constituent of that label; brackets without a label
+    constituents_empty: int = 0  # removed constituents without a word
+    roots_joined: int = 0  # trees that got the root TOP
+    tags_changed: int = 0  # tags that would have made EVALB delete a word or count punctuation
 
     def __add__(self, other: Repairs) -> Repairs:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -129,12 +121,10 @@ def graph_kinds_of(lines: Any) -> Any:
 
 
 def linearise(tree: Tree, word_symbol: str = "tag") -> str:
-    """Returns the target text for a tree.
+    """Returns the target text for a tree that `trees.prepare` returned.
 
-    Args:
-        tree: a tree as `trees.prepare` returns it.
-        word_symbol: "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
-            tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015. "word" writes the words.
+    The `word_symbol` "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
+    tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015. "word" writes the words.
     """
 
     def symbol(leaf: Tree) -> str:
@@ -209,10 +199,7 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
 def _build(
     tokens: Sequence[str], leaves_by_symbol: Sequence[list[Tree]], roots: list[Tree], repairs: Repairs
 ) -> list[Tree]:
-    """Appends the constituents and words that the model's output `tokens` describes to `roots`, and returns `roots`.
-
-    `leaves_by_symbol` has, for each token that is not a bracket, the tagged words that replace it.
-    """
+    """Appends the constituents and words that the output `tokens` describes to `roots`, and returns `roots`."""
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
     def close() -> None:

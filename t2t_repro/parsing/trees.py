@@ -87,12 +87,7 @@ class Tree:
 def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Iterator[Tree]:
     """Yields the trees in lines of bracketed text. A tree may span lines, and a line may hold several trees.
 
-    Args:
-        lines: the text.
-        source: name of the text, for error messages.
-        first_line: number of the first line, for error messages.
-
-    Raises UserError if brackets are unbalanced or empty, or a word is outside a tree or beside constituents.
+    Raises UserError, which names `source` and the line, if the brackets are not those of trees.
     """
     # An entry for each open bracket: its line number, the label and word read so far, and its finished children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
@@ -127,7 +122,7 @@ def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
 
 
 def read_trees(path: str) -> Iterator[Tree]:
-    """Yields the trees in a plain or .gz file. Raises UserError as `parse_trees` does, or if the file is unreadable."""
+    """Yields the trees in a plain or .gz file."""
     return parse_trees(read_lines(path), path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from programs import error, output, output_without_tensorflow, run, succeed, write_lines
+from programs import error, output, run, succeed, write_lines
 
 GOLD = [
     "(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN cat)))) (. .)))",
@@ -92,10 +92,6 @@ def test_a_parameter_file_decides_what_counts(tmp_path: Path) -> None:
     assert lines[3].split() == ["1", "8", "0", "85.71", "85.71", "6", "7", "7", "0", "8", "7", "87.50"]
     assert lines[6].split() == ["4", "1", "0", "100.00", "100.00", "1", "1", "1", "0", "1", "1", "100.00"]
     assert lines[lines.index("-- len<=3 --") + 1] == "Number of sentence        =      3"
-
-
-def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
-    assert "Complete match            = 100.00\n" in output_without_tensorflow("evalb", *trees(tmp_path, GOLD, GOLD))
 
 
 def test_mistakes_end_in_one_line_after_the_messages_of_evalb(tmp_path: Path) -> None:

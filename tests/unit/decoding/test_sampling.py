@@ -90,20 +90,6 @@ def test_outputs_are_as_frequent_as_their_probabilities(temperature: float) -> N
     assert chi_square(counts, expected) < 27.9
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"sampling_temp": 0.5}, {"sampling_keep_top_k": 2}, {"sampling_keep_top_p": 0.6}]
-)
-def test_scores_do_not_depend_on_the_sampling_options(options: dict[str, Any]) -> None:
-    result = sampled(numbers(30, 3), **options)
-    lengths = set()
-    for ids, value in zip(result.ids.numpy().reshape(-1, 2).tolist(), result.scores.numpy().ravel(), strict=True):
-        length = 1 if ids[0] == END else 2
-        log_prob = math.log(FIRST[ids[0]]) + (0 if length == 1 else math.log(AFTER[ids[0]][ids[1]]))
-        assert value == pytest.approx(log_prob / ((5 + length) / 6) ** ALPHA, rel=1e-4)
-        lengths.add(length)
-    assert lengths == {1, 2} or "sampling_keep_top_p" in options
-
-
 def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
     # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9 draws token 3.
     first_numbers, second_numbers = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
@@ -119,19 +105,6 @@ def test_log_probabilities_are_not_normalized_again() -> None:
     result = sampled(numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0)
     for ids, [value] in zip(result.ids.numpy()[:, 0], result.scores.numpy(), strict=True):
         assert value == pytest.approx(math.log(FIRST[ids[0]]) - 1, rel=1e-4)
-
-
-def test_penalties_lower_frequencies_and_scores() -> None:
-    def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Any) -> tf.Tensor:
-        penalties = np.where(np.arange(VOCAB) == 2, math.inf, np.where(np.arange(VOCAB) == 3, 1.0, 0.0))
-        return logits - tf.where(tf.shape(ids)[2] == 0, penalties.astype("float32"), 0.0)
-
-    result = sampled(numbers(700, 1), limits=1, scoring={"adjust": adjust})
-    ids = result.ids.numpy().ravel()
-    share = 0.2 / math.e / (0.3 + 0.2 / math.e)
-    assert chi_square(Counter(ids.tolist()), {END: 1 - share, 3: share}) < 15.1 and set(ids) == {END, 3}
-    values = {int(token): value for token, value in zip(ids, result.scores.numpy().ravel(), strict=True)}
-    assert values == pytest.approx({END: math.log(0.3), 3: math.log(0.2) - 1}, rel=1e-4)
 
 
 def test_outputs_do_not_depend_on_the_other_sentences() -> None:

@@ -37,7 +37,7 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 @pytest.fixture(scope="module")
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
     """Returns ids of a prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
-    return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat on", "", "dog", "Ω"])])
+    return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat the", "", "dog", "Ω"])])
 
 
 def log_probs_and_coverage(
@@ -101,7 +101,9 @@ def test_scores_follow_the_formula(
     log_probs = log_probs_and_coverage(two_layers, inputs[rows], [ids for ids, _ in all_outputs])
     for row, (ids, score), (log_prob, coverage) in zip(rows, all_outputs, log_probs, strict=True):
         prefix = [token for token in prefixes[row].tolist() if token and has_prefix]
-        penalty = decode_hparams.repeat_ngram_penalty * count_repetitions(ids, decode_hparams.repeat_ngram_size or 1)
+        size = decode_hparams.repeat_ngram_size or 1
+        repetitions = count_repetitions(ids, size) - count_repetitions(prefix, size)  # a prefix may have repetitions
+        penalty = decode_hparams.repeat_ngram_penalty * repetitions
         expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA + decode_hparams.coverage_penalty * coverage
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert ids[: len(prefix)] == prefix
@@ -172,7 +174,8 @@ def test_random_outputs_have_prefixes_and_penalties(
         assert len({tuple(ids) for ids, _ in hypotheses}) > 1
         log_probs = log_probs_and_coverage(two_layers, inputs[[row] * 3], [ids for ids, _ in hypotheses])
         for (ids, score), (log_prob, _) in zip(hypotheses, log_probs, strict=True):
-            expected = (log_prob - 0.5 * count_repetitions(ids, 1)) / ((5 + len(ids)) / 6) ** ALPHA
+            repetitions = count_repetitions(ids, 1) - count_repetitions(prefix, 1)
+            expected = (log_prob - 0.5 * repetitions) / ((5 + len(ids)) / 6) ** ALPHA
             assert score == pytest.approx(expected, rel=1e-4)
             assert ids[: len(prefix)] == prefix
 

@@ -13,8 +13,6 @@ from models import Copier, weights_of, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.batches import padded
-from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translation import EMPTY, InputFile, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -60,13 +58,6 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
         assert (our.score, *our.token_scores) == pytest.approx((their.score, *their.token_scores), abs=1e-5)
         assert our.attention == their.attention
     assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
-
-
-def test_the_longest_output_has_the_inputs_length_plus_extra_length(tiny_vocabulary: Vocabulary) -> None:
-    sources = tiny_vocabulary.encode(["a", "the cat sat"])
-    endless = Copier(tiny_vocabulary.size, ends=False)
-    ids = generate_outputs(endless, DecodeHParams(extra_length=3), Sources(inputs=padded(sources))).ids[:, 0].numpy()
-    assert (ids != 0).sum(axis=1).tolist() == [len(source) + 3 for source in sources]
 
 
 def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Transformer) -> None:

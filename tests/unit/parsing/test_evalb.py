@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 
 from programs import write_lines
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import Sentence, Status, score, score_files, summarise
+from t2t_repro.parsing.evalb import Sentence, Status, score, score_files
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
 
@@ -155,26 +154,6 @@ def test_counts_equal_brute_force() -> None:
     assert counts(score([deep], [deep])) == (5000, 5000, 5000)
 
 
-def test_a_summary_has_the_figures_made_by_hand() -> None:
-    sentences = [
-        Sentence(1, 10, matched=4, gold=4, test=4, crossing=0, words=8, correct_tags=8),
-        Sentence(2, 41, matched=3, gold=6, test=5, crossing=3, words=8, correct_tags=6),
-        Sentence(3, 10, Status.ERROR, message="Words unmatch (a|b)"),
-        Sentence(4, 10, Status.SKIP),
-        Sentence(5, 10, matched=3, gold=3, test=4, crossing=2, words=4, correct_tags=3),
-    ]
-    expected = {"sentences": 5, "errors": 1, "skipped": 1, "valid": 3}
-    expected |= {"matched": 10, "gold": 13, "test": 13, "crossing": 5, "words": 20, "correct_tags": 17}
-    figures = {"recall": 1000 / 13, "precision": 1000 / 13, "f_measure": 1000 / 13, "tagging_accuracy": 85}
-    figures |= {"complete_match": 100 / 3, "average_crossing": 5 / 3, "no_crossing": 100 / 3}
-    expected |= figures | {"two_or_less_crossing": 200 / 3}
-    summary = summarise(sentences)
-    assert {name: getattr(summary, name) for name in expected} == pytest.approx(expected)
-    summary = summarise([Sentence(1, 4, Status.SKIP)])
-    assert math.isnan(summary.f_measure)
-    assert (summary.recall, summary.average_crossing, summary.tagging_accuracy) == (0, 0, 0)
-
-
 def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10) -> list[tuple[int, str]]:
     gold_path, test_path = write_lines(folder / "x.gold", gold), write_lines(folder / "x.test", test)
     sentences = score_files(gold_path, test_path, dataclasses.replace(COLLINS, max_error=max_error))
@@ -200,18 +179,6 @@ def test_a_test_line_that_is_no_tree_is_an_error_of_its_sentence_only(
     assert actual_status == status
     assert actual_message.startswith(message) and bool(actual_message) == bool(message)
     assert second == (Status.OK, "")
-
-
-@pytest.mark.parametrize("max_error", [0, 2])
-def test_too_many_errors_stop_the_scoring(max_error: int, tmp_path: Path) -> None:
-    """Error MAX_ERROR + 2 stops the scoring: EVALB checks the number of errors before it counts the current error."""
-    test = ["(S (N a))", "(S (N a)"] * (max_error + 2)
-    allowed = len(test) - 2
-    assert len(statuses(tmp_path, ["(S (N a))"] * allowed, test[:allowed], max_error=max_error)) == allowed
-    with pytest.raises(UserError) as error:
-        statuses(tmp_path, ["(S (N a))"] * len(test), test, max_error=max_error)
-    assert str(error.value).startswith(f"{tmp_path}/x.test:{len(test)}: Not a tree")
-    assert f"error {max_error + 2}, more than MAX_ERROR {max_error} allows;" in str(error.value)
 
 
 @pytest.mark.parametrize(

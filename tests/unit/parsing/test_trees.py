@@ -10,7 +10,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.parsing.trees import parse_trees, prepare, read_trees, under_top
 from treebanks import parse
 
-DEEP = 50_000
+DEEP = 5_000
 
 
 def nested(depth: int) -> str:
