@@ -33,7 +33,7 @@ from tensorflow.compat.v1 import Event, SessionLog
 from commands import run
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.files.output_files import UNFINISHED
-from t2t_repro.training import metrics_log, tensorboard_log
+from t2t_repro.training import logs, metrics_log
 from t2t_repro.training.metrics_log import read_metrics
 
 TRAIN = flags.DEFINE_string("train", None, "like --train and --dev of t2t-datagen --problem=text_files", required=True)
@@ -156,7 +156,7 @@ def content(model: Path) -> dict[str, object]:
         values[f"metrics.jsonl: {kind} {line['step']}"] = {k: line[k] for k in line if k not in TIMES}
     values["metrics.jsonl: lines"] = len(read_metrics(model))
     points: dict[str, dict[int, bytes]] = collections.defaultdict(dict)
-    for event_file in sorted((model / tensorboard_log.FOLDER).iterdir()):
+    for event_file in sorted((model / logs.TENSORBOARD).iterdir()):
         try:
             for record in tf.data.TFRecordDataset(str(event_file)).as_numpy_iterator():
                 event = Event.FromString(record)

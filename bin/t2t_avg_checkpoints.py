@@ -58,17 +58,17 @@ def main(values: flags.FlagValues) -> None:
         say(f"the mean of one checkpoint is this checkpoint{cure}")
     elif records is not None:
         say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
-        from t2t_repro.training.comparison import measure, verdict
+        from t2t_repro.training.comparison import evaluate, verdict
 
-        measured = measure(folder, [average, paths[-1]], records, values.eval_steps, values.eval_decode_lines)
-        say("\n".join([*map(str, measured), verdict(measured[0], measured[1], values.output_dir)]))
+        both = [average, paths[-1]]
+        results = evaluate(folder, both, records, values.eval_steps, values.eval_decode_lines)
+        for path, result in zip(both, results, strict=True):
+            say(f"{path}: dev loss {result.loss:.4f}{result.score_text}")
+        say(verdict(results[0], results[1], values.output_dir, paths[-1]))
 
 
 def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
-    """Returns the dev split for the comparison; None, after a message, if the data of the training is not available.
-
-    Raises UserError if --data_dir is given but has no data of the problem, damaged data, or data of another vocabulary.
-    """
+    """Returns the dev split for the comparison; None, after a message, if the data of the training is not available."""
     try:
         directory = data_dir or folder.origin.data_dir
         if not directory:

@@ -31,14 +31,13 @@ MAX_BATCHES = 8
 BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
 AMPERE = (8, 0)
-"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16."""
+"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16, or of float32 in TF32."""
 
 
 def let_memory_grow() -> None:
-    """Makes TensorFlow allocate memory of the visible GPUs only when it needs the memory.
+    """Makes TensorFlow allocate memory of the visible GPUs only when it needs the memory, not almost all at once.
 
-    By default, TensorFlow allocates almost all memory of every visible GPU. This function has no effect if there is no
-    GPU, or if TensorFlow has already computed something.
+    This function, `use_one_gpu` and `hide_gpus` have no effect if TensorFlow has already computed something.
     """
     with contextlib.suppress(RuntimeError):
         for gpu in tf.config.get_visible_devices("GPU"):
@@ -46,9 +45,7 @@ def let_memory_grow() -> None:
 
 
 def use_one_gpu(index: int = 0) -> None:
-    """Makes TensorFlow use only one GPU, and allocate memory of this GPU only when it needs the memory.
-
-    This function has no effect if there is no GPU, or if TensorFlow has already computed something.
+    """Makes TensorFlow use only one GPU, if there is any, and allocate its memory only when it needs the memory.
 
     Args:
         index: index of the GPU among the visible GPUs, modulo their number: of two GPUs, 0 and 2 are the first.
@@ -60,7 +57,7 @@ def use_one_gpu(index: int = 0) -> None:
 
 
 def hide_gpus() -> None:
-    """Makes TensorFlow use only the CPU. This function has no effect if TensorFlow has already computed something."""
+    """Makes TensorFlow use only the CPU."""
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
 
@@ -89,27 +86,25 @@ def use_tf32(is_on: bool) -> None:
     tf.config.experimental.enable_tensor_float_32_execution(is_on)
 
 
-def multiplies_bfloat16(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
-    """Returns True if TensorFlow's devices have instructions for bfloat16.
+def multiplies(kind: str, cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
+    """Returns True if TensorFlow's devices have instructions for "bfloat16" or "tf32".
 
-    Without these instructions, TensorFlow computes in bfloat16, but more slowly than in float32.
+    Without them, TensorFlow computes in bfloat16 more slowly than in float32, and in float32 instead of TF32.
 
     Args:
-        cpu_information: file in which Linux describes the processor. If it is missing, the result is True.
+        cpu_information: file in which Linux describes the processor. If it is missing, bfloat16 counts as supported.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)
         return all(gpu.get("compute_capability", AMPERE) >= AMPERE for gpu in details)
+    if kind == "tf32":
+        return False
     return not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(cpu_information.read_text().split())
 
 
 def require_precision(precision: str) -> None:
-    """Raises UserError if the precision is "bfloat16", and TensorFlow's devices have no instructions for bfloat16.
-
-    Args:
-        precision: one of `decoding.precision.PRECISIONS`.
-    """
-    if precision == "bfloat16" and not multiplies_bfloat16():
+    """Raises UserError if a precision of decoding would be slower than float32 on TensorFlow's devices."""
+    if precision == "bfloat16" and not multiplies("bfloat16"):
         raise UserError(f"--precision=bfloat16: {names()[0]} has no bfloat16 instructions; omit the flag")
 
 
@@ -144,8 +139,7 @@ def share_cores() -> None:
     """Makes the batches of a decoding run side by side, each on one CPU core. Has no effect if there is a GPU.
 
     Two batches on two cores take less time than one after the other with both cores for each of its operations. On
-    machines with many cores, at most `MAX_BATCHES` batches run at a time, and share the cores. This function has no
-    effect if TensorFlow has already computed something.
+    machines with many cores, at most `MAX_BATCHES` batches run at a time, and share the cores.
     """
     cores = len(os.sched_getaffinity(0))
     batches = min(cores, MAX_BATCHES)

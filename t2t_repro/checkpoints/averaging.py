@@ -15,13 +15,12 @@ from t2t_repro.files.output_files import only_writer
 
 
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
-    """Averages the weights of the last checkpoints of a model folder, and saves the average.
+    """Averages the weights of the last checkpoints of a model folder, and saves the average in its folder averaged/.
 
-    The average is saved as a checkpoint in the subfolder "averaged", for t2t-decoder and t2t-exporter. This checkpoint
-    holds the averaged weights, the last checkpoint's step and the vocabulary's fingerprint, but no optimizer variables.
+    The average is a checkpoint with the averaged weights, the last checkpoint's step and the vocabulary's fingerprint,
+    but without optimizer variables.
 
     Args:
-        folder: model folder.
         last: number of checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
             checkpoints if the folder has fewer.
 
@@ -29,8 +28,8 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
 
     Raises:
-        UserError: if there are fewer than `last` checkpoints, a checkpoint is damaged or belongs to another model,
-            another process is writing an average, or the disk is full.
+        UserError: if there are fewer than `last` checkpoints, one is damaged or of another training run, or another
+            process is writing an average.
     """
     paths = _last_checkpoints(folder, last)
     sums: dict[str, np.ndarray] = {}
@@ -62,11 +61,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the folder's last checkpoints, oldest first.
-
-    `last` is the number of paths. If it is 0, the hparam num_last_checkpoints is the number, or all checkpoints are
-    returned if the folder has fewer.
-    """
+    """Returns the paths of the checkpoints to average, oldest first; `last` is that of `average_checkpoints`."""
     checkpoints = folder.checkpoints()
     if not checkpoints:
         folder.checkpoint()  # called for its UserError, which says how to make a checkpoint

@@ -9,24 +9,26 @@ from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro import devices
 from t2t_repro.checkpoints.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, read_hparams
 from t2t_repro.checkpoints.reader import (
+    CHECKPOINT,
+    Checkpoint,
+    DamagedError,
     assign_weights,
     find_checkpoint,
-    plain_path,
+    key,
+    open_checkpoint,
     read_checkpoint,
     read_value,
-    refuse_unreadable,
-    step_of,
+    refuse_misfit,
 )
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, first_line
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
-UNSEEN = ("num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
+UNSEEN = ("model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
 """Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal stopped the run."""
@@ -49,8 +51,7 @@ class Checkpoints:
 
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
         self._folder, self._keep = folder, keep
-        self._step = tf.Variable(0, dtype=tf.int64)
-        self._by_request = tf.Variable(False)
+        self._step, self._by_request = tf.Variable(0, dtype=tf.int64), tf.Variable(False)
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
         values = (
@@ -60,86 +61,79 @@ class Checkpoints:
             str(folder.origin.random_seed),
         )
         self._identity = dict(zip(IDENTITY, values, strict=True))
-        self._state = {
-            "weights": _by_name(model.trainable_variables),
-            "optimizer": _by_name(optimizer_variables),
-            "step": self._step,
+        self._variables = {"weights": model.trainable_variables, "optimizer": optimizer_variables}
+        self._checkpoint = tf.train.Checkpoint(
+            **{kind: {each.path: each.value for each in variables} for kind, variables in self._variables.items()},
             **{name: tf.Variable(value) for name, value in self._identity.items()},
-        }
-        self._checkpoint = tf.train.Checkpoint(**self._state, **{BY_REQUEST: self._by_request})
+            **{"step": self._step, BY_REQUEST: self._by_request},
+        )
 
     def restore(self) -> int:
         """Restores the latest undamaged checkpoint; returns its step, or 0 if the folder has no checkpoint.
 
         Prints a line for each damaged checkpoint, and renames its files so that no program reads them as a checkpoint.
 
-        Raises:
-            UserError: if all checkpoints are damaged, or if a checkpoint cannot be read from the disk, lacks variables
-                of this run, or belongs to a run with other hparams, data, vocabulary or random seed.
+        Raises UserError if all checkpoints are damaged, or the latest cannot be read or belongs to another run.
         """
-        checkpoints = self._folder.checkpoints()
-        damaged = []
-        while checkpoints and not self._read(checkpoints[-1]):
-            damaged.append(checkpoints.pop())
+        checkpoints, damaged, step = self._folder.checkpoints(), [], 0
+        while checkpoints:
+            try:
+                step = self._read(checkpoints[-1])
+                break
+            except DamagedError:
+                damaged.append(checkpoints.pop())
+                say(f"{damaged[-1]}: damaged; trying the one before")
         if damaged and not checkpoints:
             raise UserError(
                 f"{self._folder.path}: all {len(damaged)} checkpoints are damaged; give another --output_dir"
             )
         for path in damaged:
             set_aside(path)
-        latest = checkpoints[-1] if checkpoints else ""
         # A process that was killed may have left older checkpoints that were saved by request.
-        kept = [path for path in checkpoints if path == latest or not read_value(path, BY_REQUEST)]
-        keep_only(self._folder.path, kept)
-        self._temporary = latest if latest and read_value(latest, BY_REQUEST) else ""
-        return int(self._step.numpy()) if latest else 0
+        temporary = [path for path in checkpoints if read_value(path, BY_REQUEST)]
+        keep_only(self._folder.path, [path for path in checkpoints if path not in temporary or path == checkpoints[-1]])
+        self._temporary = checkpoints[-1] if checkpoints and checkpoints[-1] in temporary else ""
+        return step
 
-    def restore_step(self, step: int) -> bool:
-        """Restores the checkpoint of step `step`; returns False if this checkpoint is missing or damaged.
-
-        Workers other than the chief call this method, to restore the checkpoint that the chief has restored.
-        """
-        paths = [path for path in self._folder.checkpoints() if step_of(path) == step]
-        return bool(paths) and self._read(paths[0])
-
-    def _read(self, path: str) -> bool:
-        """Reads a checkpoint into the variables of this run; returns False if the checkpoint is damaged."""
-        for name, value in self._identity.items():
-            saved = read_value(path, name)  # None if the checkpoint is damaged, or another program's
-            if saved is not None and saved.decode() != value:
-                raise UserError(
-                    f"{path}: trained with {name.replace('_', ' ')} {saved.decode()}, now it is {value}; put the "
-                    "checkpoints of this folder's own training back, or give another --output_dir"
-                )
-        try:
-            with plain_path(path) as readable:
-                status = tf.train.Checkpoint(**self._state).read(readable).assert_existing_objects_matched()
-            # Without expect_partial, TensorFlow warns later that the variable BY_REQUEST was not restored.
-            status.expect_partial()
-        except (tf.errors.OpError, ValueError, IndexError) as error:
-            if devices.memory_shortage(error):
-                raise
-            refuse_unreadable(path)
-            say(f"{path}: damaged ({first_line(error)}); trying the one before")
-            return False
-        except AssertionError:
+    def restore_step(self, step: int) -> None:
+        """Restores the checkpoint of `step`, which the chief has restored. Workers other than the chief call this."""
+        path = self._folder.path / f"{CHECKPOINT}-{step}"
+        if not Path(f"{path}.index").exists():
             raise UserError(
-                f"{path}: lacks variables of this run; take its weights with --warm_start_from={shlex.quote(path)} and "
-                "another --output_dir"
-            ) from None
-        return True
+                f"{path}: the chief has this checkpoint, but this worker does not see it; put --output_dir on a disk "
+                "that all workers share"
+            )
+        self._read(str(path))
+
+    def _read(self, path: str) -> int:
+        """Reads a checkpoint into the variables of this run; returns its step."""
+        with open_checkpoint(path) as reader:
+            for name, value in self._identity.items():
+                saved = reader.get_tensor(key(name)).decode() if reader.has_tensor(key(name)) else value
+                if saved != value:
+                    raise UserError(
+                        f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is {value}; put the "
+                        "checkpoints of this folder's own training back, or give another --output_dir"
+                    )
+            keys = {key(kind, each.path): each for kind, variables in self._variables.items() for each in variables}
+            if not all(map(reader.has_tensor, [*keys, key("step")])):
+                raise UserError(
+                    f"{path}: lacks variables of this run; take its weights with --warm_start_from={shlex.quote(path)} "
+                    "and another --output_dir"
+                )
+            reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # TensorFlow's own part: damaged if the file is cut there
+            for name, variable in keys.items():
+                variable.assign(reader.get_tensor(name))
+            return int(reader.get_tensor(key("step")))
 
     def save(self, step: int, by_request: bool = False) -> str:
-        """Saves the state after `step` steps; returns the checkpoint's path.
+        """Saves the state after `step` steps; returns the checkpoint's path. If that fails, earlier ones stay.
 
         Args:
             step: number of steps taken.
             by_request: True if the checkpoint is saved only because a signal stopped the run. The next save then
                 deletes this checkpoint, so that checkpoint averaging uses checkpoints of the same steps as in a run
                 that never stopped.
-
-        Raises:
-            UserError: if the disk is full or the folder cannot be written. Earlier checkpoints are not affected.
         """
         path = self._write(self._folder.path, step, by_request)
         checkpoints = [saved for saved in self._folder.checkpoints() if saved == path or saved != self._temporary]
@@ -148,11 +142,7 @@ class Checkpoints:
         return path
 
     def save_best(self, step: int) -> str:
-        """Replaces the best checkpoint by the model's state after `step` steps; returns the new checkpoint's path.
-
-        Raises:
-            UserError: if the disk is full or the folder cannot be written.
-        """
+        """Replaces the best checkpoint by the model's state after `step` steps; returns the new checkpoint's path."""
         path = self._write(self._folder.path / BEST, step, by_request=False)
         keep_only(self._folder.path / BEST, [path])
         return path
@@ -163,28 +153,31 @@ class Checkpoints:
         return write_checkpoint(self._checkpoint, folder, step)
 
 
-def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
-    """Sets a model's weights to those of another run's checkpoint; returns the checkpoint's path.
+def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[str, Checkpoint]:
+    """Returns the checkpoint for a warm start of a model: its path and its content.
 
     Args:
-        model: the model.
-        vocabulary: vocabulary of the model.
-        source: path of a checkpoint, or of a folder with checkpoints, e.g. a model folder. In a folder, the averaged
-            checkpoint is used, or the latest checkpoint if that is newer.
+        source: value of --warm_start_from: a checkpoint, or a folder with checkpoints, e.g. a model folder. In a
+            folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
 
-    Raises:
-        UserError: if there is no checkpoint, or if its vocabulary or the names or shapes of its weights differ from the
-            model's.
+    Raises UserError if there is no checkpoint, or it has another vocabulary, or weights of other names or shapes.
     """
     path = find_checkpoint(source, "--warm_start_from")
-    checkpoint = read_checkpoint(path)
-    if checkpoint.vocabulary_fingerprint != vocabulary.fingerprint:
+    content = read_checkpoint(path)
+    if content.vocabulary_fingerprint != vocabulary.fingerprint:
         raise UserError(
-            f"--warm_start_from={source}: trained with a vocabulary of fingerprint "
-            f"{checkpoint.vocabulary_fingerprint}, but the data has {vocabulary.fingerprint}; make the data with that "
-            "model's vocabulary by t2t-datagen --vocab_file"
+            f"--warm_start_from={source}: trained with a vocabulary of fingerprint {content.vocabulary_fingerprint}, "
+            f"but the data has {vocabulary.fingerprint}; make the data with that model's vocabulary by t2t-datagen "
+            "--vocab_file"
         )
-    assign_weights(model, checkpoint, path, "give the --hparams_set and --hparams of its training")
+    refuse_misfit(model, content, path, "give the --hparams_set and --hparams of its training")
+    return path, content
+
+
+def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
+    """Sets a model's weights to those of `initial_weights`; returns the checkpoint's path."""
+    path, content = initial_weights(model, vocabulary, source)
+    assign_weights(model, content, path)
     return path
 
 
@@ -199,7 +192,3 @@ def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
             values = {name: getattr(trained, name, None) for name in UNSEEN}
             return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}
     return {}
-
-
-def _by_name(variables: list[Any]) -> dict[str, Any]:
-    return {variable.path: variable.value for variable in variables}

@@ -30,9 +30,6 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
     """Writes a checkpoint and returns its path. Only one process at a time may write checkpoints in `folder`.
 
     The index file appears last, because programs ignore a checkpoint that has no index file.
-
-    Raises:
-        UserError: if the disk is full or the folder cannot be written.
     """
     path = folder / f"{CHECKPOINT}-{step}"
     try:
@@ -57,15 +54,7 @@ def write_checkpoint(checkpoint: Any, folder: Path, step: int) -> str:
 
 
 def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
-    """Deletes the files of all checkpoints of a folder except `checkpoints`, and lists `checkpoints` in the state file.
-
-    Args:
-        folder: folder of the checkpoints.
-        checkpoints: paths of the checkpoints to keep, oldest first.
-
-    Raises:
-        UserError: if the state file cannot be written.
-    """
+    """Deletes the checkpoints of a folder except `checkpoints`, oldest first, which the state file then lists."""
     names = [Path(path).name for path in checkpoints]
     if names:
         with whole_file(folder / STATE, "w") as file:

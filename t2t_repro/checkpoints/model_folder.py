@@ -26,12 +26,12 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.reader import (
-    Checkpoint,
     assign_weights,
     checkpoints_in,
     default_checkpoint,
     find_checkpoint,
     read_checkpoint,
+    refuse_misfit,
 )
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies
@@ -88,56 +88,38 @@ class Origin:
         return [self.vocabulary, *filter(None, [self.source_vocabulary])]
 
 
+Content = tuple[HParams, Origin, Problem, Vocabulary]
+"""What the files of a model folder say, without its checkpoints."""
+
+
 class ModelFolder:
     """A folder with a trained model. The module's docstring lists the files.
 
     Args:
         path: the folder.
-        problem: the folder's problem; None to create it from problem.json.
-        vocabulary: the folder's vocabulary; None to load it.
+        content: hparams, origin, problem and vocabulary of a folder whose files are not written yet; None reads them.
 
     Raises:
-        UserError: `path` is not a model folder, or a file in it is damaged.
+        UserError: `path` is not a model folder, or a file in it is damaged or names unknown code.
     """
 
-    def __init__(self, path: str | Path, problem: Problem | None = None, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, path: str | Path, content: Content | None = None) -> None:
         self.path = Path(path)
-        try:
-            text = read_text(self.path / "problem.json")
-            self.hparams = read_hparams(self.path)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            cure = "run t2t-trainer"
-            if checkpoints_in(self.path):
-                cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
-            name = Path(error.filename).name
-            raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
-        self.origin = from_json(Origin, text, str(self.path / "problem.json"))
-        if not problem:
-            self._require_registered("problem", self.origin.problem, registry.has_problem)
-        self.problem = problem or registry.problem(self.origin.problem, self.origin.settings)
-        self.vocabulary = vocabulary or load_vocabularies(
-            self.path, self.origin.vocabulary, self.origin.source_vocabulary
-        )
+        self.hparams, self.origin, self.problem, self.vocabulary = content or _read(self.path)
 
     @classmethod
-    def create(
+    def for_run(
         cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None
     ) -> ModelFolder:
-        """Returns the model folder at `path`, to start a training run in it or to resume one.
+        """Returns the model folder of a training run, which starts there or resumes. Writes nothing: see `save`.
 
-        The folder must be empty or missing, except for hidden files, or a model folder. If it has no checkpoints, there
-        is nothing to resume: `create` writes its description. Otherwise, `create` writes nothing; call
-        `save_description` when the run has restored a checkpoint.
-
-        Raises:
-            UserError: the folder has other files, or was trained on another problem or data, or with other hparams; or
-                a file cannot be written.
+        Raises UserError if the folder has files of others, or checkpoints of another problem, data or hparams.
         """
         folder = Path(path)
         _refuse_foreign(folder)
         if any(checkpoints_in(folder / place) for place in ("", "averaged", "best")):
-            existing = cls(folder, problem)
-            existing.refuse_other(hparams, origin, vocabulary)
+            existing = cls(folder)
+            existing._refuse_other(hparams, origin, vocabulary)
             if checkpoints_in(folder / "averaged") and not existing.checkpoints():
                 raise UserError(f"{path}: has only an averaged checkpoint; to start again, give another --output_dir")
             if hparams.train_steps != existing.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
@@ -145,17 +127,25 @@ class ModelFolder:
                     f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
                     f"{existing.hparams.train_steps:,}, so the learning rate jumps"
                 )
-            existing.hparams, existing.origin = hparams, origin
-            return existing
-        _write_description(folder, hparams, origin)
-        for name, text in zip(origin.vocabularies, (vocabulary.model, vocabulary.sources.model), strict=False):
-            with whole_file(folder / name) as file:
-                file.write(text)
-        return cls(folder, problem, vocabulary)
+        problem = problem or registry.problem(origin.problem, origin.settings)
+        return cls(folder, (hparams, origin, problem, vocabulary))
 
-    def save_description(self) -> None:
-        """Writes hparams.json and problem.json. Raises UserError if they cannot be written."""
-        _write_description(self.path, self.hparams, self.origin)
+    @classmethod
+    def create(cls, *arguments: Any) -> ModelFolder:
+        """Returns `for_run(*arguments)` with its files written."""
+        folder = cls.for_run(*arguments)
+        folder.save()
+        return folder
+
+    def save(self) -> None:
+        """Writes hparams.json, problem.json and the vocabularies."""
+        for name, values in zip(DESCRIPTION, (self.hparams, self.origin), strict=True):
+            with whole_file(self.path / name, "w") as file:
+                file.write(to_json(values))
+        models = (self.vocabulary.model, self.vocabulary.sources.model)
+        for name, model in zip(self.origin.vocabularies, models, strict=False):
+            with whole_file(self.path / name) as file:
+                file.write(model)
 
     @staticmethod
     @contextlib.contextmanager
@@ -163,8 +153,6 @@ class ModelFolder:
         """Returns a context in which no other t2t-trainer or t2t-reproduce can use the model folder `path`.
 
         Creates the folder if necessary.
-
-        Raises UserError if another run is using the folder, or if the folder cannot be written.
         """
         refusal = (
             f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
@@ -177,11 +165,8 @@ class ModelFolder:
         """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""
         return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
 
-    def refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
-        """Raises UserError if a run with these arguments may not resume the training of this folder's model.
-
-        The hparams in `MAY_DIFFER` may have other values; for example, a larger train_steps continues the training.
-        """
+    def _refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
+        """Raises UserError if a run with these arguments may not resume the training of this folder's model."""
         old = self.origin
         traits = {
             "problem": (old.problem, origin.problem),
@@ -204,15 +189,11 @@ class ModelFolder:
         return checkpoints_in(self.path)
 
     def checkpoint(self, path: str = "", flag: str = "--checkpoint_path") -> str:
-        """Returns the path of the checkpoint to use.
+        """Returns the path of the checkpoint to use, which must exist.
 
         Args:
-            path: value of --checkpoint_path: a checkpoint, or a folder such as best/. "" stands for this folder. In a
-                folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
-            flag: the flag that has this value, for error messages.
-
-        Raises:
-            UserError: the checkpoint does not exist.
+            path: value of `flag`: a checkpoint, or a folder such as best/. "" stands for this folder. In a folder, the
+                averaged checkpoint is used, or the latest checkpoint if that is newer.
         """
         if path:
             return find_checkpoint(path, flag)
@@ -230,33 +211,26 @@ class ModelFolder:
             )
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns the model that hparams.json describes, with the weights of the checkpoint at the path `checkpoint`.
+        """Returns the model that hparams.json describes, with the weights of a checkpoint.
 
         Args:
             checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
             precision: a precision of training or of decoding (see `Layer`).
 
-        Raises UserError if the checkpoint is damaged, has weights that are not numbers, or does not fit the folder's
-        hparams or vocabulary.
+        Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
         self.require_vocabulary(checkpoint, content.vocabulary_fingerprint)
-        self._require_registered("model", self.hparams.model, registry.has_model)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.layers.base import zero_weights
-        from t2t_repro.models.model import make_model
+        from t2t_repro.models.model import make_model, model_without_values
 
-        if self.hparams.model == "transformer":
-            self._refuse_larger_model(content, checkpoint)
+        sizes = self.vocabulary.size, self.vocabulary.separate_source_size
+        if self.hparams.model == "transformer":  # a wrong hparams.json must not fill the memory
+            refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
         devices.use_tf32(False)
         with zero_weights():
-            model = make_model(
-                self.hparams,
-                self.vocabulary.size,
-                self.problem.target_space_id,
-                precision,
-                self.vocabulary.separate_source_size,
-            )
+            model = make_model(self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1])
         assign_weights(model, content, checkpoint)
         return model
 
@@ -269,54 +243,48 @@ class ModelFolder:
             model.fold_weights()
         return model
 
-    def _refuse_larger_model(self, content: Checkpoint, checkpoint: str) -> None:
-        """Raises UserError if the model that hparams.json describes has more weights than the checkpoint.
 
-        `model` calls this method before it allocates the memory of the model.
-        """
-        from t2t_repro.models.model import model_without_values, parameter_count
-
-        source_size = self.vocabulary.separate_source_size
-        needed = parameter_count(model_without_values(self.hparams, self.vocabulary.size, source_size))
-        stored = sum(weight.size for weight in content.weights.values())
-        if needed > stored:
-            raise UserError(
-                f"{checkpoint}: {stored:,} weights, but the model of hparams.json has {needed:,}; put the right "
-                "hparams.json back"
-            )
-
-    def _require_registered(self, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
-        """Raises UserError if the problem or model that this folder was trained with is unknown to this program."""
-        if not is_registered(name):
-            raise _unregistered(str(self.path), kind, name)
+def _read(path: Path) -> Content:
+    try:
+        text, hparams = read_text(path / "problem.json"), read_hparams(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        cure = "run t2t-trainer"
+        if checkpoints_in(path):
+            cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
+        name = Path(error.filename).name
+        raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
+    origin = from_json(Origin, text, str(path / "problem.json"))
+    _require_registered(path, "problem", origin.problem, registry.has_problem)
+    problem = registry.problem(origin.problem, origin.settings)
+    return hparams, origin, problem, load_vocabularies(path, origin.vocabulary, origin.source_vocabulary)
 
 
 def read_hparams(folder: Path) -> HParams:
     """Returns the hparams in a folder's hparams.json, as an instance of the hparams class of their model.
 
     Raises:
-        UserError: the file is damaged, or has hparams of a model that is not registered.
+        UserError: the file is damaged, or the model is not registered.
         OSError: the file is missing.
     """
     path = folder / "hparams.json"
-    fields = parse_json(read_text(path), str(path))
-    if not isinstance(fields, dict):
-        return from_fields(HParams, fields, str(path))  # raises the error
-    model = fields.get("model", HParams.model)
-    is_registered = registry.has_model(model)
-    kind = registry.hparams_class(model) if is_registered else HParams
-    names = {field.name for field in dataclasses.fields(kind)}
-    unused = {name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default} - names
-    if not is_registered and fields.keys() - unused - names:
-        raise _unregistered(str(folder), "model", str(model))
-    return from_fields(kind, {name: value for name, value in fields.items() if name not in unused}, str(path))
+    fields, kind = parse_json(read_text(path), str(path)), HParams
+    if isinstance(fields, dict):
+        model = str(fields.get("model", HParams.model))
+        _require_registered(folder, "model", model, registry.has_model)
+        kind = registry.hparams_class(model)
+        names = {field.name for field in dataclasses.fields(kind)}
+        unused = {name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default} - names
+        fields = {name: value for name, value in fields.items() if name not in unused}
+    return from_fields(kind, fields, str(path))
 
 
-def _unregistered(folder: str, kind: str, name: str) -> UserError:
-    return UserError(
-        f"{folder}: trained with the {kind} {shortened(name)!r}, which this program does not know; give --t2t_usr_dir, "
-        "the folder with the code that defines it"
-    )
+def _require_registered(folder: Path, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
+    """Raises UserError if the problem or model that a folder was trained with is unknown to this program."""
+    if not is_registered(name):
+        raise UserError(
+            f"{folder}: trained with the {kind} {shortened(name)!r}, which this program does not know; give "
+            "--t2t_usr_dir, the folder with the code that defines it"
+        )
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -330,12 +298,6 @@ def _refuse_foreign(folder: Path) -> None:
             f"{folder}: has files, but no hparams.json of t2t-trainer; give another --output_dir (t2t-import makes a "
             "model folder from one of tensor2tensor)"
         ) from None
-
-
-def _write_description(folder: Path, hparams: HParams, origin: Origin) -> None:
-    for name, values in zip(DESCRIPTION, (hparams, origin), strict=True):
-        with whole_file(folder / name, "w") as file:
-            file.write(to_json(values))
 
 
 def written_times(checkpoints: Iterable[str]) -> list[int]:
@@ -352,38 +314,47 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
             path, `ModelFolder.checkpoint` chooses the checkpoint.
 
     Raises:
-        UserError: a folder or checkpoint is missing or damaged, or the models have different vocabularies, problems or
-            directions.
+        UserError: a folder or checkpoint is missing or damaged, or the models cannot decode together.
     """
-    dirs, paths = folder_paths(output_dirs, "--output_dir"), split_paths(checkpoint_paths)
-    if paths == [""]:
-        paths = [""] * len(dirs)
+    dirs = folder_paths(output_dirs, "--output_dir")
+    paths = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(dirs)
     if len(paths) != len(dirs):
         raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
     folders = [ModelFolder(path) for path in dirs]
-    traits = [
-        {
-            "vocabulary of fingerprint": folder.vocabulary.fingerprint,
-            "problem": folder.origin.problem,
-            # Imported models may have the same problem, t2t_text, in which the languages are settings.
-            "direction": "-".join(folder.problem.languages) if all(folder.problem.languages) else "",
-        }
-        for folder in folders
-    ]
-    for folder, values in zip(folders, traits, strict=True):
-        for name, value in values.items():
-            if value != (expected := traits[0][name]) and value and expected:
+    expected = _traits(folders[0])
+    for folder in folders[1:]:
+        for name, value in _traits(folder).items():
+            if value != expected[name] and value and expected[name]:
                 raise UserError(
-                    f"{folder.path}: trained with {name} {value}, but {folders[0].path} with {expected}; models that "
-                    "decode together need the same"
+                    f"{folder.path}: trained with {name} {value}, but {folders[0].path} with {expected[name]}; models "
+                    "that decode together need the same"
                 )
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
+
+
+def _traits(folder: ModelFolder) -> dict[str, str]:
+    """Returns the traits in which models that decode together must agree; "" if a trait is unknown."""
+    languages = folder.problem.languages
+    return {
+        "vocabulary of fingerprint": folder.vocabulary.fingerprint,
+        "problem": folder.origin.problem,
+        # Imported models may have the same problem, t2t_text, in which the languages are settings.
+        "direction": "-".join(languages) if all(languages) else "",
+    }
 
 
 def refuse_ensemble(flag: str, path: str) -> None:
     """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""
     if len(split_paths(path)) > 1:
         raise UserError(f"--{flag}={path}: this program takes only one model; give one folder")
+
+
+def folder_paths(text: str, flag: str) -> list[str]:
+    """Returns the model folders in the value of a flag; see `split_paths`. Raises UserError if a path is empty."""
+    paths = split_paths(text)
+    if "" in paths:
+        raise UserError(f"{flag}={text}: the name of a folder is empty; remove the extra comma")
+    return paths
 
 
 def split_paths(text: str) -> list[str]:
@@ -393,14 +364,6 @@ def split_paths(text: str) -> list[str]:
     """
     parts = [text] if _exists(text) else text.split(",")
     return [part if _exists(part) else part.strip() for part in parts]
-
-
-def folder_paths(text: str, flag: str) -> list[str]:
-    """Returns the model folders in the value of a flag; see `split_paths`. Raises UserError if a path is empty."""
-    paths = split_paths(text)
-    if "" in paths:
-        raise UserError(f"{flag}={text}: the name of a folder is empty; remove the extra comma")
-    return paths
 
 
 def _exists(path: str) -> bool:

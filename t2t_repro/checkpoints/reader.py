@@ -50,14 +50,10 @@ def step_of(checkpoint: str) -> int:
 
 
 def find_checkpoint(path: str, flag: str) -> str:
-    """Returns the path of the checkpoint that a flag names.
+    """Returns the path of the checkpoint that a flag names, which must exist.
 
     Args:
         path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
-        flag: the flag, for error messages.
-
-    Raises:
-        UserError: the checkpoint does not exist.
     """
     if Path(path).is_dir():
         if checkpoint := default_checkpoint(Path(path)):
@@ -84,7 +80,7 @@ def read_checkpoint(path: str) -> Checkpoint:
     with open_checkpoint(path) as reader:
         if reader.has_tensor("global_step"):
             raise UserError(f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import")
-        prefix, suffix = "weights/", _key("")
+        prefix, suffix = "weights/", key("")
         dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
         if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
             raise ValueError(f"{wrong_keys[0]} is not float32")
@@ -93,29 +89,23 @@ def read_checkpoint(path: str) -> Checkpoint:
             raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
         return Checkpoint(
             weights=weights,
-            step=int(reader.get_tensor(_key("step"))),
-            vocabulary_fingerprint=reader.get_tensor(_key("vocabulary_fingerprint")).decode(),
+            step=int(reader.get_tensor(key("step"))),
+            vocabulary_fingerprint=reader.get_tensor(key("vocabulary_fingerprint")).decode(),
         )
 
 
 def read_value(path: str, name: str) -> Any:
     """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value cannot be read."""
     with suppress(UserError), open_checkpoint(path) as reader:
-        return reader.get_tensor(_key(name))
+        return reader.get_tensor(key(name))
     return None
 
 
-def assign_weights(model: Any, content: Checkpoint, checkpoint: str, cure: str = WRONG_CHECKPOINT) -> None:
-    """Sets a model's variables to the weights of a checkpoint.
+def refuse_misfit(model: Any, content: Checkpoint, checkpoint: str, cure: str = WRONG_CHECKPOINT) -> None:
+    """Raises UserError if the weights of a model and of a checkpoint differ in their names or shapes.
 
     Args:
-        model: the model to change.
-        content: the checkpoint's content.
-        checkpoint: the checkpoint's path, for error messages.
-        cure: advice to the user, which ends the error messages.
-
-    Raises:
-        UserError: the weights of the model and of the checkpoint differ in their names or shapes.
+        checkpoint, cure: the checkpoint's path, and advice to the user, for the error message.
     """
     stored = {name: value.shape for name, value in content.weights.items()}
     needed = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
@@ -125,8 +115,17 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str, cure: str =
             raise UserError(
                 f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams needs {shapes[1]}; {cure}"
             )
+
+
+def assign_weights(model: Any, content: Checkpoint, checkpoint: str) -> None:
+    """Sets a model's variables to the weights of a checkpoint. Raises UserError if they do not fit."""
+    refuse_misfit(model, content, checkpoint)
     for variable in model.trainable_variables:
         variable.assign(content.weights[variable.path])
+
+
+class DamagedError(UserError):
+    """A checkpoint whose files can be read, but have wrong contents."""
 
 
 @contextmanager
@@ -134,25 +133,28 @@ def open_checkpoint(path: str) -> Iterator[Any]:
     """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
     import tensorflow as tf  # imported here, because the import takes seconds
 
+    from t2t_repro import devices
+
     with suppress(FileNotFoundError, NotADirectoryError):  # the reader below reports missing files
         for file in Path(path).parent.iterdir():
             if file.name.startswith(f"{Path(path).name}."):
                 require_regular(file)
     try:
-        with plain_path(path) as readable:
+        with _plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
     except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+        if devices.memory_shortage(error):
+            raise
         if not Path(f"{path}.index").exists():  # a run that deletes or replaces a checkpoint deletes the index first
             raise UserError(
                 f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
             ) from None
-        refuse_unreadable(path)
-        raise UserError(
-            f"{path}: this checkpoint is damaged ({shortened(first_line(error))}); use another one"
-        ) from None
+        _refuse_unreadable(path)
+        reason = shortened(first_line(error))
+        raise DamagedError(f"{path}: this checkpoint is damaged ({reason}); use another one") from None
 
 
-def refuse_unreadable(path: str) -> None:
+def _refuse_unreadable(path: str) -> None:
     """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
 
     TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
@@ -170,7 +172,7 @@ def refuse_unreadable(path: str) -> None:
 
 
 @contextmanager
-def plain_path(checkpoint: str) -> Iterator[str]:
+def _plain_path(checkpoint: str) -> Iterator[str]:
     """Returns a context that provides a path of a checkpoint without `PATTERN_CHARACTERS`, if necessary by links."""
     path = Path(checkpoint)
     if not set(PATTERN_CHARACTERS) & set(checkpoint):
@@ -182,8 +184,10 @@ def plain_path(checkpoint: str) -> Iterator[str]:
         yield str(Path(folder, CHECKPOINT))
 
 
-def _key(name: str) -> str:
-    return f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+def key(*names: str) -> str:
+    """Returns the key under which TensorFlow stores a variable, e.g. weights/encoder.Skernel/.ATTRIBUTES/..."""
+    escaped = [name.replace(".", "..").replace("/", ".S") for name in names]
+    return f"{'/'.join(escaped)}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def _unescaped(name: str) -> str:

@@ -61,6 +61,11 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     return shards
 
 
+def record(data: bytes) -> bytes:
+    """Returns a record of a TFRecord file: the length of the data, the data, and the checksums of both."""
+    return _head(len(data)) + data + _masked_crc(data)
+
+
 Chunk = tuple[bytes, np.ndarray]
 """Bytes of consecutive records of a shard, and their index. Offsets in the index count from the start of the chunk."""
 
@@ -70,7 +75,7 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     rows, parts, offset = [], [], 0
     for source, target in examples:
         data = serialize(source, target)
-        parts += [_head(len(data)), data, _masked_crc(data)]
+        parts.append(record(data))
         rows.append((offset + 12, len(data), len(source), len(target)))
         offset += len(data) + 16
     return b"".join(parts), np.array(rows, INDEX)

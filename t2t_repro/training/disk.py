@@ -13,54 +13,41 @@ from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
 
 WEIGHT = 4
-"""Bytes of a weight in a checkpoint."""
+"""Bytes of a weight in an averaged checkpoint."""
 CHECKPOINT = 3 * WEIGHT
 """Bytes for each weight in a checkpoint of training, which also has Adam's averages of the gradient and its square."""
 
 
-def disk_need(parameters: int, hparams: HParams, config: RunConfig) -> dict[str, int]:
-    """Returns the bytes of all checkpoints of a training run, by descriptions of their kinds.
-
-    The indexes and logs, a few MB, are not counted.
-    """
-    latest, checkpoint = _latest(hparams, config), CHECKPOINT * parameters
-    return {
-        f"{latest:,} latest checkpoints (--keep_checkpoint_max)": latest * checkpoint,
-        "best checkpoint": checkpoint,
-        "averaged checkpoint, without Adam's variables": WEIGHT * parameters,
-        "checkpoint that is being written": checkpoint,
-    }
-
-
-def _latest(hparams: HParams, config: RunConfig) -> int:
+def latest_checkpoints(hparams: HParams, config: RunConfig) -> int:
     """Returns the number of latest checkpoints that a run keeps: --keep_checkpoint_max, or fewer in a short run."""
     if config.save_checkpoints_secs:
         return config.keep_checkpoint_max  # the number of saves depends on the machine's speed
     return min(config.keep_checkpoint_max, math.ceil(hparams.train_steps / config.local_eval_frequency))
 
 
+def disk_need(parameters: int, hparams: HParams, config: RunConfig) -> int:
+    """Returns the bytes of a run's checkpoints: the latest, the best, the average, and one that is being written."""
+    return parameters * (CHECKPOINT * (latest_checkpoints(hparams, config) + 2) + WEIGHT)
+
+
 def refuse_full_disk(folder: Path, parameters: int, hparams: HParams, config: RunConfig) -> str:
-    """Checks that the disk of a model folder can hold the checkpoints that the run writes first.
+    """Raises UserError if the disk of a model folder cannot hold the checkpoints that the run writes first.
 
     These are a latest checkpoint and a best checkpoint. If the folder already has a best checkpoint and all latest
     checkpoints, each new checkpoint replaces an old one, and space for one is enough.
 
-    Returns:
-        A warning if the disk will be full before the end of the run, else "".
-
-    Raises:
-        UserError: if there is too little space.
+    Returns a warning if the disk will be full before the end of the run, else "".
     """
     free, checkpoint = shutil.disk_usage(folder).free, CHECKPOINT * parameters
     existing, best = len(checkpoints_in(folder)), bool(checkpoints_in(folder / BEST))
     first = checkpoint * (1 if best and existing >= config.keep_checkpoint_max else 2)
+    existing = min(existing, latest_checkpoints(hparams, config))
+    missing = disk_need(parameters, hparams, config) - (existing + best) * checkpoint
     if free < first:
         raise UserError(
             f"{folder}: its disk has {gigabytes(free)} GB free, but the next checkpoints need {gigabytes(first)} GB; "
             "free space, or give an --output_dir on another disk"
         )
-    existing = min(existing, _latest(hparams, config))
-    missing = sum(disk_need(parameters, hparams, config).values()) - (existing + best) * checkpoint
     if free < missing:
         return (
             f"{folder}: its disk has {gigabytes(free)} GB free, but all checkpoints of this run need another "

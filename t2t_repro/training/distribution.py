@@ -8,9 +8,7 @@ import json
 import os
 import re
 import signal
-import threading
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,17 +32,16 @@ def make_strategy(worker_gpu: int = 0) -> Any:
         worker_gpu: number of GPUs to use on each machine; 0 uses all.
 
     Raises:
-        UserError: if this machine has fewer GPUs than `worker_gpu`, TF_CONFIG is wrong, another process uses this
-            worker's port, or another worker does not start.
+        UserError: if this machine has too few GPUs, TF_CONFIG is wrong, or the workers cannot connect.
     """
     addresses, index = _cluster()
     _choose_gpus(worker_gpu)
     if len(addresses) == 1:
         return tf.distribute.MirroredStrategy()
     others = f"the chief, {addresses[0]}" if index else f"the other {len(addresses) - 1}"
+    say(f"worker {index} of {len(addresses)}, {addresses[index]}: waiting for {others}")
     try:
         with _python_signals():
-            say(f"worker {index} of {len(addresses)}, {addresses[index]}: waiting for {others}")
             return tf.distribute.MultiWorkerMirroredStrategy()
     except tf.errors.DeadlineExceededError:
         raise UserError(
@@ -62,11 +59,7 @@ def make_strategy(worker_gpu: int = 0) -> Any:
 
 
 def count_replicas(worker_gpu: int = 0) -> int:
-    """Returns the number of replicas that `make_strategy` would use on this machine. Does not wait for other workers.
-
-    Raises:
-        UserError: if this machine has fewer GPUs than `worker_gpu`, or TF_CONFIG is wrong.
-    """
+    """Returns the number of replicas that `make_strategy` would use on this machine, without waiting for others."""
     _choose_gpus(worker_gpu)
     # Does not list the GPUs as logical devices, because TensorFlow would then allocate almost all of their memory.
     gpus = tf.config.get_visible_devices("GPU")
@@ -84,10 +77,6 @@ def _choose_gpus(worker_gpu: int) -> None:
 @contextlib.contextmanager
 def _python_signals() -> Iterator[None]:
     """Returns a context in which Ctrl-C ends the process. Its end restores the handlers that TensorFlow replaces."""
-    # Python lets only the main thread set signal handlers.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # Python calls its own Ctrl-C handler only after TensorFlow stops waiting. SIG_DFL ends the process immediately.
     if handlers[signal.SIGINT] == signal.default_int_handler:
@@ -100,11 +89,7 @@ def _python_signals() -> Iterator[None]:
 
 
 def workers() -> int:
-    """Returns the number of worker processes that TF_CONFIG names; 1 if TF_CONFIG is not set.
-
-    Raises:
-        UserError: if TF_CONFIG does not have the form that docs/distributed.md describes.
-    """
+    """Returns the number of worker processes that TF_CONFIG names; 1 if TF_CONFIG is not set."""
     return len(_cluster()[0])
 
 
@@ -179,29 +164,11 @@ def leave_together(strategy: Any) -> None:
         from_all(strategy, 0)
 
 
-def refuse_other_flags(strategy: Any, **values: int) -> None:
-    """Raises UserError if the value of a flag differs between workers. Every worker must call this function."""
-    for name, value in values.items():
-        distinct = sorted(set(from_all(strategy, value)))
-        if len(distinct) > 1:
-            leave_together(strategy)
-            raise UserError(
-                f"--{name} is {' and '.join(map(str, distinct))} on different workers; start all with the same command"
-            )
-
-
-def refuse_other_weights(strategy: Any, variables: Sequence[Any]) -> None:
-    """Raises UserError if a variable differs between workers. Every worker must call this function."""
-    if workers() == 1:
-        return
-    checksum = 0
-    for variable in variables:
-        checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
-    if len(set(from_all(strategy, checksum))) > 1:
+def refuse_differences(strategy: Any, value: int, message: str) -> None:
+    """Raises UserError with `message` if `value` differs between workers. Every worker must call this function."""
+    if len(set(from_all(strategy, value))) > 1:
         leave_together(strategy)
-        raise UserError(
-            "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all share"
-        )
+        raise UserError(message)
 
 
 def lost(error: tf.errors.OpError) -> UserError:

@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 
 from t2t_repro import devices
+from t2t_repro.checkpoints.checkpoint import initial_weights
 from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
@@ -18,8 +19,9 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import model_without_values, parameter_count
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.disk import disk_need, gigabytes
+from t2t_repro.training.disk import disk_need, gigabytes, latest_checkpoints
 from t2t_repro.training.distribution import count_replicas, workers
+from t2t_repro.training.preparation import warnings
 from t2t_repro.training.schedule import Schedule
 
 COLUMNS = [
@@ -27,31 +29,33 @@ COLUMNS = [
     Column("steps", "steps", "{:,}".format),
     Column("share", "share", "{:.1%}".format),
     Column("positions", "largest micro-batch", "{:,} positions".format),
-    Column("disk", "checkpoints"),
-    Column("bytes", "GB", gigabytes),
 ]
 
 
 def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> str:
     """Returns a description of the training run that `train` would start. Does not wait for other workers.
 
-    Raises:
-        UserError: if all training pairs are too long, the vocabularies do not fit the hparams, TF_CONFIG is wrong, or
-            this machine has fewer GPUs than `config` requires.
+    Raises UserError if `train` would refuse the data, the hparams, the warm start or the devices.
     """
     replicas, several = count_replicas(config.worker_gpu), f"{workers()} workers, each " if workers() > 1 else ""
     hardware = f"{several}{replicas} x {devices.names()[0]}, {config.precision}"
+    warned = list(warnings(hparams, config))
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
+    if config.warm_start_from:
+        initial_weights(model, data.vocabulary, config.warm_start_from)
     pipeline = Pipeline(
         data.records["train"], hparams, random_seed, config.max_tokens_per_replica, replicas * workers()
     )
     parameters = parameter_count(model)
-    facts = {"model": f"{hparams.model}, {parameters:,} parameters", "trained on": hardware}
-    need = disk_need(parameters, hparams, config)
-    lines = [{"disk": kind, "bytes": size} for kind, size in [*need.items(), ("together", sum(need.values()))]]
-    disk = Table("disk", "Disk space for checkpoints", lines)
-    return describe(facts, pipeline, hparams) + "\n" + to_text([disk], COLUMNS)
+    latest, space = latest_checkpoints(hparams, config), gigabytes(disk_need(parameters, hparams, config))
+    facts = {
+        "model": f"{hparams.model}, {parameters:,} parameters",
+        "trained on": hardware,
+        "disk space": f"{space} GB for {latest:,} latest checkpoints (--keep_checkpoint_max), the best, the average, "
+        "and one that is being written",
+    }
+    return "\n".join([describe(facts, pipeline, hparams), *(f"warning: {warning}" for warning in warned)])
 
 
 def describe(facts: dict[str, str], pipeline: Pipeline, hparams: HParams) -> str:

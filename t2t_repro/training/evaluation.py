@@ -29,25 +29,40 @@ from t2t_repro.training.step import IDS
 
 EVAL_TOKENS = 4096
 """Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
-
 SOURCE_USE_TOKENS = 1024
-"""Maximum number of positions, counting padding, on each side of the batch that `Evaluator.source_use` evaluates. The
-batch has at least two examples, even if they are longer."""
-
+"""The same maximum for the batch that measures the source use, which has at least two examples of any length."""
 MIN_SOURCE_USE = 0.1
 """Source use, in nats per target token, below which training warns that the model ignores its source."""
-
 EVAL_BEAM = 4
 """Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
 outputs."""
-
 SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
 
 
+class Sample(NamedTuple):
+    """A decoded line. `Problem.finish` has been applied to the reference and to the model's output."""
+
+    source: str
+    reference: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The result of decoding lines of a split."""
+
+    scores: list[Score]
+    """Scores of all decoded lines by the problem's metrics, the main score first."""
+    lines: int
+    """Number of decoded lines."""
+    samples: list[Sample]
+    """The first decoded lines, at most `SAMPLES`."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss and accuracy of predicting each target token from the source and the correct earlier target tokens."""
+    """How well a model predicts each target token from the source and the correct earlier ones, and how it decodes."""
 
     loss: float
     """Mean negative log-likelihood of the target tokens in nats, counting end tokens, without label smoothing."""
@@ -55,11 +70,35 @@ class Evaluation:
     """Fraction of the target tokens that are the model's most probable prediction, 0 .. 1."""
     batches: int = 0
     """Number of evaluated batches if the evaluation skipped other batches; 0 if it covered the whole split."""
+    source_use: float | None = None
+    """Rise of the loss if each target is paired with the source of another example; None if it was not measured."""
+    decoded: Decoded | None = None
+    """Decoded lines; None if the evaluation decoded none."""
 
     @property
     def perplexity(self) -> float:
         """exp(loss), the perplexity per subword. Comparable only between models with the same vocabulary."""
         return math.exp(min(self.loss, 700.0))
+
+    @property
+    def score(self) -> float:
+        """The problem's main score; NaN if no lines were decoded or the score is undefined."""
+        return self.decoded.scores[0].score if self.decoded else math.nan
+
+    @property
+    def score_text(self) -> str:
+        """The main score for a message, e.g. ", BLEU 12.30 of 100 lines"; "" if no lines were decoded."""
+        if not self.decoded:
+            return ""
+        return f", {self.decoded.scores[0].label} {self.score:.2f} of {self.decoded.lines:,} lines"
+
+    def describe(self, is_best: bool) -> str:
+        """Returns the text that t2t-trainer prints; `is_best` marks the lowest dev loss so far."""
+        source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
+        return (
+            f"dev loss {self.loss:.4f}{' (best)' if is_best else ''}, perplexity {self.perplexity:.3f} a token, "
+            f"accuracy {self.accuracy:.1%}{source_use}{self.score_text}"
+        )
 
 
 def never() -> bool:
@@ -68,7 +107,7 @@ def never() -> bool:
 
 
 class Evaluator:
-    """Computes a model's loss and accuracy on a split.
+    """Evaluates a model, with its weights at the time of the call, on a split.
 
     Args:
         model: called as model(inputs, targets) -> logits.
@@ -76,10 +115,14 @@ class Evaluator:
         max_tokens: maximum number of positions, counting padding, on each side (source or target) of a batch.
         max_batches: number of batches to evaluate, spread evenly over the batches from short to long examples; 0
             evaluates all batches.
+        decoder: decodes lines of the split; None for no lines.
     """
 
-    def __init__(self, model: Any, records: Records, max_tokens: int, max_batches: int = 0) -> None:
+    def __init__(
+        self, model: Any, records: Records, max_tokens: int, max_batches: int = 0, decoder: DevDecoder | None = None
+    ) -> None:
         self._records, self._max_tokens, self._max_batches = records, max_tokens, max_batches
+        self._decoder = decoder
 
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
@@ -92,14 +135,7 @@ class Evaluator:
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Evaluation:
-        """Returns the loss and accuracy of the model with its current weights.
-
-        Args:
-            should_stop: function that is called before each batch. If it returns True, the evaluation stops.
-
-        Raises:
-            Stopped: if `should_stop` returned True.
-        """
+        """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and line, returns True."""
         total, correct, tokens = 0.0, 0, 0
         batches, measured = self._batches()
         for inputs, targets, _ in batches:
@@ -109,7 +145,9 @@ class Evaluator:
             total += float(batch_total)
             correct += int(batch_correct)
             tokens += int((targets != 0).sum())
-        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), measured)
+        source_use = self.source_use()
+        decoded = self._decoder(should_stop) if self._decoder else None
+        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), measured, source_use, decoded)
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.
@@ -139,31 +177,6 @@ class Evaluator:
         return [batches[number] for number in spread(len(batches), self._max_batches)], self._max_batches
 
 
-class Sample(NamedTuple):
-    """A decoded line. `Problem.finish` has been applied to the reference and to the model's output."""
-
-    source: str
-    reference: str
-    output: str
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """The result of decoding lines of a split."""
-
-    scores: list[Score]
-    """Scores of all decoded lines by the problem's metrics, the main score first."""
-    lines: int
-    """Number of decoded lines."""
-    samples: list[Sample]
-    """The first decoded lines, at most `SAMPLES`."""
-
-
-def dev_decode_hparams(problem: Problem) -> DecodeHParams:
-    """Returns the settings with which an evaluation decodes: those of the problem, with a beam of at most 4."""
-    return replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
-
-
 class DevDecoder:
     """Decodes lines of a split as t2t-decoder would, and scores the outputs.
 
@@ -171,12 +184,8 @@ class DevDecoder:
         translator: the model, its vocabulary and the decode hparams.
         problem: the problem, whose `finish` and `scores` are applied to the outputs.
         records: examples of the split. If the problem is reversed, `Records` has already swapped sources and targets.
-        lines: number of lines to decode, spread evenly over the split. If the split has fewer, all its lines are
-            decoded. While a model has not learned to end its outputs, each output has the maximum length, and decoding
-            is slow.
-
-    Raises:
-        UserError: if a record is damaged.
+        lines: number of lines to decode, spread evenly over the split, or more than the split has for all. While a
+            model has not learned to end its outputs, each output has the maximum length, and decoding is slow.
     """
 
     def __init__(self, translator: Translator, problem: Problem, records: Records, lines: int) -> None:
@@ -188,14 +197,7 @@ class DevDecoder:
         self._references, _ = problem.finish(self._sources, vocabulary.decode(target.tolist() for _, target in pairs))
 
     def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
-        """Returns the scores of the lines, decoded with the model's current weights, and the first decoded lines.
-
-        Args:
-            should_stop: function that is called after each decoded line. If it returns True, the decoding stops.
-
-        Raises:
-            Stopped: if `should_stop` returned True.
-        """
+        """Decodes with the model's current weights. Raises `Stopped` if `should_stop` returns True after a line."""
 
         def advance(count: int) -> None:
             if should_stop():
@@ -213,6 +215,11 @@ def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -
     problem, max_length = folder.problem, folder.hparams.max_length
     translator = Translator(model, folder.vocabulary, dev_decode_hparams(problem), max_length, problem.tree_symbols)
     return DevDecoder(translator, problem, records, lines)
+
+
+def dev_decode_hparams(problem: Problem) -> DecodeHParams:
+    """Returns the settings with which an evaluation decodes: those of the problem, with a beam of at most 4."""
+    return replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
 
 
 def spread(size: int, count: int) -> list[int]:

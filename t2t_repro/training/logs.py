@@ -1,18 +1,126 @@
-"""The logs of a training run: writes the same values to metrics.jsonl and to TensorBoard's event files."""
+"""The logs of a training run: metrics.jsonl, and the same values with pictures in TensorBoard's event files.
+
+This module does not use tf.summary, because that needs the package tensorboard, which TensorFlow no longer installs.
+Event files are TFRecord files of `Event` messages.
+"""
 
 from __future__ import annotations
 
-import functools
 import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.compat.v1 import Event, SessionLog, Summary, SummaryMetadata
+
 from t2t_repro import devices
-from t2t_repro.training.evaluation import Decoded, Evaluation
-from t2t_repro.training.metrics_log import MetricsLog
-from t2t_repro.training.speed import Speed
+from t2t_repro.data.batching import padding_share
+from t2t_repro.data.pipeline import Batch
+from t2t_repro.data.records import record
+from t2t_repro.training.evaluation import Evaluation
+from t2t_repro.training.metrics_log import MetricsLog, append
 from t2t_repro.training.step import Result
-from t2t_repro.training.tensorboard_log import TensorBoardLog
+
+TENSORBOARD = "tensorboard"
+"""Subfolder of a model folder for event files, one for each process."""
+PREFIX = "events.out.tfevents."
+"""Prefix of the event files' names. TensorBoard reads all files with "tfevents" in the name, sorted by name."""
+
+
+class Speed:
+    """Tokens per second and share of padding, since the end of this process's first step or since `restart`.
+
+    The first step takes longer, because TensorFlow builds the graph, so its tokens do not count.
+    """
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+        self._source = self._target = self._positions = self._filled = 0
+
+    def restart(self) -> None:
+        """Starts a new measurement, with no steps counted."""
+        self._start = time.monotonic()
+        self._source = self._target = self._positions = self._filled = 0
+
+    def count(self, batch: Batch) -> None:
+        """Adds a step's tokens and positions to the measurement."""
+        self._positions += batch.positions
+        self._filled += batch.source_tokens + batch.target_tokens
+        if self._start is None:
+            self._start = time.monotonic()
+        else:
+            self._source += batch.source_tokens
+            self._target += batch.target_tokens
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Returns a context whose duration does not count as training time."""
+        pause = time.monotonic()
+        yield
+        if self._start is not None:
+            self._start += time.monotonic() - pause
+
+    def __str__(self) -> str:
+        speed = self.figures().get("target_tokens_per_second")
+        return "" if speed is None else f"{speed:,.0f} target tokens/s"
+
+    def figures(self) -> dict[str, float]:
+        """Returns the measured values by their names in metrics.jsonl; no speeds if only the first step was counted."""
+        figures = {"padding": round(padding_share(self._filled, self._positions), 5)}
+        if self._target and self._start is not None:
+            seconds = max(time.monotonic() - self._start, 1e-9)
+            figures["source_tokens_per_second"] = round(self._source / seconds, 1)
+            figures["target_tokens_per_second"] = round(self._target / seconds, 1)
+        return figures
+
+
+class TensorBoardLog:
+    """Writes events for TensorBoard, which can read each event as soon as it is written.
+
+    The first event creates the file, so a process that logs nothing leaves no file.
+
+    Args:
+        folder: model folder.
+        start: step from which the run continues. TensorBoard no longer shows the later steps that an earlier process
+            logged. If `start` is 0, TensorBoard shows nothing that was logged before.
+    """
+
+    def __init__(self, folder: str | Path, start: int) -> None:
+        self._folder, self._start = Path(folder) / TENSORBOARD, start
+        self._path: Path | None = None
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train_loss": 1.2}."""
+        self._add(step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()))
+
+    def text(self, step: int, tag: str, markdown: str) -> None:
+        """Logs a Markdown text under the name `tag`."""
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        self._add(step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown)))
+
+    def image(self, step: int, tag: str, png: bytes, width: int, height: int) -> None:
+        """Logs a PNG picture of `width` x `height` pixels under the name `tag`."""
+        image = Summary.Image(encoded_image_string=png, width=width, height=height)
+        self._add(step, Summary.Value(tag=tag, image=image))
+
+    def _add(self, step: int, *values: Summary.Value) -> None:
+        events = [Event(step=step, summary=Summary(value=values))]
+        if not self._path:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            numbers = [int(path.suffix[1:]) for path in self._folder.glob(PREFIX + "[0-9]" * 5)]
+            self._path = self._folder / f"{PREFIX}{max(numbers, default=0) + 1:05d}"
+            # When TensorBoard reads a START event, it drops all points of that event's step and of later steps.
+            # TensorBoard's faster reader ignores START. With that reader, each new point drops the points of the same
+            # tag that have the same step or a later one.
+            first = self._start + 1 if self._start else 0
+            start = Event(step=first, session_log=SessionLog(status=SessionLog.START))
+            events = [Event(file_version="brain.Event:2"), start, *events]
+        for event in events:
+            event.wall_time = time.time()
+        append(self._path, b"".join(record(event.SerializeToString()) for event in events))
 
 
 class Logs:
@@ -22,28 +130,19 @@ class Logs:
         folder: model folder.
         start: step from which the run continues. Entries of later steps are removed from the logs.
         workers: number of worker processes that train together.
-
-    Raises:
-        UserError: if a file cannot be written. Every method raises it too.
     """
 
     def __init__(self, folder: Path, start: int, workers: int) -> None:
-        self._folder, self._start = folder, start
-        self.metrics = MetricsLog(folder, start)
+        self.metrics, self.tensorboard = MetricsLog(folder, start), TensorBoardLog(folder, start)
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
-
-    @functools.cached_property
-    def tensorboard(self) -> TensorBoardLog:
-        """The log for TensorBoard. Its first entry creates the file, so a process that logs nothing writes no file."""
-        return TensorBoardLog(self._folder, self._start)
 
     def step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Logs the measurements of a training step.
 
         Args:
             step: number of the step.
-            seconds: seconds of training until this step, counting earlier processes of the run.
+            seconds: seconds of training until this step, without earlier processes of the run.
             result: result of the step.
             speed: speed since the last logged step.
         """
@@ -59,36 +158,29 @@ class Logs:
         # logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         self.tensorboard.scalars(step, values)
-        self.metrics.add(step, seconds=round(seconds, 3), **values, **self._hardware)
+        self.metrics.add(step, seconds=round(self.metrics.seconds_before + seconds, 3), **values, **self._hardware)
 
-    def evaluation(self, step: int, evaluation: Evaluation, source_use: float | None, decoded: Decoded | None) -> None:
-        """Logs an evaluation of the dev split.
-
-        Args:
-            step: number of steps taken.
-            evaluation: loss and accuracy.
-            source_use: result of `Evaluator.source_use`.
-            decoded: the decoded lines; None if the evaluation decoded none.
-        """
+    def evaluation(self, step: int, evaluation: Evaluation) -> None:
+        """Logs an evaluation of the dev split after `step` steps."""
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
             "dev_accuracy": evaluation.accuracy,
-            **({} if source_use is None else {"dev_source_use": source_use}),
+            **({} if evaluation.source_use is None else {"dev_source_use": evaluation.source_use}),
         }
         details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
-        if decoded:
+        if decoded := evaluation.decoded:
             score = decoded.scores[0]
             if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             details["dev_translations"] = [tuple(sample) for sample in decoded.samples]
-            self.tensorboard.text(step, "dev_translations", markdown(details["dev_translations"]))
+            self.tensorboard.text(step, "dev_translations", _markdown(details["dev_translations"]))
         self.tensorboard.scalars(step, values)
         self.metrics.add(step, **values, **details)
 
 
-def markdown(rows: list[tuple[str, str, str]]) -> str:
+def _markdown(rows: list[tuple[str, str, str]]) -> str:
     """Returns (source, reference, output) rows as a Markdown table."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
     lines = [f"| {' | '.join(row)} |" for row in cells]

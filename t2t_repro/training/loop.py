@@ -6,7 +6,7 @@ import contextlib
 import math
 import shlex
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -29,11 +29,10 @@ from t2t_repro.training.distribution import (
     make_strategy,
     workers,
 )
-from t2t_repro.training.due import Due, due_after, evaluates_after
-from t2t_repro.training.evaluation import MIN_SOURCE_USE, Decoded, Evaluation
+from t2t_repro.training.evaluation import MIN_SOURCE_USE
+from t2t_repro.training.logs import Speed
 from t2t_repro.training.preparation import DrawAttention, Prepared, Run, prepare
-from t2t_repro.training.speed import Speed
-from t2t_repro.training.step import Result, TrainStep, out_of_memory
+from t2t_repro.training.step import Result, TrainStep
 from t2t_repro.training.stop import StopSignals
 
 
@@ -59,8 +58,8 @@ def train(
         In the chief, the model folder. In other workers, None.
 
     Raises:
-        UserError: if all training pairs are too long, the folder belongs to another run or another process is using it,
-            the disk is full, a loss is not finite, memory runs out, or the connection to a worker is lost.
+        UserError: if the run cannot begin or resume in this folder, the disk is full, a loss is not finite, memory runs
+            out, or the connection to a worker is lost.
         Stopped: if SIGTERM or SIGINT asked the run to stop.
     """
     run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu), draw_attention)
@@ -70,11 +69,59 @@ def train(
             Loop(prepared).run()
     except tf.errors.OpError as error:
         if shortage := devices.memory_shortage(error):
-            raise out_of_memory(shortage, min(config.max_tokens_per_replica, hparams.batch_size)) from None
+            positions = min(config.max_tokens_per_replica, hparams.batch_size)  # of the largest micro-batch
+            raise UserError(
+                f"the device has too little memory ({shortage}); give --max_tokens_per_replica="
+                f"{max(positions // 2, 1)} with the same command, which resumes from the last checkpoint; if that does "
+                "not help, the model is too large for the device"
+            ) from None
         if workers() == 1 or not isinstance(error, LOST):
             raise
         raise lost(error) from None
     return prepared.folder if run.is_chief else None
+
+
+class Due(NamedTuple):
+    """The tasks that the training loop performs after a step."""
+
+    logs: bool = False
+    saves: bool = False
+    saves_by_request: bool = False
+    """True if a signal that stops the run is the only reason to save. The next save deletes this checkpoint."""
+    evaluates: bool = False
+    stops: bool = False
+    """True if the run stops after this step, as a signal requested."""
+
+
+def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stops: bool) -> Due:
+    """Returns the tasks that are due after a step.
+
+    Args:
+        step: number of steps taken.
+        last_step: number of steps after which training ends.
+        config: how often to log, save and evaluate.
+        seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
+        stops: whether a signal asked the run to stop.
+    """
+    evaluates = evaluates_after(step, last_step, config)
+    if config.save_checkpoints_secs:
+        saves = seconds >= config.save_checkpoints_secs or step == last_step
+    else:
+        saves = evaluates
+    return Due(
+        logs=evaluates or step % config.log_step_count_steps == 0,
+        saves=saves or stops,
+        # With save_checkpoints_secs, a checkpoint saved at a stop is kept like a regular one. If signals stop every
+        # process of a run before a regular checkpoint is due, the run has no other checkpoints.
+        saves_by_request=stops and not saves and not config.save_checkpoints_secs,
+        evaluates=evaluates and not stops,  # the process that resumes the run does this evaluation first
+        stops=stops,
+    )
+
+
+def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
+    """Returns whether the dev split is evaluated after step number `step`."""
+    return step % config.local_eval_frequency == 0 or step == last_step
 
 
 class Loop:
@@ -101,8 +148,6 @@ class Loop:
             self._say_how_it_starts()
             if not self._has_ended and not self._stop_requested:
                 self._take_steps()
-                if self._has_converged:
-                    self._run.say(f"no new lowest dev loss ({self._patience}): ended after step {self._step:,}")
         leave_together(self._run.strategy)  # the chief has saved
         if self._signals.requested or not self._has_ended:
             raise Stopped(
@@ -119,27 +164,22 @@ class Loop:
         """True if a signal asked a run with one worker to stop. Several workers vote instead, see `_due`."""
         return self._run.has_one_worker and self._signals.requested
 
-    @property
-    def _patience(self) -> str:
-        return f"--early_stopping_patience={self._config.early_stopping_patience}"
-
     def _say_how_it_starts(self) -> None:
         start = f"{self._prepared.folder.path}:"
         if self._step >= self._last_step:
             self._run.say(f"{start} has taken {self._step:,} steps already; give a higher --train_steps to continue")
         elif self._has_converged:
             self._run.say(
-                f"{start} has ended after step {self._step:,}, because of {self._patience}; omit this flag, or give a "
-                "higher value, to continue"
+                f"{start} has ended after step {self._step:,}, because of --early_stopping_patience="
+                f"{self._config.early_stopping_patience}; omit this flag, or give a higher value, to continue"
             )
         elif self._step:
             self._run.say(f"{start} resuming after step {self._step:,}")
 
     def _take_steps(self) -> None:
         """Takes steps until the last one, or until early stopping or a signal ends the run."""
-        speed = Speed()
         self._start_time = self._save_time = time.monotonic()
-        pending = None
+        speed, pending = Speed(), None
         with self._progress() as progress:
             replicas = local_replicas(self._run.strategy)
             for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
@@ -154,11 +194,11 @@ class Loop:
                 if progress:
                     progress.advance(note=_note(previous, speed))
                 due = self._due(previous)
-                if due == Due():
+                if not any(due):
                     continue
                 result = self._read(*pending)
                 if due.logs and self._prepared.logs:
-                    self._prepared.logs.step(self._step, self._seconds(), result, speed)
+                    self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, speed)
                 with speed.paused():
                     ends = self._save_and_evaluate(due)
                 if due.logs:
@@ -178,14 +218,8 @@ class Loop:
             previous: result of the previous step, with the votes of all workers; None after this process's first
                 step. All workers read the same votes, so they stop after the same step.
         """
-        stop_requested = self._stop_requested or (previous is not None and previous.votes > 0)
-        seconds = time.monotonic() - self._save_time
-        return due_after(self._step, self._last_step, self._config, seconds, stop_requested)
-
-    def _seconds(self) -> float:
-        """Returns the seconds of training so far, including evaluations and earlier processes of this run."""
-        assert self._prepared.logs is not None
-        return self._prepared.logs.metrics.seconds_before + time.monotonic() - self._start_time
+        stops = self._stop_requested or (previous is not None and previous.votes > 0)
+        return due_after(self._step, self._last_step, self._config, time.monotonic() - self._save_time, stops)
 
     def _save_and_evaluate(self, due: Due) -> bool:
         """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
@@ -195,6 +229,9 @@ class Loop:
             return due.stops
         self._evaluate()
         self._update_convergence()
+        if self._has_converged:
+            patience = f"--early_stopping_patience={self._config.early_stopping_patience}"
+            self._run.say(f"no new lowest dev loss ({patience}): ended after step {self._step:,}")
         ends = self._has_converged or self._stop_requested
         if ends and not due.saves:
             self._save()
@@ -208,8 +245,7 @@ class Loop:
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
         """Waits for a step, and returns its result. `returned` is the output of `TrainStep` for `batch`.
 
-        Raises:
-            UserError: if the loss or the gradient is not finite.
+        Raises UserError if the loss or the gradient is not finite.
         """
         result = TrainStep.read(returned)
         # With mixed_float16 (loss scale above 1), gradients sometimes overflow. This is not an error: `TrainStep` has
@@ -219,10 +255,7 @@ class Loop:
         raise self._not_finite(batch, result)
 
     def _not_finite(self, batch: Batch, result: Result) -> UserError:
-        """Returns the error for a result that is not finite.
-
-        The chief lists the step's examples in a file, and the error names the file.
-        """
+        """Returns the error for a result that is not finite. The chief lists the step's examples in a file."""
         folder, records = self._prepared.folder, self._run.data.records["train"]
         path = folder.path / f"not_finite-{batch.step + 1}.tsv"
         places = [records.locate(number) for number in sorted(batch.examples.tolist())]
@@ -244,7 +277,7 @@ class Loop:
         """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
         logs, step = self._prepared.logs, self._step
         is_due = step and evaluates_after(step, self._last_step, self._config)
-        if logs and is_due and step not in logs.metrics.dev_losses:
+        if logs and is_due and not logs.metrics.has_evaluation(step):
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -254,8 +287,6 @@ class Loop:
             return
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
-            source_use = prepared.evaluator.source_use()
-            decoded = prepared.decoder(lambda: self._stop_requested) if prepared.decoder else None
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
@@ -264,8 +295,9 @@ class Loop:
         if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
             logs.tensorboard.image(step, "attention", *picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
-        logs.evaluation(step, evaluation, source_use, decoded)
-        self._run.say(_line(step, evaluation, is_best, source_use, decoded))
+        logs.evaluation(step, evaluation)
+        self._run.say(f"step {step:,}: {evaluation.describe(is_best)}")
+        source_use = evaluation.source_use
         is_warm = step >= min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
         if is_warm and source_use is not None and source_use < MIN_SOURCE_USE:
             self._run.say(
@@ -282,19 +314,6 @@ class Loop:
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_lowest()
         self._has_converged = bool(from_chief(self._run.strategy, has_converged))
-
-
-def _line(step: int, evaluation: Evaluation, is_best: bool, source_use: float | None, decoded: Decoded | None) -> str:
-    """Returns the line that an evaluation prints."""
-    line = (
-        f"step {step:,}: dev loss {evaluation.loss:.4f}{' (best)' if is_best else ''}, perplexity "
-        f"{evaluation.perplexity:.3f} a token, accuracy {evaluation.accuracy:.1%}"
-    )
-    if source_use is not None:
-        line += f", source use {source_use:z.2f}"
-    if decoded:
-        line += f", {decoded.scores[0].label} {decoded.scores[0].score:.2f} of {decoded.lines:,} lines"
-    return line
 
 
 def _note(previous: Result | None, speed: Speed) -> str:

@@ -75,9 +75,6 @@ class MetricsLog:
     Args:
         folder: model folder.
         start: step from which the run continues. Lines of later steps, which an earlier process wrote, are removed.
-
-    Raises:
-        UserError: if the file cannot be written.
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
@@ -88,13 +85,13 @@ class MetricsLog:
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
         self._evaluations: dict[int, tuple[float, int]] = {}
+        """Dev loss and "eval_steps" of each evaluation by its step, oldest first. A loss of NaN is infinity."""
         for line in lines:
             self._remember(line)
 
-    @property
-    def dev_losses(self) -> dict[int, float]:
-        """Dictionary from the step of each evaluation to the dev loss, oldest evaluation first. NaN is infinity."""
-        return {step: loss for step, (loss, _) in self._evaluations.items()}
+    def has_evaluation(self, step: int) -> bool:
+        """Returns True if the log has an evaluation of this step."""
+        return step in self._evaluations
 
     def is_lowest(self, dev_loss: float, eval_steps: int) -> bool:
         """Returns True if a new dev loss is lower than those of all evaluations since --eval_steps last changed.
@@ -107,17 +104,14 @@ class MetricsLog:
         return bool(rounded(dev_loss) < min(self._losses(eval_steps), default=math.inf))
 
     def evaluations_since_lowest(self) -> int:
-        """Returns the number of evaluations after that with the lowest dev loss.
-
-        Only evaluations since --eval_steps last changed count, because the others are on other batches.
-        """
+        """Returns the number of evaluations after that with the lowest dev loss, since --eval_steps last changed."""
         if not self._evaluations:
             return 0
         losses = self._losses(list(self._evaluations.values())[-1][1])
         return len(losses) - 1 - losses.index(min(losses))
 
     def _losses(self, eval_steps: int) -> list[float]:
-        """Returns the losses since --eval_steps last changed, because then the best checkpoint was replaced."""
+        """Returns the losses since --eval_steps last changed, because the others are of other batches."""
         newest = itertools.takewhile(lambda pair: pair[1] == eval_steps, reversed(self._evaluations.values()))
         return [loss for loss, _ in newest][::-1]
 
@@ -132,11 +126,15 @@ class MetricsLog:
         # Rounded losses equal those that a resumed run will read from the file.
         line = {"step": step, **rounded(values)}
         self._remember(line)
-        try:
-            with open(self._path, "a", encoding="utf-8", newline="\n") as file:
-                file.write(to_json_line(line) + "\n")
-        except OSError as error:
-            raise UserError(
-                f"{self._path}: cannot be written ({error.strerror or error}); free space, then run the same command "
-                "again"
-            ) from None
+        append(self._path, f"{to_json_line(line)}\n".encode())
+
+
+def append(path: Path, contents: bytes) -> None:
+    """Appends to a log. Raises UserError if that fails, e.g. because the disk is full."""
+    try:
+        with open(path, "ab") as file:
+            file.write(contents)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}); free space, then run the same command again"
+        ) from None

@@ -32,12 +32,7 @@ class Adam(keras.optimizers.Adam):
         return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
 
     def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Updates a weight, its momentum and its velocity. Does not count the step.
-
-        Args:
-            variable: the weight, a variable of TensorFlow.
-            step_size: the result of `step_size` in this step.
-        """
+        """Updates a weight, its momentum and its velocity by the `step_size` of this step. Does not count the step."""
         if self.has_relative_steps:
             step_size *= tf.maximum(tf.sqrt(tf.reduce_mean(tf.square(variable))), self.MIN_SCALE)
         index = self._get_variable_index(variable)  # Keras has no public names for these variables.
@@ -83,13 +78,11 @@ class LossScale:
         self.factor = keras.Variable(self.INITIAL, dtype="float32", trainable=False, name="loss_scale")
         self.good_steps = keras.Variable(0, dtype="int64", trainable=False, name="loss_scale_good_steps")
 
-    @property
-    def variables(self) -> list[Any]:
+        self.variables = [self.factor, self.good_steps]
         """Variables to save in checkpoints."""
-        return [self.factor, self.good_steps]
 
     def update(self, strategy: Any, is_finite: Any) -> None:
-        """Adjusts the factor after a step. Must be called in TensorFlow's cross-replica context.
+        """Adjusts the factor after a step, in TensorFlow's cross-replica context of `strategy`.
 
         Args:
             strategy: strategy in whose scope this object was created.

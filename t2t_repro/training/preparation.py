@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,8 @@ from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import refuse_full_disk
-from t2t_repro.training.distribution import from_chief, is_chief, refuse_other_flags, refuse_other_weights, workers
-from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, dev_decoder
+from t2t_repro.training.distribution import from_chief, is_chief, refuse_differences, workers
+from t2t_repro.training.evaluation import EVAL_TOKENS, Evaluator, dev_decoder
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.optimizer import LossScale, adam
 from t2t_repro.training.step import TrainStep
@@ -30,9 +32,6 @@ from t2t_repro.training.step import TrainStep
 DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
 """Draws the attention of a model for an example of the dev split. Returns a PNG file, its width and its height in
 pixels; None if the model has no attention."""
-
-SHARED_DISK = "put --output_dir on a disk that all workers share; if it is on one, start all workers again"
-"""Advice in the error for a worker that does not see a file that the chief wrote."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,6 @@ class Prepared:
     start: int
     """Number of steps that earlier processes of this run have taken."""
     evaluator: Evaluator
-    decoder: DevDecoder | None
-    """Object that decodes lines of the dev split in evaluations; None if --eval_decode_lines is 0."""
     logs: Logs | None
     """The run's logs in the chief; None in other workers."""
 
@@ -90,60 +87,36 @@ class Prepared:
 def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     """Returns a training run that is ready for its first step. Every worker must call this function.
 
+    Writes the description of the model folder last, so that a run that cannot begin leaves no files.
+
     Args:
         run: the training run.
         at_end: receives the lock on the model folder. Closing `at_end` releases the lock.
-
-    Raises:
-        UserError: for the same reasons as `training.loop.train`.
     """
-    hparams, config = run.hparams, run.config
-    replicas = run.strategy.num_replicas_in_sync
+    hparams, config, replicas = run.hparams, run.config, run.strategy.num_replicas_in_sync
     pipeline = Pipeline(run.data.records["train"], hparams, run.random_seed, config.max_tokens_per_replica, replicas)
-    refuse_other_flags(
-        run.strategy,
-        train_steps=hparams.train_steps,
-        local_eval_frequency=config.local_eval_frequency,
-        max_tokens_per_replica=config.max_tokens_per_replica,
-    )
-    folder = _open_folder(run, at_end)
+    _refuse_other_settings(run)
+    if run.is_chief:
+        at_end.enter_context(ModelFolder.locked(run.output_dir))
+    folder = ModelFolder.for_run(run.output_dir, hparams, run.data.vocabulary, _origin(run), run.data.problem)
     model, step = _build(run)
     checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
     run.say(_summary(run, pipeline, model))
-    for warning in _warnings(hparams, config):
+    for warning in warnings(hparams, config):
         run.say(f"warning: {warning}")
     start = _restore(run, checkpoints, model)
-    if run.is_chief and start < hparams.train_steps:
-        _warn_of_full_disk(run, model)
-        folder.save_description()  # a run that resumes may have another train_steps, for example
-    refuse_other_weights(run.strategy, [*model.trainable_variables, *step.state])
-    dev, decoder = run.data.records["dev"], None
-    if config.eval_decode_lines:
-        as_decoding_model(model, "give --eval_decode_lines=0")
-        decoder = dev_decoder(model, folder, dev, config.eval_decode_lines)
-    dev_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger evaluation batches may not fit in memory
-    evaluator = Evaluator(model, dev, dev_tokens, config.eval_steps)
+    _refuse_other_weights(run, [*model.trainable_variables, *step.state])
+    evaluator = _evaluator(run, folder, model)
+    if start < hparams.train_steps:
+        _save_description(run, folder, model)
     logs = Logs(folder.path, start, workers()) if run.is_chief else None
-    return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, decoder, logs)
+    return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, logs)
 
 
-def _open_folder(run: Run, at_end: contextlib.ExitStack) -> ModelFolder:
-    """Returns the model folder. The chief locks the folder, and creates it if it does not exist.
-
-    Raises:
-        UserError: if the folder belongs to another run, another process is using it, or this worker cannot see it.
-    """
-    data, path, origin = run.data, Path(run.output_dir), _origin(run)
-    if run.is_chief:
-        at_end.enter_context(ModelFolder.locked(path))
-        folder = ModelFolder.create(path, run.hparams, data.vocabulary, origin, data.problem)
-    from_chief(run.strategy, 0)  # makes the other workers wait until the chief has created the folder
-    if not run.is_chief:
-        if not (path / "problem.json").exists():
-            raise UserError(f"{path}: the chief created it, but this worker does not see it; {SHARED_DISK}")
-        folder = ModelFolder(path, data.problem)
-        folder.refuse_other(run.hparams, origin, data.vocabulary)
-    return folder
+def _refuse_other_settings(run: Run) -> None:
+    settings = run.hparams, replace(run.config, worker_gpu=0), run.random_seed, run.data.description.fingerprint
+    message = "the workers have different flags or data; start all with the same command"
+    refuse_differences(run.strategy, zlib.crc32(repr(settings).encode()), message)
 
 
 def _origin(run: Run) -> Origin:
@@ -179,8 +152,8 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
     """Restores the checkpoint that the chief chooses, or a warm start; returns the number of steps already taken."""
     start = from_chief(run.strategy, checkpoints.restore() if run.is_chief else 0)
-    if start and not run.is_chief and not checkpoints.restore_step(start):
-        raise UserError(f"{run.output_dir}: this worker does not see checkpoint {start:,} of the chief; {SHARED_DISK}")
+    if start and not run.is_chief:
+        checkpoints.restore_step(start)
     if not start and run.config.warm_start_from:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
         run.say(f"{source}: training starts from its weights")
@@ -190,16 +163,43 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
     return start
 
 
-def _warn_of_full_disk(run: Run, model: Model) -> None:
-    if warning := refuse_full_disk(Path(run.output_dir), parameter_count(model), run.hparams, run.config):
-        run.say(warning)
+def _refuse_other_weights(run: Run, variables: list[Any]) -> None:
+    if not run.has_one_worker:
+        checksum = functools.reduce(lambda crc, each: zlib.crc32(each.numpy().tobytes(), crc), variables, 0)
+        message = "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all "
+        refuse_differences(run.strategy, checksum, f"{message}share")
 
 
-def _warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
+def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
+    dev, decoder, config = run.data.records["dev"], None, run.config
+    if config.eval_decode_lines:
+        decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
+        decoder = dev_decoder(decoding_model, folder, dev, config.eval_decode_lines)
+    max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
+    return Evaluator(model, dev, max_tokens, config.eval_steps, decoder)
+
+
+def _save_description(run: Run, folder: ModelFolder, model: Model) -> None:
+    """In the chief, writes the folder's description, unless the disk is full. Other workers wait for it."""
+    if run.is_chief:
+        if warning := refuse_full_disk(folder.path, parameter_count(model), run.hparams, run.config):
+            run.say(warning)
+        folder.save()
+    from_chief(run.strategy, 0)  # returns when the chief has saved
+    if not (folder.path / "problem.json").exists():
+        raise UserError(
+            f"{folder.path}: the chief created it, but this worker does not see it; put --output_dir on a disk that "
+            "all workers share; if it is on one, start all workers again"
+        )
+
+
+def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
     """Yields warnings about a run's settings."""
-    if config.precision == "mixed_bfloat16" and not devices.multiplies_bfloat16():
+    kind = config.precision.removeprefix("mixed_")
+    if kind in ("tf32", "bfloat16") and not devices.multiplies(kind):
         # No error, because a run that began on another machine must be able to resume here.
-        yield f"{devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains faster here"
+        result = "trains faster" if kind == "bfloat16" else "gives the same"
+        yield f"{devices.names()[0]} has no {kind} instructions, so --precision=float32 {result} here"
     steps, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
     if steps <= warmup and {"noam", "linear_warmup"} & set(hparams.learning_rate_schedule.split("*")):
         yield (

@@ -47,7 +47,6 @@ class Result(NamedTuple):
     loss_scale: float
     """Factor by which this step multiplied the loss, see `LossScale`; 1 unless the precision is "mixed_float16"."""
     learning_rate: float
-    """Learning rate of this step."""
 
 
 class TrainStep:
@@ -84,8 +83,7 @@ class TrainStep:
         """Takes one training step.
 
         Args:
-            micro_batches: the step's examples. The number of micro-batches must be a multiple of the number of
-                replicas.
+            micro_batches: the step's examples, in a number of micro-batches that is a multiple of the replicas'.
             num_tokens: number of target tokens in the step; padding does not count.
             seed: the run's random seed and the step, from which dropout's masks derive.
             vote: whether this worker wants to stop the run.
@@ -94,20 +92,18 @@ class TrainStep:
             float32 [6], the fields of `Result` in order, for `read`. On a GPU, the step may still be running when this
             method returns.
         """
-        count, replicas = len(micro_batches), self._replicas
-        step_seed = tf.constant(seed, tf.uint32)
-        tokens, votes = tf.constant(num_tokens, tf.float32), tf.constant(vote, tf.float32)
+        scalars = tf.constant(seed, tf.uint32), tf.constant(num_tokens, tf.float32), tf.constant(vote, tf.float32)
         rounds = [
-            [list(side) for side in zip(*micro_batches[start : start + replicas], strict=True)]
-            for start in range(0, count, replicas)
+            [list(side) for side in zip(*micro_batches[start : start + self._replicas], strict=True)]
+            for start in range(0, len(micro_batches), self._replicas)
         ]
         if len(rounds) <= ROUNDS_AT_ONCE:
-            return self._whole[len(rounds)](rounds, step_seed, tokens, votes)
+            return self._whole[len(rounds)](rounds, *scalars)
         if not self._sums:
             self._sums = self._zeros()
         for one_round in rounds:
-            self._accumulate([one_round], step_seed, tokens, votes)
-        return self._finish([], step_seed, tokens, votes)
+            self._accumulate([one_round], *scalars)
+        return self._finish([], *scalars)
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
@@ -130,15 +126,12 @@ class TrainStep:
         return returned
 
     def _gradients(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns one replica's part of the step's two losses, and that part's gradients multiplied by the loss scale.
+        """Returns one replica's part of the step's two losses, float32 [2], and the scaled gradients of their sum.
 
         Args:
             rounds: (inputs, targets, examples) of each of the replica's micro-batches.
             step_seed: the run's random seed and the step.
             tokens: number of target tokens in the whole step, by which the loss is divided.
-
-        Returns:
-            The cross-entropy and the auxiliary loss, float32 [2], and the gradients of their sum.
         """
         with tf.GradientTape() as tape:
             losses, auxiliary = [], []
@@ -165,10 +158,7 @@ class TrainStep:
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
         """Sums the losses, the gradients and the votes over all replicas, then updates the weights.
 
-        Every replica must call this method.
-
-        Returns:
-            float32 [6], the fields of `Result` in order, for `read`.
+        Every replica must call this method. Returns float32 [6], the fields of `Result` in order.
         """
         context = tf.distribute.get_replica_context()
         figures = tf.concat([losses, votes[None]], axis=0)
@@ -186,10 +176,7 @@ class TrainStep:
         return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, is_finite: Any) -> None:
-        """Updates each weight by its gradient, which is already summed over all replicas.
-
-        Must be called in TensorFlow's cross-replica context.
-        """
+        """Updates each weight by its gradient, the sum over all replicas. For TensorFlow's cross-replica context."""
 
         def update(variable: Any, gradient: tf.Tensor, step_size: tf.Tensor, is_finite: tf.Tensor) -> None:
             def apply() -> None:
@@ -206,12 +193,7 @@ class TrainStep:
             self._loss_scale.update(strategy, is_finite)
 
     def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns a TensorFlow graph that runs `function` on each replica, with its micro-batches of any shape.
-
-        Args:
-            function: method with the arguments (rounds, step_seed, tokens, votes).
-            rounds: number of rounds of micro-batches.
-        """
+        """Returns a graph that runs a method (rounds, step_seed, tokens, votes) on each replica for `rounds` rounds."""
         one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
         signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
 
@@ -245,17 +227,3 @@ class TrainStep:
                 )
                 for shape in ((2,), *(variable.shape for variable in self._model.trainable_variables))
             ]
-
-
-def out_of_memory(shortage: str, positions: int) -> UserError:
-    """Returns the error for a device that ran out of memory. The message advises a smaller --max_tokens_per_replica.
-
-    Args:
-        shortage: TensorFlow's description of the memory shortage.
-        positions: maximum number of positions in a micro-batch of this run.
-    """
-    return UserError(
-        f"the device has too little memory ({shortage}); give "
-        f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which resumes from the last "
-        "checkpoint; if that does not help, the model is too large for the device"
-    )

@@ -121,7 +121,7 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "delete")
     refused(run("decoder", *flags, "--long_lines=error", hparams, "--resume"), "x.de.unfinished", "delete")
     refused(run("decoder", *flags, hparams), "x.de.unfinished", "--resume")
-    if devices.multiplies_bfloat16():
+    if devices.multiplies("bfloat16"):
         refused(run("decoder", *flags, hparams, "--resume", "--precision=bfloat16"), "x.de.unfinished", "delete")
     refused(run("decoder", *flags[:2], "--resume"), "--resume", "--decode_to_file")
 

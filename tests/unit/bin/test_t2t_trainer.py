@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-import tensorflow as tf
 from absl import flags
 
+from t2t_repro import devices
 from t2t_repro.bin import program, t2t_trainer
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.errors import UserError
@@ -28,17 +29,14 @@ def test_the_flags_reach_the_training_loop(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_flags_for_threads_reach_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    for kind in ("intra", "inter"):
-        name = f"set_{kind}_op_parallelism_threads"
-        monkeypatch.setattr(tf.config.threading, name, lambda count, kind=kind: calls.append((kind, count)))
+    monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
     monkeypatch.setattr(loop, "train", lambda *run: None)
-    for arguments in ([], ["--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]):
-        assert calls == []
-        values = flags.FlagValues()
-        t2t_trainer.define_flags(values)
-        values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
-        t2t_trainer.train(values, HParams(), None)
-    assert calls == [("intra", 3), ("inter", 2)]
+    values = flags.FlagValues()
+    t2t_trainer.define_flags(values)
+    arguments = ["--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]
+    values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
+    t2t_trainer.train(values, HParams(), None)
+    assert calls == [(3, 2)]
 
 
 @pytest.mark.parametrize("num_last_checkpoints", [1, 5])
@@ -55,22 +53,19 @@ def test_the_next_commands_average_only_if_the_hparams_do(
     assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(folder, "")
 
 
-def test_hparams_of_the_model_that_a_flag_names_may_change() -> None:
+def read_hparams(*arguments: str) -> Any:
     values = flags.FlagValues()
     t2t_trainer.define_flags(values)
+    values(["t2t-trainer", "--problem=text_files", *arguments])
+    return t2t_trainer.read_hparams(values)
+
+
+def test_hparams_come_from_the_set_and_the_flags() -> None:
     changes = "--hparams=moe_num_experts=16,moe_k=2"
-    values(["t2t-trainer", "--problem=p", "--hparams_set=transformer_base", "--model=transformer_moe", changes])
-    hparams = t2t_trainer.read_hparams(values)
-    assert (hparams.model, hparams.moe_num_experts) == ("transformer_moe", 16)
-
-
-def test_a_constant_that_the_schedule_does_not_use_is_refused() -> None:
-    values = flags.FlagValues()
-    t2t_trainer.define_flags(values)
-    arguments = ("--problem=text_files", "--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
-    values(["t2t-trainer", *arguments])
+    hparams = read_hparams("--hparams_set=transformer_base", "--model=transformer_moe", "--train_steps=7", changes)
+    assert (hparams.model, hparams.moe_num_experts, hparams.train_steps) == ("transformer_moe", 16, 7)
     with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 has no effect"):
-        t2t_trainer.read_hparams(values)
+        read_hparams("--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
 
 
 def test_data_is_generated_again_only_if_the_flag_says_so(

@@ -40,10 +40,11 @@ def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
 def test_a_worker_restores_exactly_the_checkpoint_of_the_chief(folder: ModelFolder) -> None:
     chief = Training(folder).saved(1, 2)
     worker = Training(folder, seed=2)
-    assert not worker.checkpoints.restore_step(3)
-    assert worker.checkpoints.restore_step(2) and same(worker.variables(), chief.variables())
+    assert "model.ckpt-3: the chief has this checkpoint, but" in user_error(worker.checkpoints.restore_step, 3)
+    worker.checkpoints.restore_step(2)
+    assert same(worker.variables(), chief.variables())
     next(folder.path.glob("model.ckpt-2.data*")).write_bytes(b"half")
-    assert not Training(folder, seed=2).checkpoints.restore_step(2)
+    assert "model.ckpt-2: this checkpoint is damaged" in user_error(worker.checkpoints.restore_step, 2)
 
 
 def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:

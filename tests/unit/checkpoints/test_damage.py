@@ -98,10 +98,10 @@ def test_a_checkpoint_that_does_not_fit_in_memory_is_not_called_damaged(
     Training(folder).saved(1, 2)
     before, resumed = contents(folder.path), Training(folder)
 
-    def read(checkpoint: Any, path: str) -> None:
+    def load(path: str) -> None:
         raise error
 
-    monkeypatch.setattr(tf.train.Checkpoint, "read", read)
+    monkeypatch.setattr(tf.train, "load_checkpoint", load)
     with pytest.raises(type(error)):
         resumed.checkpoints.restore()
     assert contents(folder.path) == before

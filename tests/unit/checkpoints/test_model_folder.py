@@ -58,10 +58,10 @@ def test_the_same_training_may_resume_with_more_steps(
 ) -> None:
     write(folder, 5)
     longer = replace(tiny_hparams, train_steps=tiny_hparams.train_steps + 1)
-    resumed = ModelFolder.create(folder.path, longer, tiny_vocabulary, folder.origin)
+    resumed = ModelFolder.for_run(folder.path, longer, tiny_vocabulary, folder.origin)
     assert resumed.hparams == longer
-    assert ModelFolder(folder.path).hparams == tiny_hparams  # until the run has restored a checkpoint
-    resumed.save_description()
+    assert ModelFolder(folder.path).hparams == tiny_hparams  # until the run can take its first step
+    resumed.save()
     assert ModelFolder(folder.path).hparams == longer
     assert step_of(resumed.checkpoint()) == 5
 
@@ -141,9 +141,9 @@ def test_another_training_is_refused(
         if field.name not in SAME:
             assert f"trained with {field.name} {value!r}, not {other!r}; give" in attempt(changed)
     assert contents(folder.path) == before
-    trailing = replace(folder.origin, warm_start_from="/m/")
-    folder.origin = replace(folder.origin, warm_start_from="/m")
-    folder.refuse_other(tiny_hparams, trailing, tiny_vocabulary)
+    for source in ("/m", "/m/"):
+        (folder.path / "problem.json").write_text(to_json(replace(folder.origin, warm_start_from="/m")))
+        ModelFolder.create(folder.path, tiny_hparams, tiny_vocabulary, replace(folder.origin, warm_start_from=source))
 
 
 @pytest.mark.parametrize("name", ["hparams.json", "problem.json", "vocab.numbers_ende.512.model"])
@@ -299,9 +299,9 @@ def test_models_of_different_problems_or_directions_are_no_ensemble(
 
 def test_a_model_of_user_code_names_the_flag_that_imports_it(folder: ModelFolder) -> None:
     write(folder, 3)
-    model = with_hparams(folder, model="mine")
-    message = user_error(model.model, model.checkpoint())
+    message = user_error(with_hparams, folder, model="mine")
     assert str(folder.path) in message and "model 'mine'" in message and "--t2t_usr_dir" in message
+    with_hparams(folder)
     (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_corpus_rev")))
     message = user_error(ModelFolder, folder.path)
     assert str(folder.path) in message and "problem 'my_corpus_rev'" in message and "--t2t_usr_dir" in message

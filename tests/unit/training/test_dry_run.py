@@ -127,13 +127,6 @@ def test_a_dry_run_counts_parameters_and_checkpoints_and_uses_no_gpu(
     lines = text.splitlines()
     parameters = int(lines[0].split()[2].replace(",", ""))
     assert "trained on" in lines[1] and ", float32" in lines[1]
-    checkpoint, weights = 12 * parameters / 1e9, 4 * parameters / 1e9
-    table = [line.rsplit(maxsplit=1) for line in lines[lines.index("Disk space for checkpoints") + 3 :]]
-    sizes = {kind: float(size) for kind, size in table}
-    assert sizes == {
-        "3 latest checkpoints (--keep_checkpoint_max)": pytest.approx(3 * checkpoint, rel=0.06),
-        "best checkpoint": pytest.approx(checkpoint, rel=0.06),
-        "averaged checkpoint, without Adam's variables": pytest.approx(weights, rel=0.06),
-        "checkpoint that is being written": pytest.approx(checkpoint, rel=0.06),
-        "together": pytest.approx(5 * checkpoint + weights, rel=0.06),
-    }
+    [space] = [line.split() for line in lines if line.startswith("disk space")]
+    assert float(space[2]) == pytest.approx((12 * 5 + 4) * parameters / 1e9, rel=0.06)
+    assert space[4:6] == ["for", "3"]

@@ -1,4 +1,4 @@
-"""Tests of the training loop and of the start of a training run: t2t-trainer runs in the test's own process."""
+"""Tests of the training loop, its tasks after a step, and the start of a run, in the test's own process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from t2t_repro.metrics.score import Score
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
-from t2t_repro.training.loop import Loop
+from t2t_repro.training.loop import Due, Loop, due_after
+from t2t_repro.training.preparation import warnings
 
 
 @registry.register_model
@@ -70,25 +71,31 @@ def test_a_device_without_enough_memory_ends_training_with_advice(
     refused(result, f"t2t-trainer: {problem}", f"--max_tokens_per_replica={advised} ")
 
 
-def test_a_run_that_cannot_begin_leaves_a_folder_that_the_next_run_may_use(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
-    refused(run("trainer", *flags, f"--warm_start_from={data_dir}"), f"--warm_start_from={data_dir}: no checkpoint in")
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
-        refused(
-            run("trainer", *flags), "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free"
-        )
-    succeed("trainer", *flags, *LOOKUP)
-
-
 @registry.register_model
 class NamesPrecision(Transformer):
     """A Transformer that cannot be made. The error is the precision in which it should be made."""
 
     def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
         raise UserError(f"made in {precision}")
+
+
+def test_a_run_that_cannot_begin_leaves_no_file(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
+    disk = "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free"
+    for change, message in (
+        (f"--warm_start_from={data_dir}", f"--warm_start_from={data_dir}: no checkpoint in"),
+        ("--model=names_precision", "made in float32"),
+        (f"--hparams={SMALL},max_length=1", "longer than"),
+        ("", disk),
+    ):
+        with monkeypatch.context() as patch:
+            if message == disk:
+                patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+            refused(run("trainer", *flags, *filter(None, [change])), message)
+        assert not list((tmp_path / "m").glob("*"))
+    succeed("trainer", *flags, *LOOKUP)
 
 
 @pytest.mark.parametrize(
@@ -101,25 +108,55 @@ def test_a_run_has_its_precision(precision: str, of_model: str, data_dir: Path, 
     assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
 
 
-MISLEADING = {
-    "--train_steps=4000": "the learning rate only rises, because 4,000 training steps are not more than",
-    "--keep_checkpoint_max=4": "--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that averaging uses",
-    "--precision=mixed_bfloat16": f"{devices.names()[0]} has no bfloat16 instructions, so --precision=float32 trains",
-}
-
-
-@pytest.mark.parametrize("flag", MISLEADING)
+@pytest.mark.parametrize(
+    ("change", "config", "words"),
+    [
+        ({"train_steps": 4001}, RunConfig(keep_checkpoint_max=5), ""),
+        ({"train_steps": 4000}, RunConfig(), "the learning rate only rises, because 4,000 training steps are not more"),
+        ({}, RunConfig(keep_checkpoint_max=4), "--keep_checkpoint_max=4 keeps fewer checkpoints than the 5 that"),
+        (
+            {},
+            RunConfig(precision="mixed_bfloat16"),
+            "has no bfloat16 instructions, so --precision=float32 trains faster",
+        ),
+        ({}, RunConfig(precision="tf32"), "has no tf32 instructions, so --precision=float32 gives the same"),
+    ],
+)
 def test_settings_that_mislead_are_reported(
-    flag: str, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, int], config: RunConfig, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "multiplies_bfloat16", lambda: False)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))  # ends the run
-    flags = [*trainer_flags(data_dir, tmp_path / "m"), "--hparams_set=transformer_base", f"--hparams={SMALL_BASE}"]
-    warnings = [line for line in run("trainer", *flags, flag).stderr.splitlines() if line.startswith("warning: ")]
-    assert len(warnings) == 1 and warnings[0].startswith(f"warning: {MISLEADING[flag]}")
+    monkeypatch.setattr(devices, "multiplies", lambda kind: False)
+    found = list(warnings(HParams(**change), config))
+    assert len(found) == bool(words) and all(words in warning for warning in found)
 
 
-SMALL_BASE = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64"
+LAST = 100
+ALL = Due(logs=True, saves=True, evaluates=True)
+
+
+@pytest.mark.parametrize(
+    ("step", "save_secs", "seconds", "stops", "expected"),
+    [
+        # The run evaluates every 10 steps, and saves a checkpoint before each evaluation.
+        (7, 0, 9.0, False, Due()),
+        (8, 0, 9.0, False, Due(logs=True)),
+        (10, 0, 9.0, False, ALL),
+        (LAST, 0, 9.0, False, ALL),
+        (7, 0, 9.0, True, Due(saves=True, saves_by_request=True, stops=True)),
+        (8, 0, 9.0, True, Due(logs=True, saves=True, saves_by_request=True, stops=True)),
+        (10, 0, 9.0, True, Due(logs=True, saves=True, stops=True)),
+        # The run evaluates every 10 steps, and saves a checkpoint every 600 seconds and after the last step.
+        (7, 600, 599.0, False, Due()),
+        (7, 600, 600.0, False, Due(saves=True)),
+        (10, 600, 599.0, False, Due(logs=True, evaluates=True)),
+        (LAST, 600, 9.0, False, ALL),
+        (7, 600, 9.0, True, Due(saves=True, stops=True)),
+    ],
+)
+def test_due_after_a_step(step: int, save_secs: int, seconds: float, stops: bool, expected: Due) -> None:
+    config = RunConfig(local_eval_frequency=10, log_step_count_steps=4, save_checkpoints_secs=save_secs)
+    assert due_after(step, LAST, config, seconds, stops) == expected
+    assert due_after(101, 101, config, 0.0, False) == ALL
 
 
 class Recorder:
@@ -135,31 +172,27 @@ class Recorder:
         self.pipeline: Any = None
         self.saved: list[int] = []
         self.checkpoints = SimpleNamespace(save_best=self.saved.append)
-        metrics = SimpleNamespace(seconds_before=200.0, is_lowest=lambda loss, batches: loss < 2.0)
+        metrics = SimpleNamespace(is_lowest=lambda loss, batches: loss < 2.0)
         self.logs = SimpleNamespace(metrics=metrics, evaluation=lambda *arguments: None)
-        self.evaluator: Any = type(
-            "Evaluator", (), {"__call__": lambda _, stop: Evaluation(1.0, 0.5), "source_use": lambda _: self.source_use}
-        )()
 
-    def decoder(self, should_stop: Any) -> Decoded:
-        return Decoded([Score("BLEU", 12.3, "")], 100, [])
+    def evaluator(self, should_stop: Any) -> Evaluation:
+        return Evaluation(1.0, 0.5, 0, self.source_use, Decoded([Score("BLEU", 12.3, "")], 100, []))
 
-    def evaluated(self, step: int, source_use: float | None = 2.345) -> None:
-        """Evaluates step `step` in a new loop."""
+    def evaluated(self, step: int, source_use: float | None = 2.345) -> list[str]:
+        """Evaluates step `step` in a new loop; returns the messages."""
+        self.messages.clear()
         self.start, self.source_use = step, source_use
         Loop(self)._evaluate()
+        return [*self.messages]
 
 
 def test_an_evaluation_is_one_line_and_saves_the_best_checkpoint() -> None:
     prepared = Recorder()
-    prepared.evaluated(40)
-    assert prepared.messages == [
+    assert prepared.evaluated(40) == [
         "step 40: dev loss 1.0000 (best), perplexity 2.718 a token, accuracy 50.0%, source use 2.35, BLEU 12.30 of 100 "
         "lines"
     ]
-    assert prepared.saved == [40]
-    prepared.evaluated(60, None)
-    assert "source use" not in prepared.messages[-1]
+    assert prepared.saved == [40] and "source use" not in prepared.evaluated(60, None)[0]
 
 
 def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +208,7 @@ def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest
 def test_a_model_that_ignores_its_source_is_reported_after_the_warmup() -> None:
     prepared, reported = Recorder(), []
     for step, source_use in ((39, 0.0), (40, 0.099), (50, None), (60, math.nan), (70, -0.001), (100, 0.1)):
-        prepared.messages.clear()
-        prepared.evaluated(step, source_use)
-        reported += [(step, message) for message in prepared.messages[1:]]
+        reported += [(step, message) for message in prepared.evaluated(step, source_use)[1:]]
     assert [step for step, _ in reported] == [40, 70]
     assert all(message.startswith("warning: the model hardly uses its source") for _, message in reported)
     assert "by only 0.099 nats a token" in reported[0][1] and "-0.001 nats" in reported[1][1]
