@@ -25,7 +25,7 @@ class Lookup:
         self.rate = hparams.layer_prepostprocess_dropout
         draw = keras.initializers.RandomNormal(stddev=1.0)  # so that the losses of different examples differ clearly
         self.of_source, self.of_previous = self.trainable_variables = [
-            keras.Variable(draw((vocab_size, vocab_size)), name=f"{table}_table") for table in ("source", "previous")
+            keras.Variable(draw, (vocab_size, vocab_size), name=f"{table}_table") for table in ("source", "previous")
         ]
 
     def __call__(self, inputs: Any, targets: Any, seed: Any = None) -> Any:
