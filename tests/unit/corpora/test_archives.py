@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
 import http.server
 import os
@@ -22,7 +21,6 @@ from tars import write_tar
 from user_errors import user_error
 
 NOWHERE = "file:///no/such/folder"
-GZIP = gzip.compress(b"text", mtime=0)  # with the time in it, the tests would have other names in each process
 FILES = {"training/a.en": b"one\ntwo\n" * 5000, "training/a.de": b"eins\nzwei\n" * 5000, "training/a.fr": b"un\n"}
 
 
@@ -158,14 +156,10 @@ def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, sh
     path = write_tar(tmp_path / name, TAR_FILES)
     path.write_bytes(path.read_bytes()[: int(share * 60_000)])
     message = user_error(unpack, {Archive(f"{NOWHERE}/{name}"): list(TAR_FILES)}, tmp_path)
-    assert message.startswith(f"{path}: ") and ("cut off or damaged" in message or "has no regular file" in message)
+    assert (
+        message.startswith(f"{path}: ")
+        and "\n" not in message
+        and ("cut off or damaged" in message or "has no regular file" in message)
+    )
     for inside in files_in(tmp_path / EXTRACTED):
         assert (tmp_path / EXTRACTED / inside).read_bytes() == TAR_FILES[inside]
-
-
-@pytest.mark.parametrize("contents", [b"<html>", b"PK\x03\x04", GZIP, GZIP[:-9]])
-def test_a_file_that_is_no_archive_is_an_error_of_one_line(tmp_path: Path, contents: bytes) -> None:
-    path = tmp_path / "a.tgz"
-    path.write_bytes(contents)
-    message = user_error(unpack, {Archive(f"{NOWHERE}/a.tgz"): ["a"]}, tmp_path)
-    assert message.startswith(f"{path}: cut off or damaged tar archive (") and "\n" not in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import re
@@ -19,11 +18,10 @@ from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.description import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import ENGLISH, GREEK, Toy, failure, raise_at, text_files
+from toys import Toy, failure, raise_at, text_files
 
 
 def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
@@ -73,16 +71,6 @@ def test_a_problem_and_its_reverse_have_the_same_data(tmp_path: Path) -> None:
     generate_data(registry.problem("text_files_rev", vars(problem.settings)), tmp_path / "two", "")
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert all((tmp_path / name).read_bytes() == text for name, text in sources.items())
-
-
-def test_the_vocabulary_of_a_large_text_is_learned_from_both_sides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sentencepiece, "sample", functools.partial(sentencepiece.sample, max_bytes=20_000))
-    generate_data(Toy(3000), tmp_path, "")
-    vocab = load_vocabulary(tmp_path / "vocab.toy.400.model")
-    for text in (*ENGLISH, *GREEK):
-        assert len(vocab.encode([text])[0]) < len(text)
 
 
 def test_the_train_split_is_cleaned_and_empty_sides_are_dropped_from_both(tmp_path: Path) -> None:

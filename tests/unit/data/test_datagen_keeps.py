@@ -62,18 +62,13 @@ def test_a_repeated_run_reads_the_text_once_and_changes_no_file(
     assert contents(tmp_path) == published and times(tmp_path)["toy-dev-00000-of-00001"] > max(before.values())
 
 
-@pytest.mark.parametrize("name", ["toy-train-00001-of-00003", "toy-dev-00000-of-00001", "vocab.toy.400.model"])
-@pytest.mark.parametrize("is_missing", [False, True])
-def test_damaged_data_is_generated_again(
-    tmp_path: Path, published: dict[str, bytes], name: str, is_missing: bool
-) -> None:
-    put(published, tmp_path)
-    if is_missing:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_bytes(published[name][:-1] + b"!")
-    generate_data(Published(), tmp_path, "")
-    assert contents(tmp_path) == published
+def test_damaged_data_is_generated_again(tmp_path: Path, published: dict[str, bytes]) -> None:
+    for name in ("toy-train-00001-of-00003", "toy-dev-00000-of-00001", "vocab.toy.400.model"):
+        for damaged in (published[name][:-1] + b"!", None):
+            put(published, tmp_path)
+            (tmp_path / name).write_bytes(damaged) if damaged else (tmp_path / name).unlink()
+            generate_data(Published(), tmp_path, "")
+            assert contents(tmp_path) == published
 
 
 @pytest.mark.parametrize(

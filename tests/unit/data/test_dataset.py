@@ -112,7 +112,7 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
         ({"pairs": {"train": "40", "dev": 5}}, "pairs="),
         ({"vocabulary": "../vocab.text_files.400.model"}, "must be the name of a file in the same folder"),
         ({"source_vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
-        ({"vocabulary": None}, "vocabulary is missing"),
+        ({"vocabulary": None}, "vocabulary"),
         ({"problem": "numbers_ende"}, "describes problem 'numbers_ende'"),
     ],
 )

@@ -9,14 +9,12 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records
 from t2t_repro.data.encoding import encode, portions
-from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
@@ -71,16 +69,6 @@ def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, processes: int, count
     assert counts["text_bytes"] == sum(len(text.encode()) for pair in pairs for text in pair.values())
     assert counts["byte_pieces"] == len([piece for piece in pieces if is_byte(piece)])
     assert count < 2 or counts["byte_pieces"] > 0
-
-
-def test_odd_characters_and_long_lines_are_restored(vocab: Vocabulary, tmp_path: Path) -> None:
-    texts = [*ODD, "the dog " * 16_384, "ö\u2028" * 30_000]
-    pairs = ({"inputs": text, "targets": text[::-1]} for text in texts)
-    records.write_chunks(tmp_path / "shard", (result.chunk for result in encode(portions(pairs), vocab, 1)))
-    stored = Records([tmp_path / "shard"])
-    assert len(stored) == len(texts)
-    for number, text in enumerate(texts):
-        assert vocab.decode([ids.tolist() for ids in stored[number]]) == [text, text[::-1]]
 
 
 def test_few_portions_are_read_ahead(vocab: Vocabulary) -> None:

@@ -64,26 +64,6 @@ def test_tensorflow_reads_our_shards(tmp_path: Path) -> None:
     ] == PAIRS
 
 
-@pytest.mark.parametrize("was_reversed", [False, True])
-def test_shards_of_tensorflow_are_read_without_an_index(tmp_path: Path, was_reversed: bool) -> None:
-    import tensorflow as tf
-
-    path = shard(tmp_path)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for pair in PAIRS:
-            sides = {
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-                for name, ids in zip(("inputs", "targets"), pair, strict=True)
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=sides)).SerializeToString())
-    expected = [pair[::-1] for pair in PAIRS] if was_reversed else PAIRS
-    for _ in range(2):
-        stored = Records([path], was_reversed)
-        assert pairs_of(stored) == expected
-        assert stored.lengths.tolist() == [[len(pair[side]) for pair in expected] for side in (0, 1)]
-        assert index_path(path).is_file()
-
-
 def saved(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,20 +28,6 @@ def test_test_sets_are_written_as_text_and_a_missing_one_is_reported(
     messages = capsys.readouterr().err.splitlines()
     assert "test set far is not written: far.tgz: no such file; download it" in messages
     assert "test set second: 3 pairs in toy.second.en and toy.second.el" in messages
-
-
-def test_a_test_set_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Failing(Published):
-        def test_set(self, name: str, tmp_dir: str) -> Any:
-            if name == "second":
-                raise RuntimeError("cannot lock\nthe file")
-            return iter([{"inputs": "red"}])
-
-    generate_data(Failing(), tmp_path, "")
-    messages = capsys.readouterr().err
-    assert "test set second is not written: RuntimeError: cannot lock the file\n" in messages
-    assert "test set far is not written: KeyError: 'targets'" in messages
-    assert (tmp_path / "toy.json").exists() and not list(tmp_path.glob("toy.*.en"))
 
 
 def test_existing_files_are_kept_and_their_paths_have_the_problems_direction(tmp_path: Path) -> None:

@@ -108,10 +108,6 @@ def test_the_problem_for_files_of_tensor2tensor_reads_them(tmp_path: Path) -> No
     files = registry.problem("text2text_tmpdir")
     assert list(files.generate("train", str(tmp_path))) == [{"inputs": "0", "targets": "1"}]
     assert list(files.generate("dev", str(tmp_path))) == [{"inputs": "2", "targets": "3"}]
-    (tmp_path / "targets.eval.txt").unlink()
-    with pytest.raises(UserError, match=r"targets\.eval\.txt: no such file"):
-        list(files.generate("dev", str(tmp_path)))
-    assert files.t2t_vocabularies == ("vocab.text2text_tmpdir.32768.subwords",) * 2
 
 
 def test_an_attribute_that_does_nothing_here_is_refused() -> None:

@@ -25,20 +25,9 @@ def vocab() -> Vocabulary:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "   ",
-        "The dog runs.",
-        "  two  spaces  ",
-        "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d",
-        "⁇",
-        "\u00a0\u3000\u200b\ufeff",
-        "😀 👩‍👩‍👧 漢字 Ωμέγα עברית",
-        "e\u0301 é \ufb01 ① Ⅷ",
-        "\ufffd \U0010ffff",
-        "<unk> <pad> </s> <0x41>",
-    ],
-)
+    ["", "   ", "The dog runs.", "  two  spaces  ", "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d", "⁇ <unk> </s> <0x41>",
+     "\u00a0\u3000\u200b\ufeff 👩‍👩‍👧 漢字 עברית", "e\u0301 é \ufb01 ① Ⅷ \ufffd \U0010ffff"],
+)  # fmt: skip
 def test_decoding_restores_every_text(vocab: Vocabulary, text: str) -> None:
     [ids] = vocab.encode([text])
     assert vocab.decode([ids]) == [text]
@@ -52,12 +41,7 @@ def test_decoding_stops_at_the_first_end_or_padding(vocab: Vocabulary) -> None:
     assert vocab.decode([[*dog, EOS_ID, *cat], [*dog, PAD_ID, *cat], [EOS_ID], []]) == ["dog", "dog", "", ""]
 
 
-def test_the_size_is_as_requested_or_smaller_for_a_small_text() -> None:
-    assert train(TEXTS, 350).size == 350
-    assert 256 < train(["tiny text"], 32000).size < 300
-
-
-@pytest.mark.parametrize("size", [1, 100, 260])
+@pytest.mark.parametrize("size", [1, 260])
 def test_the_error_for_a_small_size_names_the_smallest_possible_one(size: int) -> None:
     symbols = ("<1>", "<2>")
     smallest = 256 + 3 + 2 + len(set("".join(TEXTS)))
@@ -79,16 +63,7 @@ def test_symbols_are_one_piece_everywhere() -> None:
             assert encoded.count(i) == text.count(symbol)
             assert vocab.decode([encoded]) == [text]
     assert not vocab.is_byte[ids].any()
-
-
-def test_the_256_bytes_are_marked(vocab: Vocabulary) -> None:
-    assert vocab.is_byte.shape == (vocab.size,) and vocab.is_byte.dtype == bool
-    pieces = {vocab._processor.IdToPiece(int(i)) for i in vocab.is_byte.nonzero()[0]}
-    assert pieces == {f"<0x{byte:02X}>" for byte in range(256)}
-    [[*outside, _]], [[*inside, _]] = vocab.encode(["😀漢"]), vocab.encode(["The street"])
-    # Count the byte pieces, because `outside` may also begin with a piece for a space, which is not a byte piece.
-    assert vocab.is_byte[outside].sum() == len("😀漢".encode())
-    assert not vocab.is_byte[inside].any()
+    assert vocab.is_byte.sum() == 256 and vocab.is_byte[vocab.encode(["😀"])[0]].sum() == 4
 
 
 def test_a_model_that_is_truncated_or_too_large_is_named(vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
