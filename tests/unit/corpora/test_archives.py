@@ -156,10 +156,7 @@ def test_a_damaged_archive_leaves_whole_files_only(tmp_path: Path, name: str, sh
     path = write_tar(tmp_path / name, TAR_FILES)
     path.write_bytes(path.read_bytes()[: int(share * 60_000)])
     message = user_error(unpack, {Archive(f"{NOWHERE}/{name}"): list(TAR_FILES)}, tmp_path)
-    assert (
-        message.startswith(f"{path}: ")
-        and "\n" not in message
-        and ("cut off or damaged" in message or "has no regular file" in message)
-    )
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    assert "cut off or damaged" in message or "has no regular file" in message
     for inside in files_in(tmp_path / EXTRACTED):
         assert (tmp_path / EXTRACTED / inside).read_bytes() == TAR_FILES[inside]

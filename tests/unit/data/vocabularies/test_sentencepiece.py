@@ -25,7 +25,8 @@ def vocab() -> Vocabulary:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "   ", "The dog runs.", "  two  spaces  ", "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d", "⁇ <unk> </s> <0x41>",
+    ["", "   ", "The dog runs.", "  two  spaces  ", "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d",
+     "⁇ <unk> </s> <0x41>",
      "\u00a0\u3000\u200b\ufeff 👩‍👩‍👧 漢字 עברית", "e\u0301 é \ufb01 ① Ⅷ \ufffd \U0010ffff"],
 )  # fmt: skip
 def test_decoding_restores_every_text(vocab: Vocabulary, text: str) -> None:
