@@ -67,10 +67,6 @@ def main(values: flags.FlagValues) -> None:
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
     refuse_ensemble("output_dir", values.output_dir)
-    names = [f"figure{figure}.{form}" for form in values.format] if figure else file_names(values, KINDS)
-    for path in (Path(values.out, name) for name in names):
-        if os.path.lexists(path) and not values.overwrite:
-            raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
 
     program.load_tensorflow()
@@ -82,39 +78,46 @@ def main(values: flags.FlagValues) -> None:
     translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
     # Figures show only the encoder, so the source can stand in for a translation if both share a vocabulary.
     target = source if figure and not translator.vocabulary.separate_source_size else values.target
-    result = pair_attention(translator, source, target, merge_subwords=values.merge_subwords or bool(figure))
+    result = pair_attention(translator, source, target, values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
-    if not figure:
+    if figure:
+        kinds = select(result.kinds, ["encoder"], "omit --figure")
+        drawings = {f"figure{figure}": paper_figure(figure, kinds["encoder"], values.word, layers, heads)}
+    else:
         say(f"target: {result.target}")
-    if figure:
-        kinds = {"encoder": require(result.kinds, "encoder", "omit --figure")}
-    else:
-        kinds = select(result.kinds, values, layers, heads)
+        chosen = values.attention if values["attention"].present else list(result.kinds)
+        kinds = select(result.kinds, chosen, f"give --attention={','.join(result.kinds)}")
+        kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
+        drawings = draw(kinds, values) if has_pictures(values) else {}
     report_missing_characters(kinds)
-    if figure:
-        drawing = paper_figure(figure, kinds["encoder"], values.word, layers, heads)
-        files = {f"figure{figure}.{form}": rendered(drawing, form) for form in values.format}
-    else:
-        files = contents(kinds, values)
-    for name, content in files.items():
-        path = Path(values.out, name)
-        with whole_file(path) as file:
-            file.write(content)
-        say(f"{path}: written")
+    files = {WRITERS[form][0]: WRITERS[form][1](kinds) for form in values.format if form in WRITERS}
+    for name, drawing in drawings.items():
+        files |= {f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS}
+    write(Path(values.out), files, values.overwrite)
 
 
 def check_choices(values: flags.FlagValues) -> None:
-    """Raises UserError if a list has an unknown name, or if BertViz cannot show what the flags choose."""
+    """Raises UserError if a list has an unknown name, or if a flag has no effect with others."""
     formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
     for flag, names in (("format", formats), ("style", STYLES), ("attention", KINDS)):
         program.require(values, flag)
         for name in values[flag].value:
             if name not in names:
                 raise unknown(f"--{flag}", name, names)
+    for flag in ("attention", "style", "merge_subwords"):
+        if values.figure and values[flag].present:
+            raise UserError(f"--{flag} has no effect with --figure; omit one of them")
+    if values.word and not values.figure and not (has_pictures(values) and "lines" in values.style):
+        raise UserError("--word chooses strokes, which no file would show; omit it")
     if values.merge_subwords and "bertviz" in values.format:
         raise UserError(
             "--format=bertviz has the same tokens as queries and keys of the decoder; omit --merge_subwords"
         )
+
+
+def has_pictures(values: flags.FlagValues) -> bool:
+    """Returns True if --format has a format of pictures."""
+    return any(form in FORMATS for form in values.format)
 
 
 def numbers(flag: str, texts: Sequence[str]) -> list[int]:
@@ -125,63 +128,31 @@ def numbers(flag: str, texts: Sequence[str]) -> list[int]:
         raise UserError(f"--{flag}={','.join(texts)}: give numbers from 1, separated by commas") from None
 
 
-def file_names(values: flags.FlagValues, kinds: Mapping[str, object]) -> list[str]:
-    """Returns the names of the files that the program writes for these kinds of attention."""
-    names = []
-    for form in values.format:
-        if form in WRITERS:
-            names.append(WRITERS[form][0])
-        else:
-            names += [f"{kind}_{style}.{form}" for kind in kinds if kind in values.attention for style in values.style]
-    return names
+def select(kinds: Mapping[str, Attention], chosen: Sequence[str], cure: str) -> dict[str, Attention]:
+    """Returns the chosen kinds of attention. Raises UserError, which ends with `cure`, if the model lacks one."""
+    for kind in chosen:
+        if kind not in kinds:
+            raise UserError(f"this model saves no {KINDS[kind]}; {cure}")
+    return {kind: kinds[kind] for kind in KINDS if kind in chosen}
 
 
-def require(kinds: Mapping[str, Attention], kind: str, cure: str) -> Attention:
-    """Returns the attention of a kind. If the model does not have it, raises UserError with a cure."""
-    if kind not in kinds:
-        raise UserError(f"this model saves no {KINDS[kind]}; {cure}")
-    return kinds[kind]
-
-
-def select(
-    kinds: Mapping[str, Attention], values: flags.FlagValues, layers: Sequence[int], heads: Sequence[int]
-) -> dict[str, Attention]:
-    """Returns the layers and heads that the flags choose of each kind of attention that they choose.
-
-    Without --attention, kinds that the model does not have are omitted.
-    """
-    chosen = values.attention if values["attention"].present else kinds
-    cure = f"give --attention={','.join(kinds)}"
-    return {kind: require(kinds, kind, cure).select(layers, heads) for kind in KINDS if kind in chosen}
-
-
-def contents(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, bytes]:
-    """Returns the name and the contents of each file.
+def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, Figure]:
+    """Returns the pictures of each kind in each style, by the names of their files without suffix.
 
     With --word, there are pictures with lines only of the kinds that have this word among their queries. Raises
     UserError if there are none.
     """
-    files = {}
-    for form in values.format:
-        if form in WRITERS:
-            name, write = WRITERS[form]
-            files[name] = write(kinds)
-    forms = [form for form in values.format if form in FORMATS]
     has_word = [kind for kind in kinds if not values.word or kinds[kind].has_query(values.word)]
     if not has_word:
         hint = "" if values.merge_subwords else ", or give --merge_subwords if the word has several subwords"
         kinds[next(iter(kinds))].query(values.word, hint)  # raises the error
+    drawings = {}
     for kind, attention in kinds.items():
-        for style in values.style if forms else ():
-            if style != "lines" or kind in has_word:
-                drawing = draw(style, attention, values.word)
-                files |= {f"{kind}_{style}.{form}": rendered(drawing, form) for form in forms}
-    return files
-
-
-def draw(style: str, attention: Attention, word: str) -> Figure:
-    """Returns a picture in one of `STYLES`."""
-    return stroke_figure(layer_panels(attention, word)) if style == "lines" else heat_maps(attention)
+        if "lines" in values.style and kind in has_word:
+            drawings[f"{kind}_lines"] = stroke_figure(layer_panels(attention, values.word))
+        if "heatmap" in values.style:
+            drawings[f"{kind}_heatmap"] = heat_maps(attention)
+    return drawings
 
 
 def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
@@ -189,6 +160,17 @@ def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
     missing = fonts([token for attention in kinds.values() for token in (*attention.queries, *attention.keys)])[1]
     if printable := "".join(character for character in missing if character.isprintable()):
         say(f"no font here has {shortened(printable)}; PNG and PDF show boxes. Install a font, e.g. Noto Sans CJK")
+
+
+def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
+    """Writes files by name. Raises UserError before the first one if one exists and `overwrite` is false."""
+    for path in (folder / name for name in files):
+        if os.path.lexists(path) and not overwrite:
+            raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
+    for name, content in files.items():
+        with whole_file(folder / name) as file:
+            file.write(content)
+        say(f"{folder / name}: written")
 
 
 run = program.entry_point(main, FLAGS, __doc__)

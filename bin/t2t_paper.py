@@ -1,7 +1,7 @@
 """Prints the paper's Tables 2, 3 and 4 next to the figures of this code and of trained models.
 
     t2t-paper
-    t2t-paper --table=3 --columns=hparams_set,paper_parameters,parameters,difference
+    t2t-paper --table=3 --columns=hparams_set,paper_parameters,parameters
     t2t-paper --format=csv --output_dirs=M1,M2
 
 By default, a table shows only the main figures; --columns=all and --format=csv print every column. The header of the

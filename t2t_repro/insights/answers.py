@@ -10,19 +10,17 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
-from t2t_repro.decoding.translation import Hypothesis
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.insights.search_tree import Candidate, SearchTree, search_tree
+from t2t_repro.insights.search_tree import SearchTree, search_tree
 from t2t_repro.visualization.attention import (
     KINDS,
     attention_of,
@@ -44,18 +42,6 @@ MAX_ALPHA = 5.0
 """Maximum exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """The settings of a beam search that the page can change."""
-
-    beam_size: int
-    """Number of hypotheses that the search keeps at each step."""
-    alpha: float
-    """Exponent of the length penalty."""
-    num_best: int
-    """Number of outputs."""
 
 
 class ExploredModel:
@@ -83,10 +69,7 @@ class ExploredModel:
 
     @classmethod
     def load(cls, folder: ModelFolder, checkpoint: str) -> ExploredModel:
-        """Returns the model of a checkpoint.
-
-        Raises UserError if the checkpoint is damaged or the model cannot decode.
-        """
+        """Returns the model of a checkpoint, which must be able to decode."""
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
         description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"
         return cls(os.path.basename(os.path.abspath(folder.path)), description, translator)
@@ -104,31 +87,42 @@ class ExploredModel:
             "alpha": self.translator.decode_hparams.alpha,
         }
 
-    def translate(self, source: str, settings: SearchSettings) -> dict[str, Any]:
-        """Returns the tokens of a source, its hypotheses, best first, and the tree of the beam search.
+    def translate(self, source: str, beam_size: int, alpha: float, num_best: int) -> dict[str, Any]:
+        """Returns the tokens of a source, its `num_best` hypotheses, best first, and the tree of the beam search.
 
-        Raises UserError if the source is empty or too long, or a setting is out of range.
+        Raises UserError if the source is empty or too long.
         """
-        source = self._check_source(source)
-        changes = {"beam_size": settings.beam_size, "alpha": settings.alpha, "n": settings.num_best}
-        translation, tree = search_tree(self.translator, source, **self._changes | changes)
-        outputs = zip(translation.hypotheses, tree.paths(), strict=True)
+        vocabulary = self.translator.vocabulary
+        changes = {"beam_size": beam_size, "alpha": alpha, "n": num_best}
+        translation, tree = search_tree(self.translator, self._check_source(source), **self._changes | changes)
+        hypotheses = [
+            {
+                "text": hypothesis.text,
+                "score": hypothesis.score,
+                "log_prob": path[-1].log_prob,
+                "ids": hypothesis.ids,
+                "tokens": [
+                    {"label": label, "log_prob": log_prob}
+                    for label, log_prob in zip(vocabulary.pieces(hypothesis.ids), hypothesis.token_scores, strict=True)
+                ],
+                "has_end": hypothesis.ids[-1] == EOS_ID,
+            }
+            for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True)
+        ]
         return {
-            "source_tokens": self.translator.vocabulary.sources.pieces(translation.source_ids),
-            "hypotheses": [self._hypothesis(hypothesis, path) for hypothesis, path in outputs],
-            "search": dataclasses.asdict(settings) | self._describe_search(tree),
+            "source_tokens": vocabulary.sources.pieces(translation.source_ids),
+            "hypotheses": hypotheses,
+            "search": {"beam_size": beam_size, "alpha": alpha, "num_best": num_best} | self._describe_search(tree),
         }
 
     def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
         """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and keys.
 
         Args:
-            source: one line.
             target_ids: token ids of a target, such as those of a hypothesis.
             kind: "encoder", "decoder" or "cross".
 
-        Raises UserError if the model does not have this attention, or the source or the target is empty, too long, or
-        not in the vocabulary.
+        Raises UserError if the model does not have this attention, or a text is empty, too long or not valid.
         """
         require_attention(self.translator.model)
         if kind not in self._attention_shapes:
@@ -159,33 +153,14 @@ class ExploredModel:
             raise UserError(f"the source has {tokens} tokens; shorten it to {MAX_TOKENS}")
         return source
 
-    def _hypothesis(self, hypothesis: Hypothesis, path: Sequence[Candidate]) -> dict[str, Any]:
-        labels = self.translator.vocabulary.pieces(hypothesis.ids)
-        return {
-            "text": hypothesis.text,
-            "score": hypothesis.score,
-            "log_prob": path[-1].log_prob,
-            "ids": hypothesis.ids,
-            "tokens": [
-                {"label": label, "log_prob": log_prob}
-                for label, log_prob in zip(labels, hypothesis.token_scores, strict=True)
-            ],
-            "has_end": hypothesis.ids[-1] == EOS_ID,
-        }
-
     def _describe_search(self, tree: SearchTree) -> dict[str, Any]:
         outputs = {node: index for index, node in enumerate(tree.outputs)}
-        labels = self.translator.vocabulary.pieces
         steps = [
             [
-                {
+                {name: getattr(candidate, name) for name in ("parent", "token_log_prob", "log_prob", "fate", "score")}
+                | {
                     "id": candidate.node,
-                    "parent": candidate.parent,
-                    "token": labels([candidate.token])[0],
-                    "token_log_prob": candidate.token_log_prob,
-                    "log_prob": candidate.log_prob,
-                    "fate": candidate.fate,
-                    "score": candidate.score,
+                    "token": self.translator.vocabulary.pieces([candidate.token])[0],
                     "output": outputs.get(candidate.node),
                 }
                 for candidate in step

@@ -6,11 +6,9 @@ All requests are GETs that hold the whole question. The server stores nothing be
 from __future__ import annotations
 
 import contextlib
-import errno
 import ipaddress
-import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import waitress
@@ -18,7 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
+from t2t_repro.insights.answers import ExploredModel, limits
 
 Number = TypeVar("Number", int, float)
 
@@ -74,8 +72,7 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     def translate() -> dict[str, Any]:
         beam_size = number("beam_size", int, 1, int(maximum["beam_size"]))
         alpha = number("alpha", float, 0, maximum["alpha"])
-        settings = SearchSettings(beam_size, alpha, number("num_best", int, 1, beam_size))
-        return model().translate(text("source"), settings)
+        return model().translate(text("source"), beam_size, alpha, number("num_best", int, 1, beam_size))
 
     @app.get("/api/attention")
     def attention() -> dict[str, Any]:
@@ -85,13 +82,6 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     def add_headers(response: Response) -> Response:
         response.headers.update(HEADERS)
         return response
-
-    handle_errors(app)
-    return app
-
-
-def handle_errors(app: Flask) -> None:
-    """Makes the application answer a request that fails with {"error": "one line"}."""
 
     @app.errorhandler(UserError)
     def refuse(error: UserError) -> tuple[dict[str, str], int]:
@@ -103,6 +93,8 @@ def handle_errors(app: Flask) -> None:
             return {"error": "the server failed; its terminal shows why"}, 500
         return {"error": f"{error.name}: {error.description}"}, error.code or 500
 
+    return app
+
 
 def text(name: str) -> str:
     """Returns a parameter of the request. Raises UserError if it is missing."""
@@ -111,8 +103,8 @@ def text(name: str) -> str:
     return request.args[name]
 
 
-def number(name: str, kind: Callable[[str], Number], lowest: float, highest: float) -> Number:
-    """Returns a parameter of the request as a number of type `kind`. Raises UserError if it is out of range."""
+def number(name: str, kind: type[Number], lowest: float, highest: float) -> Number:
+    """Returns a parameter of the request as a number. Raises UserError if it is no number or out of range."""
     with contextlib.suppress(ValueError):
         if lowest <= (value := kind(text(name))) <= highest:  # false for NaN
             return value
@@ -131,15 +123,13 @@ def ids(name: str) -> list[int]:
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that accepts connections at a host and port; port 0 stands for a free port.
 
-    Raises UserError if the host is unknown or not of this machine, or the port is in use or not permitted.
+    Raises UserError if that is not possible.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        reason = os.strerror(error.errno or 0) if error.errno in errno.errorcode else error.strerror
         raise UserError(
-            f"--host={host} --port={port}: {reason}; give another --port, --port=0 for a free one, or another --host"
+            f"--host={host} --port={port}: {error.strerror}; give another --port, 0 for a free one, or another --host"
         ) from None
 
 
@@ -166,13 +156,7 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
 
 
 def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -> None:
-    """Answers requests until Ctrl-C.
-
-    Args:
-        models: the models that the page explores.
-        listener: the socket that `listen` returned.
-        host: value of --host.
-    """
+    """Answers requests at the socket that `listen` returned for --host, until Ctrl-C."""
     waitress.create_server(
         create_app(models, trusted_hosts(listener, host)),
         sockets=[listener],

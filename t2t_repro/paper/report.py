@@ -45,13 +45,10 @@ Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {decod
 def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
     """Returns the report's table in Markdown: steps and perplexity, then the scores of each test set."""
     printed = printed_figures(hparams_set, folder.problem.name)
+    perplexity = "dev perplexity per subword, last checkpoint"
     lines = [
         {"what": "steps", "paper": printed.get("steps"), "here": results.steps},
-        {
-            "what": "dev perplexity per subword, last checkpoint",
-            "paper": printed.get("perplexity"),
-            "here": results.dev_perplexity,
-        },
+        {"what": perplexity, "paper": printed.get("perplexity"), "here": results.dev_perplexity},
     ]
     for test_set, test_set_scores in scores.items():
         checkpoint = ", last checkpoint" if uses_last_checkpoint(folder.problem, test_set) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 from collections.abc import Iterator, Sequence
 
@@ -39,17 +40,14 @@ def _families() -> Iterator[str]:
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     yield "DejaVu Sans"  # part of Matplotlib
-    tried: set[str] = set()
-    for path in ["", *findSystemFonts()]:
-        # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
-        if path and path not in {font.fname for font in fontManager.ttflist}:
-            try:
-                fontManager.addfont(path)
-            except (OSError, RuntimeError):  # damaged, or of a kind that Matplotlib cannot read
-                continue
-        regular = {font.name for font in fontManager.ttflist if (font.style, font.weight) == ("normal", 400)}
-        yield from sorted(name for name in regular - tried if not name.startswith("Last Resort"))
-        tried |= regular
+    known = list(fontManager.ttflist)
+    regular = {font.name for font in known if (font.style, font.weight) == ("normal", 400)}
+    yield from sorted(name for name in regular if not name.startswith("Last Resort"))
+    # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
+    for path in sorted(set(findSystemFonts()) - {font.fname for font in known}):
+        with contextlib.suppress(OSError, RuntimeError):  # damaged, or of a kind that Matplotlib cannot read
+            fontManager.addfont(path)
+            yield fontManager.ttflist[-1].name
 
 
 def _characters(family: str) -> set[int]:

@@ -48,13 +48,13 @@ from t2t_repro.problem import Problem
 Problem.decode_hparams = DecodeHParams(extra_length=4)  # outputs of untrained models are long
 translate = ExploredModel.translate
 
-def delayed(self, source, settings):
+def delayed(self, source, *settings):
     is_slow = source.startswith({slow!r})
     if is_slow:
         print("waits with", source, file=sys.stderr, flush=True)
     while is_slow and not Path({file!r}).exists():
         time.sleep(0.01)
-    answer = translate(self, source, settings)
+    answer = translate(self, source, *settings)
     if is_slow:
         print("has translated", source, file=sys.stderr, flush=True)
     return answer

@@ -50,7 +50,7 @@ def stop(flags: list[str], before: str, number: signal.Signals) -> tuple[int, st
 def times(*folders: Path) -> dict[str, int]:
     """Returns {path: time of the last change} of all files in these folders, except files that every run rewrites."""
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    rewritten = ("report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
+    rewritten = (".lock", "report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
     return {str(path): path.stat().st_mtime_ns for path in written if path.name not in rewritten}
 
 

@@ -21,6 +21,7 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import pair_attention
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
 SOURCE = "--source=the dog"
 
 
@@ -46,8 +47,7 @@ def test_files(model: str, tmp_path: Path) -> None:
     assert content["cross"]["heads"] == [2] and np.shape(content["decoder"]["weights"])[:2] == (1, 1)
     assert "<0xC3>" in content["cross"]["queries"]  # a character that the vocabulary lacks
     assert ">▁the<" in (out / "encoder_lines.svg").read_text("utf-8")
-    line = programs.error("attention", *arguments)
-    assert "exists; choose another --out, or give --overwrite" in line
+    programs.refused(programs.run("attention", *arguments), "exists; choose another --out, or give --overwrite")
     programs.succeed("attention", *arguments[:-1], "--format=json", "--overwrite")
     assert json.loads((out / "attention.json").read_text())["cross"]["heads"] == [1, 2]
 
@@ -68,11 +68,12 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     [
         (["--source= \n"], "--source is empty; give the text"),
         ([SOURCE, "--format=gif"], "unknown --format 'gif'"),
-        ([SOURCE, "--format="], "--format is required"),
         ([SOURCE, "--figure=3", "--format=npz"], "unknown --format 'npz'; there are: pdf, png, svg"),
         ([SOURCE, "--attention=crss"], "unknown --attention 'crss'; did you mean 'cross'"),
         ([SOURCE, "--heads=1,x"], "--heads=1,x: give numbers from 1, separated by commas"),
         ([SOURCE, "--format=bertviz", "--merge_subwords"], "omit --merge_subwords"),
+        ([SOURCE, "--figure=3", "--style=lines"], "--style has no effect with --figure; omit one of them"),
+        ([SOURCE, "--format=json", "--word=dog"], "--word chooses strokes, which no file would show; omit it"),
         ([SOURCE, "--output_dir=a,b"], "--output_dir=a,b: this program takes only one model"),
     ],
 )

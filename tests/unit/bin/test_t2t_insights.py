@@ -36,7 +36,7 @@ def test_a_port_in_use_and_missing_packages_are_named(folder: ModelFolder, monke
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         line = programs.error("insights", f"--output_dir={folder.path}", f"--port={port}")
-    assert line.startswith(f"--host=127.0.0.1 --port={port}: Address already in use; give another --port")
+    assert line.startswith(f"--host=127.0.0.1 --port={port}: Address already in use")
     monkeypatch.setitem(sys.modules, "waitress", None)
     line = programs.error("insights", f"--output_dir={folder.path}")
     assert line == 'Flask or waitress is not installed; pip install "t2t_repro[insights]"'

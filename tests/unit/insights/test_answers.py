@@ -14,13 +14,13 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.insights.answers import ExploredModel, SearchSettings, limits
+from t2t_repro.insights.answers import ExploredModel, limits
 from t2t_repro.insights.search_tree import search_tree
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import pair_attention
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
-SETTINGS = SearchSettings(beam_size=3, alpha=0.6, num_best=2)
+SETTINGS = {"beam_size": 3, "alpha": 0.6, "num_best": 2}
 
 
 def as_json(answer: dict[str, Any]) -> Any:
@@ -59,7 +59,7 @@ def test_layers_are_those_of_the_deeper_stack(tiny_hparams: HParams, tiny_vocabu
 
 
 def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel]) -> None:
-    answer = as_json(explored[0].translate("the cät", SETTINGS))
+    answer = as_json(explored[0].translate("the cät", **SETTINGS))
     translation, tree = search_tree(explored[0].translator, "the cät", beam_size=3, alpha=0.6, n=2)
     assert answer["source_tokens"][-3:] == ["<0xA4>", "t", "</s>"]
     assert [hypothesis["ids"] for hypothesis in answer["hypotheses"]] == [list(x.ids) for x in translation.hypotheses]
@@ -82,13 +82,13 @@ def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel])
 
 
 def test_why_a_search_ended(explored: list[ExploredModel]) -> None:
-    greedy = SearchSettings(1, 0.6, 1)
-    answer = as_json(explored[1].translate("the cat", greedy))
+    greedy = {"beam_size": 1, "alpha": 0.6, "num_best": 1}
+    answer = as_json(explored[1].translate("the cat", **greedy))
     assert answer["hypotheses"][0]["has_end"]
     certain = answer["search"]["end"]
     assert (certain["reason"], certain["best_possible"]) == ("certain", None)
     assert certain["worst_of_best"] == pytest.approx(0, abs=1e-3)
-    search = as_json(explored[0].translate("the cat", greedy))["search"]
+    search = as_json(explored[0].translate("the cat", **greedy))["search"]
     assert search["end"]["reason"] == "limit" and search["end"]["worst_of_best"] is None
     assert len(search["steps"]) == search["limit"]
     assert search["end"]["best_possible"] == search["steps"][-1][0]["score"]
@@ -109,7 +109,7 @@ def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> N
 
 @pytest.mark.parametrize("text", ["a\ncat", "a \ud800 cat", "<script>alert(1)</script>"])
 def test_odd_characters_are_translated(explored: list[ExploredModel], text: str) -> None:
-    answer = as_json(explored[1].translate(text, SETTINGS))
+    answer = as_json(explored[1].translate(text, **SETTINGS))
     assert answer["hypotheses"][0]["text"] == text.replace("\n", " ").replace("\ud800", "\ufffd")
 
 
@@ -118,12 +118,12 @@ def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
     defaults = DecodeHParams(n=4, coverage_penalty=0.5, extra_length=1)
     model = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, defaults))
     expected = translator.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
-    answer = model.translate("the cat", SETTINGS)["hypotheses"]
+    answer = model.translate("the cat", **SETTINGS)["hypotheses"]
     assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
     random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7, extra_length=1)
     drawn = ExploredModel("d", "", Translator(translator.model, translator.vocabulary, random))
     assert drawn.describe()["beam_size"] == 4
-    assert len(drawn.translate("the cat", SETTINGS)["hypotheses"]) == 2
+    assert len(drawn.translate("the cat", **SETTINGS)["hypotheses"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
 )
 def test_sources_that_are_refused(explored: list[ExploredModel], number: int, source: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        explored[number].translate(source, SETTINGS)
+        explored[number].translate(source, **SETTINGS)
     if number == 0:
         with pytest.raises(UserError, match=message):
             explored[number].attention(source, [EOS_ID], "cross")

@@ -12,7 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from t2t_repro.errors import UserError
-from t2t_repro.insights.answers import ExploredModel, SearchSettings
+from t2t_repro.insights.answers import ExploredModel
 from t2t_repro.insights.server import address, create_app, listen, trusted_hosts
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -60,7 +60,7 @@ def test_models_and_limits(client: FlaskClient, explored: list[ExploredModel]) -
 
 def test_a_request_reaches_its_model(client: FlaskClient, explored: list[ExploredModel]) -> None:
     for number, model in enumerate(explored):
-        expected = json.loads(json.dumps(model.translate("the cat", SearchSettings(2, 0.6, 1))))
+        expected = json.loads(json.dumps(model.translate("the cat", 2, 0.6, 1)))
         assert get(client, "/api/translate", **QUESTION | {"model": str(number)}) == expected
     assert get(client, "/api/attention", **ATTENTION) == json.loads(
         json.dumps(explored[0].attention("the cat", [5, 1], "cross"))

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from t2t_repro.errors import UserError
+from t2t_repro.visualization import attention_picture as attention_picture_module
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.attention_picture import (
-    MAX_HEADS,
     MAX_TOKENS,
     Picture,
     attention_picture,
@@ -90,19 +90,19 @@ def test_labels_in_any_alphabet() -> None:
     assert ink(written) > ink(blank) + 10 * len(tokens)
 
 
-def test_the_picture_of_an_evaluation_has_the_first_heads_of_the_last_layer() -> None:
+def test_the_picture_of_an_evaluation_has_the_first_heads_and_tokens_of_the_last_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An evaluation draws this picture, so it must not fail for any model."""
-    weights = np.random.default_rng(1).random((2, MAX_HEADS + 1, 1, 1))
+    monkeypatch.setattr(attention_picture_module, "MAX_HEADS", 2)
+    monkeypatch.setattr(attention_picture_module, "MAX_TOKENS", 4)
+    weights = np.random.default_rng(1).random((2, 3, 1, 1))
     picture = attention_picture(attention(weights, ["a"], ["b"]))
-    assert picture == attention_picture(attention(weights[1:, :MAX_HEADS], ["a"], ["b"]))
-
-
-def test_only_the_first_tokens_of_long_texts_are_shown() -> None:
-    weights = np.zeros((1, 1, 300, 200))
-    weights[:, :, MAX_TOKENS:] = weights[:, :, :, MAX_TOKENS:] = 1  # dark
-    picture = attention_picture(attention(weights, ["s"] * 200, ["t"] * 300))
-    cut = attention_picture(attention(weights[:, :, :MAX_TOKENS, :MAX_TOKENS], ["s"] * MAX_TOKENS, ["t"] * MAX_TOKENS))
-    np.testing.assert_allclose(pixels(picture).shape, pixels(cut).shape, atol=5)
+    assert picture == attention_picture(attention(weights[1:, :2], ["a"], ["b"]))
+    weights = np.zeros((1, 1, 9, 7))
+    weights[:, :, 4:] = weights[:, :, :, 4:] = 1  # dark
+    picture = attention_picture(attention(weights, ["s"] * 7, ["t"] * 9))
+    cut = attention_picture(attention(weights[:, :, :4, :4], ["s"] * 4, ["t"] * 4))
     assert ink(cut) < ink(picture) < ink(cut) + 2000  # the axis titles of `picture` also have the numbers of tokens
 
 
@@ -117,12 +117,9 @@ def test_sixty_tokens_of_sixteen_heads_fit_and_their_labels_do_not_overlap() -> 
         heat_maps(attention(np.ones((2, 20, 60, 60)), tokens, tokens))
 
 
-@pytest.mark.parametrize(("form", "start"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_formats_are_the_same_in_every_run(form: str, start: bytes) -> None:
-    contents = [rendered(heat_maps(attention(np.ones((1, 1, 1, 2)), ["né", "中"], ["b"])), form) for _ in range(2)]
-    assert contents[0] == contents[1] and contents[0].startswith(start)
-    if form == "svg":  # text is text
-        assert ">né<" in contents[0].decode() and ">中<" in contents[0].decode()
+def test_the_same_figure_gives_the_same_svg_whose_text_is_text() -> None:
+    contents = [rendered(heat_maps(attention(np.ones((1, 1, 1, 2)), ["né", "中"], ["b"])), "svg") for _ in range(2)]
+    assert contents[0] == contents[1] and ">né<" in contents[0].decode() and ">中<" in contents[0].decode()
 
 
 @pytest.mark.parametrize(("limit", "number"), [(9, 0), (5, 1), (4, 2), (3, 4), (2, 4)])
