@@ -23,8 +23,7 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, has_data
-from t2t_repro.data.description import datagen_command, missing_data
+from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, check_schedule

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data.vocabularies.text_rules import refuse_surrogates
+from t2t_repro.data.vocabularies.text_rules import utf8
 
 
 class Cleaning:
@@ -109,13 +109,5 @@ def _stripped(pair: Pair) -> Pair:
 
 
 def _text(pair: Pair) -> bytes:
-    """Returns the bytes of a pair from which hashes are computed.
-
-    Raises UserError if the pair has a lone surrogate, which UTF-8 cannot encode.
-    """
-    try:
-        return f"{pair['inputs']}\n{pair['targets']}\n".encode()
-    except UnicodeEncodeError:
-        refuse_surrogates(pair["inputs"])
-        refuse_surrogates(pair["targets"])
-        raise
+    """Returns the bytes of a pair from which hashes are computed."""
+    return utf8(f"{pair['inputs']}\n{pair['targets']}\n")

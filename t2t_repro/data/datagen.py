@@ -22,7 +22,7 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import encoding, records, summary, test_set_files
 from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.data.description import SPLITS, Description
+from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.encoding import Encoded, Portion
 from t2t_repro.data.job import (
     Job,
@@ -87,10 +87,10 @@ def _read_all(job: Job) -> Text:
     cleaning = {"train": Cleaning(*limits), "dev": Cleaning()}
     check, sample = TextCheck(), []
     train, dev = (cleaning[split].first_pass(_valid_pairs(job, split)) for split in SPLITS)
-    _check_words(job, check.dev(dev))
+    _exhaust(check.dev(dev))
     train = progress(check.train(train), "reading", None, "pairs")
     if job.user_vocabulary:
-        _check_words(job, train)
+        _exhaust(train)
     else:
         sample = sentencepiece.sample(side for pair in train for side in (pair["inputs"], pair["targets"]))
     for split, split_cleaning in cleaning.items():
@@ -118,14 +118,6 @@ def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
                 '"inputs" and "targets"'
             )
         yield pair
-
-
-def _check_words(job: Job, pairs: Iterable[Pair]) -> None:
-    """Reads all pairs. Raises UserError if the user's vocabulary lacks a word of them."""
-    for pair in pairs:
-        if job.user_vocabulary:
-            job.user_vocabulary.sources.check(pair["inputs"])
-            job.user_vocabulary.check(pair["targets"])
 
 
 def _finished(job: Job, text: Text) -> Description | None:

@@ -1,15 +1,132 @@
-"""Opens the data that t2t-datagen generated for a problem."""
+"""Opens the data that t2t-datagen generated for a problem: its description, vocabulary and records.
+
+t2t-datagen writes the description, `<problem>.json`, after all other files that training needs. So a data directory
+without a description holds no finished data.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from t2t_repro import registry
-from t2t_repro.data.description import SPLITS, Description, description_path, load_problem
+from t2t_repro.data import summary
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.files.json_file import from_json, to_json
+from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.untrusted import read_text
 from t2t_repro.problem import Problem
+
+SPLITS = ("train", "dev")
+MAX_BYTES = 1 << 23
+"""Maximum size of a description. It lists up to 10,000 shards with less than 600 bytes each."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Facts about the generated data of a problem, stored as JSON."""
+
+    problem: str
+    """Name of the problem, without "_rev"."""
+    settings: dict
+    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
+    vocabulary: str
+    """File name of the vocabulary of the targets."""
+    vocabulary_fingerprint: str
+    """Twelve hex digits that identify the vocabulary."""
+    fingerprint: str
+    """Twelve hex digits that identify all records and the vocabulary."""
+    pairs: dict
+    """Number of pairs in the shards of each split."""
+    dropped: dict
+    """For each split, the number of pairs that t2t-datagen dropped, by reason."""
+    vocabulary_given: bool = False
+    """True if the vocabulary came from --vocab_file, False if it was learned from the text."""
+    source_fingerprint: str = ""
+    """Hash of the text, the settings and the user's vocabulary."""
+    shards: dict = field(default_factory=dict)
+    """For each split, `Records.index_fingerprint` of its shards."""
+    source_vocabulary: str = ""
+    """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError if `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
+        if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in SPLITS):
+            raise UserError(
+                f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
+            )
+        check_vocabulary_name(self.vocabulary)
+        if self.source_vocabulary:
+            check_vocabulary_name(self.source_vocabulary)
+
+    def save(self, path: Path) -> None:
+        """Writes the description, which appears only when it is complete."""
+        with whole_file(path, "w") as file:
+            file.write(to_json(self))
+
+    @classmethod
+    def load(cls, path: Path) -> Description:
+        """Returns the description in a file. Raises UserError if it is damaged."""
+        return from_json(cls, read_text(path, MAX_BYTES), str(path))
+
+
+def description_path(data_dir: str | Path, problem: str) -> Path:
+    """Returns the path of a problem's description."""
+    return Path(data_dir) / f"{problem}.json"
+
+
+def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
+    """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
+    problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
+    contents = f" (it holds {', '.join(problems)})" if problems else ""
+    cure = f"run {datagen_command(data_dir, problem, tmp_dir)}"
+    if problem.replaced_by:
+        cure = (
+            "give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
+            f"--problem={problem.replaced_by}"
+        )
+    return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; {cure}")
+
+
+def datagen_command(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> str:
+    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir; "" for none."""
+    flags = {"t2t_usr_dir": registry.usr_dir(), "problem": problem.base_name}
+    flags["tmp_dir"] = "" if problem.is_self_contained else tmp_dir
+    flags["data_dir"] = str(data_dir)
+    return " ".join(["t2t-datagen", *(f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value)])
+
+
+def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
+    """Returns a problem with the settings of its generated data, the vocabulary, and the description of the data.
+
+    If the problem is reversed, the vocabularies of sources and targets are swapped, also in the description.
+    """
+    description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
+    if not description_file.is_file():
+        raise missing_data(data_dir, registry.problem(name))
+    description = Description.load(description_file)
+    problem = registry.problem(name, description.settings)
+    if description.problem != problem.base_name:
+        raise UserError(
+            f"{description_file}: describes problem {shortened(repr(description.problem))}; restore the file"
+        )
+    path = Path(data_dir) / description.vocabulary
+    vocabulary = load_vocabularies(Path(data_dir), description.vocabulary, description.source_vocabulary)
+    if vocabulary.fingerprint != description.vocabulary_fingerprint:
+        raise UserError(
+            f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "
+            f"{description.vocabulary_fingerprint}; restore the original vocabulary or run t2t-datagen again"
+        )
+    if problem.was_reversed and description.source_vocabulary:
+        vocabulary = vocabulary.sources.with_sources(load_vocabulary(path))
+        targets, sources = description.source_vocabulary, description.vocabulary
+        description = dataclasses.replace(description, vocabulary=targets, source_vocabulary=sources)
+    return problem, vocabulary, description
 
 
 @dataclass(frozen=True)

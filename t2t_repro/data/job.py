@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.data import records, summary, test_set_files
-from t2t_repro.data.description import SPLITS, Description, description_path
+from t2t_repro.data.dataset import SPLITS, Description, description_path
 from t2t_repro.data.vocabularies.kinds import load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from t2t_repro.data import records, summary
-from t2t_repro.data.description import SPLITS, description_path
+from t2t_repro.data.dataset import SPLITS, description_path
 from t2t_repro.files import output_files
 from t2t_repro.files.output_files import UNFINISHED, locked
 

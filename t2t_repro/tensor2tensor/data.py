@@ -11,8 +11,7 @@ from pathlib import Path
 
 from t2t_repro import registry
 from t2t_repro.console.progress import say
-from t2t_repro.data.dataset import Data, has_data, load_data
-from t2t_repro.data.description import SPLITS, Description
+from t2t_repro.data.dataset import SPLITS, Data, Description, has_data, load_data
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary

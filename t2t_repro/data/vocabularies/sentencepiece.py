@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, refuse_surrogates
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError
 
@@ -79,7 +79,7 @@ class SentencePieceVocabulary(Vocabulary):
         except TypeError:
             # SentencePiece does not say which text is wrong.
             for text in texts:
-                refuse_surrogates(text)
+                utf8(text)
             raise
         return ids
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, refuse_surrogates
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError, shortened
 
@@ -200,10 +200,6 @@ class TokenVocabulary(_T2TVocabulary):
             )
         return [number for number in ids if number is not None]
 
-    def check(self, text: str) -> None:
-        if self.unknown_id is None:
-            self._ids(text)
-
     def _text(self, ids: list[int]) -> str:
         return " ".join(map(self._all_pieces.__getitem__, ids))
 
@@ -225,8 +221,7 @@ class ByteVocabulary(_T2TVocabulary):
         self._all_pieces = [*RESERVED, *names]
 
     def _ids(self, text: str) -> list[int]:
-        refuse_surrogates(text)
-        return [byte + len(RESERVED) for byte in text.encode("utf-8")]
+        return [byte + len(RESERVED) for byte in utf8(text)]
 
     def _text(self, ids: list[int]) -> str:
         return bytes(number - len(RESERVED) for number in ids).decode("utf-8", "replace")

@@ -40,10 +40,10 @@ def graph_strip(texts: Any) -> Any:
     return tf.strings.regex_replace(texts, f"^{WHITE_SPACE}+|{WHITE_SPACE}+$", "")
 
 
-def refuse_surrogates(text: str) -> None:
-    """Raises UserError if a text has a lone surrogate, which no UTF-8 text contains."""
+def utf8(text: str) -> bytes:
+    """Returns a text in UTF-8. Raises UserError if it has a lone surrogate, which no UTF-8 text contains."""
     try:
-        text.encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(
             f"{text[:50]!a}: not UTF-8 text, because character {error.start + 1} is a lone surrogate; remove it"

@@ -101,9 +101,6 @@ class Vocabulary(abc.ABC):
         """Returns the strings in `symbols` that the vocabulary does not encode as a single id in every text."""
         return list(symbols)
 
-    def check(self, text: str) -> None:  # noqa: B027  (most kinds need no check)
-        """Raises UserError if the vocabulary lacks a word of a text. Only a token vocabulary can lack words."""
-
     @abc.abstractmethod
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text, including the end id.

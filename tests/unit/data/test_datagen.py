@@ -15,7 +15,7 @@ from folders import contents
 from t2t_repro import registry
 from t2t_repro.data import datagen, encoding
 from t2t_repro.data.datagen import generate_data
-from t2t_repro.data.description import Description
+from t2t_repro.data.dataset import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
@@ -143,7 +143,7 @@ def with_pair(pair: Any) -> Toy:
 @pytest.mark.parametrize(
     ("problem", "named"),
     [
-        (with_pair({"inputs": "x", "targets": "a\ud800b"}), r"'a\ud800b': not UTF-8 text, because character 2"),
+        (with_pair({"inputs": "x", "targets": "a\ud800b"}), "not UTF-8 text, because character 4 is a lone surrogate"),
         (with_pair({"inputs": "red"}), "problem toy: generate yielded {'inputs': 'red'}; yield a dict"),
         (damaged(0, 5), "problem toy: no pair is left in its train split (read 0);"),
         (damaged(5, 0), "problem toy: no pair is left in its dev split (read 0);"),

@@ -11,7 +11,7 @@ import pytest
 
 from programs import error, succeed
 from t2t_repro import problem, registry
-from t2t_repro.data.description import Description
+from t2t_repro.data.dataset import Description
 from t2t_repro.data.job import Options, prepare
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
