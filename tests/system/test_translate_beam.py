@@ -89,9 +89,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     params = override(folders[0].problem.decode_hparams, "beam_size=1")
     job = BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y")
     (tmp_path / "y.unfinished").write_text(f"{fingerprint(job, [f'{tmp_path}/x-1', f'{tmp_path}/x-2'], 2)}\n")
-    for other_flags in ([], ["--resume", "--decode_hparams=beam_size=2"], ["--resume", "--batch_lines=3"]):
-        assert run("translate-beam", *flags, *other_flags).returncode == 2
-        assert (tmp_path / "y.unfinished").exists()
+    assert run("translate-beam", *flags).returncode == 2
     resumed = succeed("translate-beam", *flags, "--resume")
     assert resumed.stderr.endswith("y-*: 2 lines, 1 shards, 2 existing shards\n")
     outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y*")}
@@ -103,14 +101,11 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     [
         (["--decode_from_file=/nowhere/x*"], ("--decode_from_file=/nowhere/x*", "no such file")),
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
-        (["--decode_to_file="], ("--decode_to_file is required",)),
-        (["--decode_to_file=FOLDER/new/"], ("--decode_to_file=FOLDER/new/ is a folder; name a file",)),
         (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "delete it")),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),
         (["--decode_hparams=prefix_file=x"], ("prefix_file",)),
         (["--beam_options=--runner=Nobody"], ("--beam_options", "Nobody", "FlinkRunner")),
         (["--beam_options=--direct_num_workrs=2"], ("--beam_options", "Beam has no option --direct_num_workrs")),
-        (["--beam_options=--help"], ("--beam_options=--help: give options with their values",)),
         (["--decode_from_file=nope://x/y"], ("nope://x/y: Unable to get filesystem",)),
     ],
 )

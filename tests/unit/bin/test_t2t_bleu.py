@@ -9,7 +9,7 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.base import Signature
 
-from programs import error, output, output_without_tensorflow, succeed, write_lines
+from programs import error, output, succeed, write_lines
 from t2t_repro.metrics import bleu
 
 GERMAN = "--target_language=de"
@@ -32,12 +32,6 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     assert float(lines[2][:6]) == round(sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score, 2)
     assert all(line[50:].startswith("nrefs:1|case:") for line in lines)
     assert "-de-" in lines[4] and "-de-" in lines[5]
-
-
-def test_the_program_does_not_load_tensorflow(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "x.de", REFERENCES)
-    shown = output_without_tensorflow("bleu", f"--translation={path}", f"--reference={path}", GERMAN)
-    assert shown.startswith("100.00  BLEU  ")
 
 
 @pytest.fixture
@@ -88,9 +82,7 @@ def test_a_test_set_in_a_language_without_moses_rules_is_scored(
         (["--reference=FOLDER/two", "--translation="], "--translation is required"),
         (["--reference=FOLDER/three"], "FOLDER/two has 2 lines, FOLDER/three has 3;"),
         (["--reference=FOLDER/empty"], "FOLDER/empty: empty"),
-        (["--reference=FOLDER/absent"], "FOLDER/absent: no such file"),
         (["--reference=FOLDER/two", "--target_language=french"], "no Moses rules for language 'french', "),
-        (["--test_set=wmt14full", "--language_pair=en-de"], "unknown test set 'wmt14full'; did you mean 'wmt14/full'?"),
         (["--test_set=wmt14/full", "--language_pair=en-fr", GERMAN], "--target_language must be the target of"),
         (["--test_set=wmt14/full", "--language_pair=en-fr"], "cannot download file:///nowhere/test-nowhere.tgz ("),
     ],

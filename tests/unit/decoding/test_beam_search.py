@@ -162,18 +162,6 @@ def test_greedy_search_takes_the_likeliest_token_at_each_position(limit: int) ->
     assert 0 < unfinished < 20
 
 
-def test_outputs_do_not_depend_on_the_other_sentences() -> None:
-    tables, limits = [table(seed) for seed in range(8)], [1, 2, 3, 4, 4, 3, 2, 1]
-    together = outputs(search(tables, limits, 3, 0.6, num_best=2), limits)
-    for row in range(8):
-        [single] = outputs(search(tables[row : row + 1], limits[row : row + 1], 3, 0.6, num_best=2), limits[row:])
-        assert_same(single, together[row])
-    order = [5, 0, 7, 2, 2, 6, 1, 4, 3]
-    shuffled = search([tables[row] for row in order], [limits[row] for row in order], 3, 0.6, num_best=2)
-    for row, sentence in zip(order, outputs(shuffled, [limits[row] for row in order]), strict=True):
-        assert_same(sentence, together[row])
-
-
 def test_finished_outputs_come_before_unfinished_ones() -> None:
     one_finished = table_with_end(-5, -math.inf)
     [sentence] = outputs(search([one_finished], [3], EVERYTHING, 0.0, num_best=3), [3])

@@ -78,10 +78,3 @@ def test_an_ensemble_of_equal_models_decodes_like_one(
     )
     np.testing.assert_array_equal(twins.ids, single.ids)
     np.testing.assert_allclose(twins.scores, single.scores, rtol=1e-4)
-
-
-def test_an_ensemble_has_the_variables_of_all_members(members: list[Transformer]) -> None:
-    variables = Ensemble(members).trainable_variables
-    assert [id(variable) for variable in variables] == [
-        id(variable) for model in members for variable in model.trainable_variables
-    ]

@@ -75,7 +75,6 @@ def test_each_sentence_that_fits_is_a_part(count: Count) -> None:
             ['He said: "No." ', "She left (at 3.15). ", "Then what?"],
         ),
         ("今日は晴れ。明日は雨！本当？", 8, ["今日は晴れ。", "明日は雨！", "本当？"]),  # noqa: RUF001
-        ("Yes. No. Yes. No.", 9, ["Yes. ", "No. ", "Yes. ", "No."]),
         ("  one. two.  ", 6, ["  one. ", "two.  "]),
         *((text, 6, [text]) for text in ("", "  \t ", " ab ")),
     ],

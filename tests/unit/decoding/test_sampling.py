@@ -107,18 +107,6 @@ def test_log_probabilities_are_not_normalized_again() -> None:
         assert value == pytest.approx(math.log(FIRST[ids[0]]) - 1, rel=1e-4)
 
 
-def test_outputs_do_not_depend_on_the_other_sentences() -> None:
-    random = numbers(9, 3, 4)
-    limits = [1, 4, 2, 3, 4, 1, 2, 4, 3]
-    together = sampled(random, limits)
-    for rows in ([4], [7, 1], [8, 0, 3, 3]):
-        result = sampled(random[rows], [limits[row] for row in rows])
-        length = result.ids.shape[2]
-        np.testing.assert_array_equal(result.ids, together.ids.numpy()[rows, :, :length])
-        assert not together.ids.numpy()[rows, :, length:].any()
-        np.testing.assert_array_equal(result.scores, together.scores.numpy()[rows])
-
-
 GRID = ((np.arange(2000) + 0.5) / 2000).astype("float32")
 SHARES = np.array([0.1, 0.4, 0.2, 0.3])
 """Probability of each token. The tokens from likeliest to unlikeliest are 1, 3, 2, 0."""

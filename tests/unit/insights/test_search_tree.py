@@ -157,31 +157,16 @@ def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator
     )
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"beam_size": 4, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3},
-        {"beam_size": 4, "n": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 2.0},
-    ],
-    ids=str,
-)
-def test_translations_are_those_of_the_translator(translator: Translator, options: dict[str, Any]) -> None:
-    words, random = ["the", "dog", "a", "cat", "sat", "on"], np.random.default_rng(1)
-    texts = [" ".join(random.choice(words, size)) for size in (1, 3, 4, 6, 6)]
-    has_penalty = "repeat_ngram_size" in options
-    lengths = set()
+def test_translations_are_those_of_the_translator(translator: Translator) -> None:
+    options: dict[str, Any] = {"beam_size": 4, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3}
+    texts = ["dog", "the cat sat", "a dog on the cat"]
     for text, expected in zip(texts, translator.translate(texts, details=True, **options), strict=True):
         translation, tree = search_tree(translator, text, **options)
-        assert translation.source_ids == expected.source_ids
+        assert translation.source_ids == expected.source_ids and tree.limit == len(expected.source_ids) + 2
+        assert len(tree.outputs) == len(translation.hypotheses)
         for ours, theirs in zip(translation.hypotheses, expected.hypotheses, strict=True):
             assert (ours.text, ours.ids) == (theirs.text, theirs.ids)
-            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
-            if not has_penalty:  # the penalty lowers the log-probabilities of the search
-                assert ours.token_scores == pytest.approx(theirs.token_scores, abs=1e-5)
-            lengths.add(len(ours.ids))
-        assert tree.limit == len(translation.source_ids) + 2
-        assert len(tree.outputs) == len(translation.hypotheses)
-    assert len(lengths) > 2
+            assert (ours.score, *ours.token_scores) == pytest.approx((theirs.score, *theirs.token_scores), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -57,15 +57,6 @@ def test_without_a_language_no_score_depends_on_one() -> None:
     assert bleu.reason_without_paper_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
-def test_chinese_has_the_tokens_that_sacrebleu_prescribes() -> None:
-    translations, references = ["一只狗在草地上跑。"], ["一只狗在草地上跑步。"]
-    by_label = {score.label: score for score in bleu.scores(translations, references, "zh")}
-    for label, lowercase in (("BLEU", False), ("BLEU, lower-cased", True)):
-        expected = sacrebleu.corpus_bleu(translations, [references], tokenize="zh", lowercase=lowercase).score
-        assert by_label[label].score == pytest.approx(expected) and expected > 50
-        assert "|tok:zh|" in by_label[label].signature
-
-
 def test_scores_equal_sacrebleus() -> None:
     score = by_label(TRANSLATIONS, REFERENCES)
     scores = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
@@ -83,16 +74,12 @@ def test_scores_equal_sacrebleus() -> None:
 def test_signatures_state_metric_tokeniser_and_version() -> None:
     score = by_label(TRANSLATIONS, REFERENCES, "fr")
     end = f"version:{version('sacrebleu')}"
-    assert score["BLEU"].signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{end}"
     assert score["BLEU, lower-cased"].signature == f"nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|{end}"
     assert score["chrF"].signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{end}"
-    assert score["chrF, lower-cased"].signature == f"nrefs:1|case:lc|eff:yes|nc:6|nw:0|space:no|{end}"
-    assert score[PAPER_BLEU].signature == (
-        f"nrefs:1|case:mixed|eff:no|tok:sacremoses-{version('sacremoses')}-fr-escaped|smooth:none|{end}"
-    )
-    score = by_label(TRANSLATIONS, REFERENCES, "de")
-    tokens = [score[label].signature.split("|")[3].partition("-escaped")[2] for label in (PAPER_BLEU, PAPER_BLEU_ASCII)]
-    assert tokens == ["+compounds-split", "+ascii-punctuation+compounds-split"]
+    tokens = f"sacremoses-{version('sacremoses')}-fr-escaped"
+    assert score[PAPER_BLEU].signature == f"nrefs:1|case:mixed|eff:no|tok:{tokens}|smooth:none|{end}"
+    german = by_label(TRANSLATIONS, REFERENCES, "de")[PAPER_BLEU_ASCII].signature
+    assert german.split("|")[3].endswith("-de-escaped+ascii-punctuation+compounds-split")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +89,6 @@ def test_signatures_state_metric_tokeniser_and_version() -> None:
             'Sie zahlt 1.000,50 Euro, z. B. "bar" & gern.',
             "Sie zahlt 1.000,50 Euro , z. B. &quot; bar &quot; &amp; gern .",
         ),
-        ("Am 3. Mai kam Dr. Maier-Schulz an...", "Am 3. Mai kam Dr. Maier-Schulz an ..."),
         ("[a|b] <c>", "&#91; a &#124; b &#93; &lt; c &gt;"),
     ],
 )
