@@ -44,9 +44,8 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
         if value != (folder_value := getattr(folder.hparams, name)):
             raise _contradiction(f"--hparams={name}={value}", folder, f"{name}={folder_value}")
     if values.hparams_set:
-        _check_hparams_set(
-            values.hparams_set, folder, [name for name in folder.hparams.shapes_weights if name not in changes]
-        )
+        names = [name for name in folder.hparams.shapes_weights if name not in changes]
+        _check_hparams_set(values.hparams_set, folder, names)
     if values.data_dir:
         _check_data_dir(values.data_dir, folder)
 
@@ -62,13 +61,9 @@ def _check_hparams_set(hparams_set: str, folder: ModelFolder, names: list[str]) 
 
     A folder may have the values of the set here, or those of tensor2tensor's set of the same name.
     """
-    if not registry.has_hparams(hparams_set):
-        if folder.problem.name == IMPORTED:
-            say(f"--hparams_set={hparams_set} is not registered here, so it was not compared with {folder.path}")
-            return
-        raise UserError(
-            f"--hparams_set={hparams_set} is not registered here; omit the flag, because {folder.path} has the hparams"
-        )
+    if folder.problem.name == IMPORTED and not registry.has_hparams(hparams_set):
+        say(f"--hparams_set={hparams_set} is not registered here, so it was not compared with {folder.path}")
+        return
     hparams = registry.hparams(hparams_set)
     for name in names:
         value, folder_value = getattr(hparams, name, None), getattr(folder.hparams, name)

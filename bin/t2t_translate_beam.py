@@ -50,10 +50,7 @@ def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
     program.require(values, "output_dir", "decode_from_file", "decode_to_file")
     if set("*?[") & set(values.decode_to_file):
-        raise UserError(
-            f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern; choose another "
-            "path"
-        )
+        raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     if values.decode_to_file.endswith("/"):
         raise UserError(f"--decode_to_file={values.decode_to_file} is a folder; name a file")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)

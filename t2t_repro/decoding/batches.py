@@ -17,7 +17,6 @@ import tensorflow as tf
 from t2t_repro import devices
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length
-from t2t_repro.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,7 +59,6 @@ def run_in_batches(
     items: Sequence[Item],
     lengths: Sequence[int],
     batch_size: int,
-    cure: str = "",
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
@@ -70,23 +68,14 @@ def run_in_batches(
     Args:
         run: function that returns the results for the items of one batch. It is called by several threads.
         lengths, batch_size: as for `batches`.
-        cure: another remedy for too little memory, in the imperative and with a comma at its end.
-
-    Raises UserError if a batch of a single item does not fit in memory.
     """
 
     def run_batch(batch: list[int]) -> list[tuple[int, Result]]:
         try:
             results = run([items[index] for index in batch])
         except tf.errors.OpError as error:
-            shortage = devices.memory_shortage(error)
-            if not shortage:
+            if len(batch) == 1 or not devices.memory_shortage(error):
                 raise
-            if len(batch) == 1:
-                raise UserError(
-                    f"memory does not suffice for one text of {lengths[batch[0]]:,} tokens ({shortage}); remove or "
-                    f"shorten it, {cure}or end other programs that use the device"
-                ) from None
         else:
             return list(zip(batch, results, strict=True))
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")

@@ -181,7 +181,6 @@ class Translator:
             all_segments,
             [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
-            cure="use a smaller beam_size or extra_length, ",
         ):
             segment = all_segments[segment_index]
             segments, parts = segments_of_texts[segment.text_index], parts_of_texts[segment.text_index]
