@@ -69,10 +69,7 @@ def main(values: flags.FlagValues) -> None:
 
 
 def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str) -> tuple[ModelFolder, str]:
-    """Returns the model folder that a flag names, and the path of the checkpoint to use.
-
-    Raises UserError if the folder or the checkpoint is missing or damaged, or the flag names an ensemble.
-    """
+    """Returns the model folder that a flag names, and the path of the checkpoint to use."""
     path = values[folder_flag].value
     refuse_ensemble(folder_flag, path)
     folder = ModelFolder(path)

@@ -49,10 +49,7 @@ flags.DEFINE_list(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints the tables that --table names.
-
-    Raises UserError if a flag has an invalid value, or if a model folder has no results.
-    """
+    """Prints the tables that --table names."""
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
     folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []

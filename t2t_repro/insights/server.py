@@ -43,9 +43,7 @@ HTTP_PORT = 80
 def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = ()) -> Flask:
     """Returns the application that answers the page's requests.
 
-    Args:
-        models: the models that the page explores.
-        trusted_hosts: values of a request's Host header that are accepted; empty for all values.
+    It accepts the values `trusted_hosts` of a request's Host header; empty for all values.
     """
     app = Flask(__name__, static_folder="page", static_url_path="")
     app.json.sort_keys = False  # type: ignore[attr-defined]
@@ -97,14 +95,14 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
 
 
 def text(name: str) -> str:
-    """Returns a parameter of the request. Raises UserError if it is missing."""
+    """Returns a parameter of the request."""
     if name not in request.args:
         raise UserError(f"{name} is missing; add it to the address")
     return request.args[name]
 
 
 def number(name: str, kind: type[Number], lowest: float, highest: float) -> Number:
-    """Returns a parameter of the request as a number. Raises UserError if it is no number or out of range."""
+    """Returns a parameter of the request as a number in a range."""
     with contextlib.suppress(ValueError):
         if lowest <= (value := kind(text(name))) <= highest:  # false for NaN
             return value
@@ -113,7 +111,7 @@ def number(name: str, kind: type[Number], lowest: float, highest: float) -> Numb
 
 
 def ids(name: str) -> list[int]:
-    """Returns a parameter of the request, ids separated by commas. Raises UserError if it is something else."""
+    """Returns a parameter of the request, ids separated by commas."""
     try:
         return [int(part) for part in text(name).split(",")]
     except ValueError:
@@ -121,10 +119,7 @@ def ids(name: str) -> list[int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port.
-
-    Raises UserError if that is not possible.
-    """
+    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -144,9 +139,6 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
 
     Other headers are refused: with DNS, a page on the internet can give its own name the address 127.0.0.1. It could
     then read the answers of a server that accepts this name.
-
-    Args:
-        host: value of --host.
     """
     bound, port = listener.getsockname()[:2]
     if not ipaddress.ip_address(bound).is_loopback:

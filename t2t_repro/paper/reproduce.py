@@ -87,18 +87,12 @@ def evaluate(
 
 
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
-    """Returns True if a test set is the dev set of a problem that also has other test sets.
-
-    Such a dev set is decoded with the last checkpoint, as in Table 3. Other test sets are decoded with the average.
-    """
+    """Returns True for the dev set of a problem with other test sets. Like Table 3's, it is not that of the average."""
     return test_set == problem.dev_set and len(problem.test_sets) > 1
 
 
 def averaged(folder: ModelFolder) -> str:
-    """Returns the path of the average of the last checkpoints. Computes the average if it does not exist.
-
-    Raises UserError if the folder has no checkpoint.
-    """
+    """Returns the path of the average of the last checkpoints. Computes the average if it does not exist."""
     checkpoints, count = folder.checkpoints(), folder.hparams.num_last_checkpoints
     if not checkpoints:
         return folder.checkpoint()
@@ -124,10 +118,7 @@ def _decode(translator: Translator, problem: Problem, test_set: str, sources: li
 
 
 def _fingerprint(checkpoint: str, texts: Sequence[str]) -> str:
-    """Returns eight hex digits that identify texts and a checkpoint's weights.
-
-    The weights are identified by the content of the checkpoint's index file, which holds their checksums.
-    """
-    digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())
+    """Returns eight hex digits that identify texts and a checkpoint's weights."""
+    digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())  # it holds the checksums of the weights
     digest.update("\n".join(texts).encode())
     return digest.hexdigest()[:8]

@@ -80,7 +80,7 @@ def write_results(folder: str | Path, results: Results) -> None:
 def read_results(folder: str | Path) -> Results | None:
     """Returns the results in a model folder, or None if it has no results.json.
 
-    Raises UserError if the file is damaged, or a value has the wrong type or is out of range.
+    Raises UserError if the file is damaged.
     """
     path = Path(folder) / FILE
     try:

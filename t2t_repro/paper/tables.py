@@ -91,15 +91,14 @@ def compare(
 ) -> list[Table]:
     """Returns the paper's tables with our figures in each row, and a table of the model folders that fit no row.
 
-    A table with the training costs of single systems follows Table 2.
+    A table with the training costs of single systems follows Table 2. Raises UserError if a table is unknown or a model
+    folder is damaged.
 
     Args:
         tables: numbers of the tables.
         output_dirs: model folders. A model's figures appear in the row that has its hparams set and problem.
         vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own `vocab_size`.
         tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
-
-    Raises UserError if a table is unknown, a path is not a model folder, or results.json is damaged.
     """
     for number in tables:
         if number not in TABLES:
@@ -121,14 +120,10 @@ def compare(
 
 
 def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column]:
-    """Returns the columns that `names` lists, in the same order; all columns for "all"; the main columns for no names.
-
-    Raises UserError for an unknown name.
-    """
+    """Returns the columns that `names` lists, in this order; all columns for "all"; the main columns for no names."""
     test_sets = dict.fromkeys(name for table in tables for line in table.lines for name in line if ":" in name)
     scores = [Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals) for name in test_sets]
-    before_f1 = [column.name for column in MEASURED].index("measured_f1")
-    columns = {column.name: column for column in (*COLUMNS, *MEASURED[:before_f1], *scores, *MEASURED[before_f1:])}
+    columns = {column.name: column for column in (*COLUMNS, *MEASURED, *scores)}
     for name in names:
         if name not in columns and name != ALL:
             raise unknown("column", name, [ALL, *columns])

@@ -49,8 +49,7 @@ def translate(old: dict[str, Any], sizes: dict[str, Any]) -> HParams:
         old: tensor2tensor's hparams, from its file hparams.json.
         sizes: values of those fields of `HParams` that the weights determine, see `OldVariables.sizes`.
 
-    Raises:
-        UserError: the model computes something that no Transformer here computes, or `old` contradicts the weights.
+    Raises UserError for what no Transformer here computes, or if `old` contradicts the weights.
     """
     for name, values in SUPPORTED.items():
         if name in old and old[name] not in values:
@@ -69,12 +68,7 @@ def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
 
     tensor2tensor's sets can have the same names as ours but other norms, for example, so only widths are compared.
 
-    Args:
-        hparams: the set.
-        sizes: values of fields that the weights determine, see `OldVariables.sizes`.
-
-    Raises:
-        UserError: the set contradicts the weights.
+    `sizes` are those of `OldVariables.sizes`. Raises UserError if the set contradicts them.
     """
     _compare(vars(hparams), sizes)
     return replace(hparams, **{"pos": "none" if sizes["max_relative_position"] else "timing", **sizes})

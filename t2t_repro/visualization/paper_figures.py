@@ -37,16 +37,6 @@ FIGURES = {
 """The paper's figures by number."""
 
 
-def default_layer(attention: Attention) -> int:
-    """Returns the number of the layer before the last one, like the paper's layer 5 of 6, or 1 if there is only one."""
-    return max(attention.layers[-1] - 1, 1)
-
-
-def default_heads(attention: Attention) -> tuple[int, ...]:
-    """Returns heads 5 and 6, like the paper's figure 4, or the last two heads of a model with fewer."""
-    return (5, 6) if len(attention.heads) >= 6 else attention.heads[-2:]
-
-
 def paper_figure(
     number: int, attention: Attention, word: str = "", layers: Sequence[int] = (), heads: Sequence[int] = ()
 ) -> Figure:
@@ -57,13 +47,13 @@ def paper_figure(
             5: two heads for all words, side by side.
         attention: encoder self-attention, of words.
         word: the word of figures 3 and 4; by default, the paper's.
-        layers: number of the layer; by default, `default_layer`.
-        heads: numbers of the heads; by default, all heads in figure 3 and `default_heads` in figures 4 and 5.
-
-    Raises UserError if the layer, a head or the word does not exist.
+        layers: number of the layer; by default, the one before the last, like the paper's layer 5 of 6.
+        heads: numbers of the heads; by default, all heads in figure 3. In figures 4 and 5, heads 5 and 6 as in the
+            paper, or the last two heads of a model with fewer.
     """
-    default = () if number == 3 else default_heads(attention)
-    chosen = attention.select(layers or [default_layer(attention)], heads or default)
+    two_heads = (5, 6) if len(attention.heads) >= 6 else attention.heads[-2:]
+    default_layer, default_heads = max(attention.layers[-1] - 1, 1), () if number == 3 else two_heads
+    chosen = attention.select(layers or [default_layer], heads or default_heads)
     layer = f"layer {chosen.layers[0]}"
     word = word or FIGURES[number].word
     if number == 3:

@@ -49,10 +49,7 @@ class Panel:
 
 
 def layer_panels(attention: Attention, word: str = "") -> list[Panel]:
-    """Returns a panel for each layer. If there is a word, only the first query with this name has strokes.
-
-    Raises UserError if no query has this name.
-    """
+    """Returns a panel for each layer. If there is a word, only the first query with this name has strokes."""
     query = attention.query(word) if word else None
     return [Panel(attention.select([layer]), f"layer {layer}", query) for layer in attention.layers]
 
@@ -66,10 +63,7 @@ def color(head: int) -> Any:
 
 
 def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
-    """Returns a figure with the panels, `columns` in each row, and a legend of the colors of the heads.
-
-    Raises UserError if the figure is too large.
-    """
+    """Returns a figure with the panels, `columns` in each row, and a legend of the colors of the heads."""
     from matplotlib.lines import Line2D
 
     attention = panels[0].attention
