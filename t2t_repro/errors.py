@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import sysconfig
 import traceback
@@ -49,13 +48,17 @@ def located(error: Exception) -> str:
 
     FILE:LINE is the last line of the traceback that is neither in a library nor in this package, if there is one.
     """
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    walked = [*traceback.walk_tb(error.__traceback__)]
+    frames = [(frame.f_code.co_filename, line) for frame, line in walked]
+    package = {
+        frame.f_code.co_filename for frame, _ in walked if frame.f_globals.get("__name__", "").startswith("t2t_repro.")
+    }
     if isinstance(error, SyntaxError):
         frames.append((str(error.filename), error.lineno))
-    package, libraries = os.path.dirname(__file__), (sysconfig.get_path("stdlib"), "<")
-    ours = [frame for frame in frames if frame[0].startswith(package)]
-    own = [frame for frame in frames if not (frame[0].startswith((package, *libraries)) or "-packages" in frame[0])]
-    file, line = (own or ours or frames)[-1]
+    libraries = (sysconfig.get_path("stdlib"), "<")
+    others = [frame for frame in frames if not (frame[0].startswith(libraries) or "-packages" in frame[0])]
+    own = [frame for frame in others if frame[0] not in package]
+    file, line = (own or others or frames)[-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
     return f"{file}:{line}: {message if isinstance(error, UserError) else f'{type(error).__name__}: {message}'}"
 

@@ -84,20 +84,17 @@ def test_mistakes_in_flags_are_found_before_the_model_is_loaded(flags: list[str]
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flag", "words"),
     [
-        (["--layers=2"], ["--layers=2: encoder self-attention has no layer 2; choose one of 1"]),
-        (["--heads=1,3"], ["--heads=3: encoder self-attention has no head 3; choose one of 1, 2"]),
-        (
-            ["--word=bird"],
-            ["--word=bird: no query of encoder self-attention", "dog </s>, or give --merge_subwords"],
-        ),
-        ([f"--source={'dog ' * 300}"], ["the source has 301 tokens, but this model at most 256; shorten it"]),
+        ("--layers=2", "--layers=2: encoder self-attention has no layer 2; choose one of 1"),
+        ("--heads=1,3", "--heads=3: encoder self-attention has no head 3; choose one of 1, 2"),
+        ("--word=bird", "dog </s>, or give --merge_subwords"),
+        (f"--source={'dog ' * 300}", "the source has 301 tokens, but this model at most 256; shorten it"),
     ],
 )
-def test_what_the_model_does_not_have(model: str, tmp_path: Path, flags: list[str], words: list[str]) -> None:
-    arguments = f"--output_dir={model}", SOURCE, "--target=a", f"--out={tmp_path / 'out'}", *flags
-    programs.refused(programs.run("attention", *arguments), *words)
+def test_what_the_model_does_not_have(model: str, tmp_path: Path, flag: str, words: str) -> None:
+    arguments = f"--output_dir={model}", SOURCE, "--target=a", f"--out={tmp_path / 'out'}", flag
+    programs.refused(programs.run("attention", *arguments), words)
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,6 @@ import pytest
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel, limits
 from t2t_repro.insights.search_tree import search_tree
@@ -115,51 +114,8 @@ def test_odd_characters_are_translated(explored: list[ExploredModel], text: str)
 
 def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
     translator = explored[0].translator
-    defaults = DecodeHParams(n=4, coverage_penalty=0.5, extra_length=1)
+    defaults = DecodeHParams(n=4, sampling_method="random", sampling_temp=2.0, extra_length=1)
     model = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, defaults))
-    expected = translator.translate(["the cat"], beam_size=3, n=2, coverage_penalty=0.5, extra_length=1)[0].hypotheses
+    expected = translator.translate(["the cat"], beam_size=3, n=2, extra_length=1)[0].hypotheses
     answer = model.translate("the cat", **SETTINGS)["hypotheses"]
     assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
-    random = DecodeHParams(sampling_method="random", sampling_temp=2.0, n=7, extra_length=1)
-    drawn = ExploredModel("d", "", Translator(translator.model, translator.vocabulary, random))
-    assert drawn.describe()["beam_size"] == 4
-    assert len(drawn.translate("the cat", **SETTINGS)["hypotheses"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("number", "source", "message"),
-    [
-        (0, "", "the source is empty; give a text"),
-        (0, "x" * 1001, "the source has 1,001 characters; shorten it to 1,000"),
-        (0, "ö" * 50, "the source has 102 tokens; shorten it to 100"),
-        (1, "ö" * 20, "the source has 42 tokens, but this model at most 30"),
-    ],
-)
-def test_sources_that_are_refused(explored: list[ExploredModel], number: int, source: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        explored[number].translate(source, **SETTINGS)
-    if number == 0:
-        with pytest.raises(UserError, match=message):
-            explored[number].attention(source, [EOS_ID], "cross")
-
-
-@pytest.mark.parametrize(
-    ("target_ids", "kind", "message"),
-    [
-        ([EOS_ID], "self", "unknown kind of attention 'self'"),
-        ([], "cross", "target_ids has 0 ids; give 1 to 1000"),
-        ([5] * 1001, "cross", "target_ids has 1001 ids; give 1 to 1000"),
-        ([0], "cross", "give ids from 1 to 289"),
-        ([5, 290], "cross", "give ids from 1 to 289"),
-    ],
-)
-def test_targets_that_are_refused(
-    explored: list[ExploredModel], target_ids: list[int], kind: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        explored[0].attention("the cat", target_ids, kind)
-
-
-def test_a_model_without_attention_is_refused(explored: list[ExploredModel]) -> None:
-    with pytest.raises(UserError, match="model 'copier' has no attention; use another model"):
-        explored[1].attention("the cat", [EOS_ID], "cross")

@@ -82,30 +82,20 @@ def test_the_papers_base_stands_beside_its_figures(make_folder: MakeFolder) -> N
     assert "Not scored" not in words
 
 
-def test_a_parsers_f1_stands_beside_the_papers(make_folder: MakeFolder) -> None:
-    folder = make_folder("wsj_parsing", registry.hparams("transformer_parsing_4layer"), 5)
-    scores = [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")]
-    search = folder.problem.decode_hparams
-    both_sets = {"dev": scores, "test": scores}
-    text = report(folder, "transformer_parsing_4layer", both_sets, Results(20_000, None), search)
-    table = cells(text)
-    assert table["F1, test"] == ["91.3", "90.12", "evalb"]
-    assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
-    assert table["labelled recall, test"] == ["", "91.00", "evalb"]
-    words = " ".join(text.split())
-    assert "\n\nTrained, in float32; seed 7;" in text  # the report omits the unknown time and hardware
-    assert "changed hparams: none. " in words and "beam_size=21, alpha=0.3, extra_length=300" in words
-
-
-def test_differences_from_the_papers_experiment_are_named(make_folder: MakeFolder) -> None:
+def test_a_parser_and_what_differs_from_the_papers_experiment(make_folder: MakeFolder) -> None:
     folder = make_folder("wsj_parsing", registry.hparams("transformer_parsing_4layer"), 5)
     folder.origin = replace(folder.origin, precision="mixed_bfloat16", warm_start_from="/models/finished")
     folder.problem = registry.problem("wsj_parsing", {"test_sections": "24"})
-    search = folder.problem.decode_hparams
-    words = report(folder, "transformer_parsing_4layer", {}, Results(500, None), search).replace("\n", " ")
+    scores, search = [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")], DecodeHParams(21)
+    text = report(folder, "transformer_parsing_4layer", {"dev": scores, "test": scores}, Results(500, None), search)
+    table, words = cells(text), " ".join(text.split())
+    assert table["F1, test"] == ["91.3", "90.12", "evalb"]
+    assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
+    assert table["labelled recall, test"] == ["", "91.00", "evalb"]
+    # The report omits the unknown time and hardware.
     assert "Trained, in mixed_bfloat16, from the weights of /models/finished; seed 7;" in words
     assert "changed settings of the problem: test_sections=24; changed hparams: none." in words
-    assert "Time and steps exclude the training of the initial weights." in words
+    assert "Time and steps exclude the training of the initial weights." in words and "beam_size=21" in words
 
 
 def test_a_problem_without_figures_in_the_paper_has_no_column_for_them(make_folder: MakeFolder) -> None:

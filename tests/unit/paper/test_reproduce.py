@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,13 +15,12 @@ import sacrebleu
 
 from models import weights_of, write_checkpoint
 from t2t_repro import registry
-from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
+from t2t_repro.checkpoints.averaging import averaged_count
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding import Translation, Translator
+from t2t_repro.decoding import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import only_writer
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.metrics.score import PAPER_BLEU
@@ -106,11 +104,6 @@ def lines(path: Path) -> list[str]:
 def decoded(folder: ModelFolder) -> dict[str, list[str]]:
     """Returns {file name without the fingerprint: lines} for all decoded files of a model folder."""
     return {re.sub(r"-[0-9a-f]{8}\.", ".", path.name): lines(path) for path in (folder.path / "decoded").iterdir()}
-
-
-def output(folder: ModelFolder) -> Path:
-    (path,) = (folder.path / "decoded").iterdir()
-    return path
 
 
 def test_the_last_checkpoints_are_averaged_decoded_and_scored(
@@ -211,33 +204,6 @@ def test_test_sets_are_decoded_with_the_average_and_a_dev_set_beside_them_with_t
     assert decoded(folder)["second-10-last.txt"] == [translation.text for translation in last.translate(sources)]
 
 
-def test_a_killed_decode_continues(
-    make_folder: MakeFolder, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_folder()
-    save(folder, 5)
-    evaluate(folder, data, str(tmp_path))
-    path = output(folder)
-    complete, decoded_texts, stream = lines(path), [], Translator.stream
-    path.unlink()
-
-    def ends_early(self: Translator, texts: list[str], *more: Any, **options: Any) -> Iterator[tuple[int, Translation]]:
-        decoded_texts.append(texts)
-        yield next(stream(self, texts, *more, **options))
-        if len(decoded_texts) == 1:
-            raise KeyboardInterrupt
-        yield from list(stream(self, texts, *more, **options))[1:]
-
-    monkeypatch.setattr(Translator, "stream", ends_early)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(folder, data, str(tmp_path))
-    assert output(folder).name == f"{path.name}.unfinished"
-    evaluate(folder, data, str(tmp_path), replace(QUICK, batch_size=9))
-    # The second run decodes only the lines that the first run did not finish, although the batch size has changed.
-    assert (decoded_texts[0], len(decoded_texts[1])) == (SOURCES, len(SOURCES) - 1)
-    assert (output(folder), lines(path)) == (path, complete)
-
-
 def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
     make_folder: MakeFolder, tmp_path: Path
 ) -> None:
@@ -270,16 +236,6 @@ def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, d
     save(folder, 5)
     with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files; write its"):
         evaluate(folder, str(tmp_path / "none"), str(tmp_path))
-    assert not (folder.path / "results.json").exists()
-
-
-def test_one_process_evaluates_or_averages_a_folder_at_a_time(
-    make_folder: MakeFolder, data: str, tmp_path: Path
-) -> None:
-    folder = make_folder()
-    save(folder, 5, 10)
     with ModelFolder.locked(folder.path), pytest.raises(UserError, match="another t2t-trainer or t2t-reproduce"):
         evaluate(folder, data, str(tmp_path))
-    with only_writer(folder.path / "averaged", "--output_dir"), pytest.raises(UserError, match="another process"):
-        average_checkpoints(folder, 2)
-    assert not (folder.path / "results.json").exists() and not (folder.path / "averaged").exists()
+    assert not (folder.path / "results.json").exists()

@@ -61,7 +61,6 @@ def test_other_forms_of_the_model() -> None:
         # Peaks in the learning rates of tensor2tensor's transformer_base_v1 and _v2, for width 512.
         ({}, {4000: 6.99e-4}),
         ({"learning_rate": 0.2, "learning_rate_warmup_steps": 8000}, {8000: 9.88e-4}),
-        ({"learning_rate": 1}, {4000: 6.99e-3}),
         (
             {
                 "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
@@ -83,14 +82,10 @@ def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dic
     ("changes", "message"),
     [
         ({"hidden_size": 64}, "hidden_size=64, but the checkpoint has hidden_size=32"),
-        ({"filter_size": 63}, "filter_size=63, but the checkpoint has filter_size=64"),
         ({"ffn_layer": "local_moe"}, "ffn_layer='local_moe' cannot be imported, only 'dense_relu_dense'"),
         ({"proximity_bias": True}, "proximity_bias=True cannot be imported, only False"),
         ({"pos": "timing_from_features"}, "pos='timing_from_features' cannot be imported, only 'timing' or 'emb'"),
-        ({"vocab_divisor": 8}, "vocab_divisor=8 cannot be imported, only 1"),
         ({"num_heads": "four"}, "num_heads='four' must be of type int"),
-        ({"num_heads": 3}, "num_heads=3 does not divide hidden_size=32"),
-        ({"norm_epsilon": True}, "norm_epsilon=True must be of type float"),
     ],
 )
 def test_what_cannot_be_imported_is_refused(changes: dict[str, Any], message: str) -> None:
