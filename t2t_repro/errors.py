@@ -49,7 +49,7 @@ def located(error: Exception) -> str:
     FILE:LINE is the last line of the traceback that is neither in a library nor in this package, if there is one.
     """
     walked = [*traceback.walk_tb(error.__traceback__)]
-    frames = [(frame.f_code.co_filename, line) for frame, line in walked]
+    frames: list[tuple[str, int | None]] = [(frame.f_code.co_filename, line) for frame, line in walked]
     package = {
         frame.f_code.co_filename for frame, _ in walked if frame.f_globals.get("__name__", "").startswith("t2t_repro.")
     }
