@@ -12,7 +12,7 @@ from hypothesis import given
 
 from properties import few
 from t2t_repro.data import batching
-from t2t_repro.data.batching import BLOCKS, Plan, first_steps, micro_batches, padding, plan
+from t2t_repro.data.batching import Plan, first_steps, micro_batches, padding, plan
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
@@ -26,11 +26,6 @@ def news(count: int, longest: int = 256) -> np.ndarray:
 def steps(epoch_plan: Plan) -> list[np.ndarray]:
     """Returns, for each step of an epoch, the indices of the step's examples."""
     return [np.concatenate(epoch_plan.blocks(step)) for step in range(epoch_plan.steps)]
-
-
-def size(lengths: np.ndarray, examples: np.ndarray) -> int:
-    """Returns the size, including padding, of a micro-batch's source or target array, whichever is larger."""
-    return len(examples) * int(lengths[:, examples].max()) if len(examples) else 0
 
 
 @pytest.mark.parametrize("slice_size", [7, batching.SLICE])
@@ -57,25 +52,6 @@ def test_plans_are_those_of_commit_2e29fd7(
     ours = plan(news(count), batch_size, max_length, seed, epoch)
     arrays = (np.asarray(array, np.int64).tobytes() for array in (ours.order, ours.ends, ours.shuffle))
     assert hashlib.sha256(b"".join(arrays)).hexdigest()[:12] == expected
-
-
-def test_steps_have_about_batch_size_target_tokens() -> None:
-    lengths = news(50_000)
-    epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
-    tokens = np.array([lengths[1, examples].sum() for examples in steps(epoch_plan)])
-    assert abs(tokens.mean() / 4096 - 1) < 0.01
-    assert tokens.min() > 0.6 * 4096 and tokens.max() < 1.5 * 4096
-
-
-def test_blocks_of_a_step_differ_in_length_and_examples_of_a_block_do_not() -> None:
-    lengths = news(50_000)
-    epoch_plan = plan(lengths, 4096, 256, seed=1, epoch=0)
-    blocks = [epoch_plan.blocks(step) for step in range(epoch_plan.steps)]
-    means = np.array([[lengths[1, block].mean() for block in step_blocks] for step_blocks in blocks])
-    assert means.shape == (epoch_plan.steps, BLOCKS)
-    assert np.abs(means[:, 0] - means[:, 1]).mean() > 5
-    spreads = [np.ptp(lengths[1, block]) for step_blocks in blocks for block in step_blocks]
-    assert np.median(spreads) <= 4
 
 
 def test_padding_by_hand() -> None:
@@ -149,17 +125,3 @@ def test_any_plan_has_each_short_example_once_and_no_empty_block(
     assert all(len(block) for step in range(one.steps) for block in one.blocks(step))
     assert [step.tolist() for step in steps(one)] == [step.tolist() for step in steps(same)]
     assert one.steps == next_epoch.steps
-
-
-@few
-@given(LENGTHS, st.integers(1, 300), st.integers(1, 9), st.integers(1, 300))
-def test_any_step_is_cut_into_micro_batches_that_fit(
-    pairs: list[tuple[int, int]], max_tokens: int, replicas: int, batch_size: int
-) -> None:
-    lengths = np.array(pairs, np.int32).T
-    epoch_plan = plan(lengths, batch_size, 40, seed=1, epoch=0)
-    for step in range(epoch_plan.steps):
-        cut = micro_batches(lengths, epoch_plan.blocks(step), max_tokens, replicas)
-        assert len(cut) % replicas == 0
-        assert np.concatenate(cut).tolist() == np.concatenate(epoch_plan.blocks(step)).tolist()
-        assert all(size(lengths, examples) <= max_tokens or len(examples) == 1 for examples in cut)

@@ -71,20 +71,6 @@ def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, processes: int, count
     assert count < 2 or counts["byte_pieces"] > 0
 
 
-def test_few_portions_are_read_ahead(vocab: Vocabulary) -> None:
-    pairs_read = 0
-
-    def pairs() -> Iterator[Pair]:
-        nonlocal pairs_read
-        for pair in some_pairs(1000):
-            pairs_read += 1
-            yield pair
-
-    for done, _ in enumerate(encode(portions(pairs()), vocab, 2)):
-        assert pairs_read - 7 * done <= 7 * (3 * 2 + 1)
-    assert pairs_read == 1000
-
-
 def test_processes_end_with_the_generator(vocab: Vocabulary) -> None:
     with contextlib.closing(encode(portions(some_pairs(200)), vocab, 2)) as results:
         next(results)

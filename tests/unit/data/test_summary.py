@@ -101,16 +101,6 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
     assert summary.lines(result) == ["vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"]
 
 
-def test_a_text_with_only_long_pairs_has_no_steps(tmp_path: Path) -> None:
-    class Long(Toy):
-        def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-            yield {"inputs": "red " * 1000, "targets": "red"}
-
-    generate_data(Long(), tmp_path, "")
-    figures = stored(tmp_path)["toy"]["splits"]["train"]["as_transformer_base"]
-    assert (figures["padding"], figures["steps_an_epoch"], figures["longer_pairs"]) == (0.0, 0, 1)
-
-
 def test_the_file_keeps_the_summaries_of_other_problems(tmp_path: Path) -> None:
     for problem, figures in (("first", {"a": 1}), ("second", {"b": "ö"}), ("first", {"c": 3})):
         summary.save(tmp_path, problem, figures, tmp_path)

@@ -9,23 +9,6 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Problem
-
-
-def text_files(folder: Path, source: bytes, target: bytes, ending: str = "") -> Problem:
-    """Writes a source and a target file, and returns a problem text_files that trains on them."""
-    (folder / f"a.en{ending}").write_bytes(source)
-    (folder / f"a.de{ending}").write_bytes(target)
-    return registry.problem("text_files", {"train": f"{folder}/a.en{ending},{folder}/a.de{ending}"})
-
-
-def pairs(problem: Problem) -> list[tuple[str, str]]:
-    return [(pair["inputs"], pair["targets"]) for pair in problem.generate("train", "")]
-
-
-def test_lines_are_paired(tmp_path: Path) -> None:
-    problem = text_files(tmp_path, "o\u0085n\u2028e\r\ntwo\n".encode(), b"eins\nzwei")
-    assert pairs(problem) == pairs(problem) == [("o\u0085n\u2028e", "eins"), ("two", "zwei")]
 
 
 @pytest.mark.parametrize("value", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
