@@ -96,12 +96,12 @@ def test_processes_and_portions_do_not_change_the_bytes(
 ) -> None:
     children: set[Any] = set()
     watch = lambda *place: children.update(multiprocessing.active_children())  # noqa: E731
-    generate_data(Toy(200, watch=watch), tmp_path / "one", "")
+    generate_data(Toy(210, watch=watch), tmp_path / "one", "")
     assert not children  # one process encodes few pairs
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
-    monkeypatch.setattr(datagen, "FEW_PAIRS", 210)
+    monkeypatch.setattr(datagen, "FEW_PAIRS", 220)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    generate_data(Toy(200, watch=watch), tmp_path / "some", "", Options(processes))
+    generate_data(Toy(210, watch=watch), tmp_path / "some", "", Options(processes))
     assert len(children) == (processes or 2)
     assert contents(tmp_path / "one") == contents(tmp_path / "some")
 

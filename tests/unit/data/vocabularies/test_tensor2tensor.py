@@ -95,6 +95,11 @@ def test_a_damaged_file_is_named_with_its_line(kind: type[Vocabulary], model: by
     assert user_error(kind, model, "old.x").startswith(message)
 
 
+def test_the_longest_subtoken_is_found() -> None:
+    subwords = SubwordVocabulary(file_of([*SUBTOKENS, "thedogatethecat_"]))
+    assert subwords.encode(["thedogatethecat"]) == [[len(SUBTOKENS), EOS_ID]]
+
+
 def test_the_last_of_two_equal_lines_counts() -> None:
     repeated = SubwordVocabulary(damaged(5, "'the_'"))
     assert repeated.encode(["the"]) == [[4, EOS_ID]] and repeated.decode([[2], [4]]) == ["the", "the"]
