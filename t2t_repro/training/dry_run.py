@@ -5,14 +5,10 @@ A dry run trains and writes nothing.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-
 import numpy as np
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.checkpoint import initial_weights
-from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
@@ -24,13 +20,6 @@ from t2t_repro.training.distribution import count_replicas, workers
 from t2t_repro.training.preparation import warnings
 from t2t_repro.training.schedule import Schedule
 
-COLUMNS = [
-    Column("micro_batches", "micro-batches", "{:,}".format),
-    Column("steps", "steps", "{:,}".format),
-    Column("share", "share", "{:.1%}".format),
-    Column("positions", "largest micro-batch", "{:,} positions".format),
-]
-
 
 def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> str:
     """Returns a description of the training run that `train` would start. Does not wait for other workers.
@@ -39,7 +28,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     """
     replicas, several = count_replicas(config.worker_gpu), f"{workers()} workers, each " if workers() > 1 else ""
     hardware = f"{several}{replicas} x {devices.names()[0]}, {config.precision}"
-    warned = list(warnings(hparams, config))
+    warned = [f"warning: {warning}" for warning in warnings(hparams, config)]
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
     if config.warm_start_from:
@@ -52,19 +41,23 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     facts = {
         "model": f"{hparams.model}, {parameters:,} parameters",
         "trained on": hardware,
+        **facts_of(pipeline, hparams),
         "disk space": f"{space} GB for {latest:,} latest checkpoints (--keep_checkpoint_max), the best, the average, "
         "and one that is being written",
     }
-    return "\n".join([describe(facts, pipeline, hparams), *(f"warning: {warning}" for warning in warned)])
+    width = max(map(len, facts))
+    return "\n".join([*(f"{name.ljust(width)}  {fact}" for name, fact in facts.items()), *warned])
 
 
-def describe(facts: dict[str, str], pipeline: Pipeline, hparams: HParams) -> str:
-    """Returns the text of a dry run: `facts` and further facts about the run, and a table of its micro-batches."""
+def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:
+    """Returns facts about the steps of a run."""
     epoch, lengths = pipeline.first_epoch, pipeline.lengths
     steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)
     tokens = np.add.reduceat(lengths[1, epoch.order], epoch.ends[:-1], dtype=np.int64)[epoch.shuffle].sum(axis=1)
     sample = f" of the first {len(steps):,} steps" if len(steps) < epoch.steps else ""
-    facts = facts | {
+    counts = [len(step) for step in steps]
+    largest = max(len(examples) * int(lengths[:, examples].max(initial=0)) for step in steps for examples in step)
+    return {
         "examples": f"{len(epoch.order):,} an epoch; {pipeline.too_long:,} longer than {hparams.max_length} tokens are "
         "skipped",
         "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} steps are "
@@ -72,40 +65,17 @@ def describe(facts: dict[str, str], pipeline: Pipeline, hparams: HParams) -> str
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
         "learning rate": _learning_rates(hparams),
         "padding": f"{batching.padding(lengths, steps):.1%} of all positions{sample}",
-        "micro-batches": f"at most {pipeline.max_tokens:,} positions (--max_tokens_per_replica)",
+        "micro-batches a step": f"{min(counts):,} to {max(counts):,}, {np.mean(counts):,.1f} on average{sample}; the "
+        f"largest has {largest:,} of at most {pipeline.max_tokens:,} positions (--max_tokens_per_replica)",
     }
-    width = max(map(len, facts))
-    table = Table("micro_batches", f"Micro-batches of a step{sample}", _micro_batches(steps, lengths))
-    return "\n".join([*(f"{name.ljust(width)}  {fact}" for name, fact in facts.items()), "", to_text([table], COLUMNS)])
-
-
-def _micro_batches(steps: list[list[np.ndarray]], lengths: np.ndarray) -> list[dict[str, float]]:
-    """Returns how many steps have one micro-batch, two micro-batches, and so on, with the positions of the largest.
-
-    Args:
-        steps: for each step, the examples of each micro-batch.
-        lengths: [2, examples], the lengths of sources and targets.
-    """
-    counts = Counter(map(len, steps))
-    largest: Counter[int] = Counter()
-    for step in steps:
-        positions = max(len(examples) * int(lengths[:, examples].max(initial=0)) for examples in step)
-        largest[len(step)] = max(largest[len(step)], positions)
-    return [
-        {"micro_batches": number, "steps": count, "share": count / len(steps), "positions": largest[number]}
-        for number, count in sorted(counts.items())
-    ]
 
 
 def _learning_rates(hparams: HParams) -> str:
-    """Returns the highest learning rate with the steps that have it, and the learning rate of the last step."""
+    """Returns the highest learning rate with the first step that has it, and the learning rate of the last step."""
     last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
     # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
     # highest rate.
-    steps = sorted({1, min(warmup, last_step), min(warmup + 1, last_step), last_step})
-    rates = [float(Schedule(hparams)(step - 1)) for step in steps]
-    peak = max(rates)
-    peak_steps = [step for step, rate in zip(steps, rates, strict=True) if math.isclose(rate, peak, rel_tol=1e-6)]
-    start, end = peak_steps[0], peak_steps[-1]
-    span = f"step {start:,}" if start == end else f"steps {start:,} to {end:,}"
-    return f"at most {peak:.3g} ({span}); {rates[-1]:.3g} at the last step ({last_step:,})"
+    steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]
+    rates = {step: float(Schedule(hparams)(step - 1)) for step in steps}
+    peak = max(rates, key=lambda step: rates[step])
+    return f"at most {rates[peak]:.3g} (step {peak:,}); {rates[last_step]:.3g} at the last step ({last_step:,})"

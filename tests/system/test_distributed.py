@@ -20,9 +20,6 @@ import clusters
 from processes import Process
 from programs import LOOKUP, refused, succeed, write_pairs
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
-from t2t_repro.data.dataset import load_data
-from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.hparam import HParams
 from t2t_repro.training.metrics_log import read_metrics
 
 BATCH_SIZE, STEPS = 1024, 60
@@ -116,22 +113,6 @@ def test_a_training_is_the_same_on_any_devices(models: Path, name: str) -> None:
     for key, value in state(one).items():
         if key.startswith("weights/"):
             np.testing.assert_allclose(weights[key], value, rtol=0, atol=2e-5, err_msg=key)
-
-
-def test_the_trainings_cut_their_steps_differently(data: Path) -> None:
-    records = load_data(str(data), "text_files").records["train"]
-
-    def sizes(devices: int, limit: int) -> list[list[int]]:
-        """Returns, for each step, the number of examples in each micro-batch. `limit` is --max_tokens_per_replica."""
-        batches = Pipeline(records, HParams(batch_size=BATCH_SIZE), 1, limit, devices).batches(0, 20)
-        return [[len(cut.inputs) for cut in batch.micro_batches] for batch in batches]
-
-    assert {len(step) for step in sizes(1, 4096)} == {2}
-    three = sizes(3, 150)
-    assert min(map(len, three)) > 6
-    # If the examples of a step fill a number of micro-batches that is no multiple of 3, the pipeline adds empty ones.
-    assert any(0 in step for step in three)
-    assert any(max(step) > 4 * min(size for size in step if size) for step in three)
 
 
 def first_new_checkpoint(model: Path, processes: list[Process]) -> int:

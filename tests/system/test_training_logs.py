@@ -13,7 +13,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed
 from t2t_repro.data.records import Records, find_shards
-from terminals import terminal
 
 DEV_LINES = 50
 
@@ -47,7 +46,6 @@ def logged(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> t
 def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
     lines = metrics(logged[0])
     trained, evaluated = ([line for line in lines if name in line] for name in ("train_loss", "dev_loss"))
-    assert len(trained) + len(evaluated) == len(lines)
     assert [line["step"] for line in trained] == [5, 10, 15, 20, 25, 30]
     assert [line["step"] for line in evaluated] == [10, 20, 30]
     for line in trained:
@@ -63,7 +61,6 @@ def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
         assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
         assert 0 <= line["dev_accuracy"] <= 1
         assert f"step {line['step']}: dev loss {line['dev_loss']:.4f}" in logged[1]
-        assert f"source use {line['dev_source_use']:z.2f}, BLEU" in logged[1]
         assert f"|lines:{DEV_LINES}" in line["signature"] and "tok:13a" in line["signature"]
         assert [len(translation) for translation in line["dev_translations"]] == [3] * 5
 
@@ -147,11 +144,3 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     assert set(rows) <= lengths.keys() and len(set(rows)) == len(rows)
     assert 200 < sum(lengths[row] for row in rows) < 800  # a batch has about 400 target tokens
     assert f"not_finite-{step}.tsv lists its {len(rows)} examples" in result.stderr
-
-
-def test_a_terminal_shows_a_progress_bar(trained: TrainedModel, tmp_path: Path) -> None:
-    arguments = [*flags(trained, tmp_path / "m"), "--train_steps=25", "--eval_decode_lines=0", *LOOKUP]
-    with terminal("trainer", *arguments, streams=["stderr"]) as screen:
-        updates = screen.read().decode().split("\r")
-    bars = [line for line in updates if "training:" in line and "target tokens/s" in line]
-    assert bars and re.search(r"\d+/25 .*loss \d+\.\d+, rate \d\.\de-\d\d, [\d,]+ target tokens/s", bars[-1]), bars[-3:]

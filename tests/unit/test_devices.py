@@ -64,12 +64,11 @@ class Gpus:
     ("configure", "calls"),
     [
         (devices.use_one_gpu, [("visible", "a"), ("grows", "a", True)]),
-        (lambda: devices.use_one_gpu(1), [("visible", "b"), ("grows", "b", True)]),
         (lambda: devices.use_one_gpu(7), [("visible", "b"), ("grows", "b", True)]),
         (devices.let_memory_grow, [("grows", "a", True), ("grows", "b", True), ("grows", "c", True)]),
         (devices.hide_gpus, [("visible",)]),
     ],
-    ids=["one GPU", "the second", "the eighth of three", "all", "none"],
+    ids=["one GPU", "the eighth of three", "all", "none"],
 )
 def test_gpus_are_configured_before_tensorflow_computes(
     configure: Callable[[], None], calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
@@ -79,14 +78,11 @@ def test_gpus_are_configured_before_tensorflow_computes(
     assert gpus.calls == calls
 
 
-@pytest.mark.parametrize(("visible", "has_computed"), [(["a", "b"], True), ([], False)])
-def test_nothing_changes_without_gpus_or_after_tensorflow_has_computed(
-    visible: list[str], has_computed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpus = Gpus(monkeypatch, visible, has_computed)
+def test_nothing_changes_after_tensorflow_has_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Gpus(monkeypatch, ["a", "b"], has_computed=True)
     for configure in (devices.use_one_gpu, devices.let_memory_grow, devices.hide_gpus):
         configure()
-        assert gpus.visible == visible
+    assert gpus.visible == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +139,6 @@ SHORTAGES = [
     "{{function_node __wrapped__Add}} failed to allocate memory [Op:Add]",
     "Failed copying input tensor from CPU:0 to GPU:0 in order to run _EagerConst: Dst tensor is not initialized.",
     "CUDA Runtime error: Failed to load kernel: cudaErrorMemoryAllocation: out of memory",
-    "failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED",
     "No BLAS support in stream.",
     "Blas xGEMMBatched launch failed : a.shape=[8,4,4], b.shape=[8,4,4]",
 ]

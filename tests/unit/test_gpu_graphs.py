@@ -14,7 +14,7 @@ import gpu_graphs
 from t2t_repro import registry
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.beam_search import Hypotheses
-from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
@@ -113,12 +113,6 @@ def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
 
     graph = graph_of(search, IDS, IDS, random)
     assert_runs_on_gpu(graph, SEARCH)
-
-
-def test_scoring_runs_on_a_gpu() -> None:
-    model = Transformer(HPARAMS, VOCAB_SIZE)
-    graph = graph_of(lambda inputs, targets: target_log_probs(model, inputs, targets), IDS, IDS)
-    assert_runs_on_gpu(graph, {INPUTS: 2, LENGTH: 3})
 
 
 def test_an_evaluation_runs_on_a_gpu() -> None:

@@ -16,12 +16,14 @@ from models import write_checkpoint
 from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
 from t2t_repro.checkpoints.checkpoint import Checkpoints, other_hparams, warm_start
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
-from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, step_of
+from t2t_repro.checkpoints.reader import read_checkpoint, step_of
 from t2t_repro.training.step import TrainStep
 from user_errors import user_error
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
-NAMES = [" Größe 模型 [!a]*?, %s {x}\n\t'\"`$HOME#!;&|<> ", "[", "--flag=value", "~", "back\\slash\\ ", "x" * 255]
+NAMES = [" Größe 模型 [!a]*?, %s {x}\n\t'\"`$HOME#!;&|<> ", "--flag=value", "back\\slash\\ "]
 
 
 def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
@@ -65,35 +67,26 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "part", "changes"),
     [
-        ("hparams fingerprint", {"hparams": {"label_smoothing": 0.2}}),
-        ("hparams fingerprint", {"hparams": {"filter_size": 8}}),
-        ("data fingerprint", {"origin": {"data_fingerprint": "fedcba987654"}}),
-        ("random seed", {"origin": {"random_seed": 8}}),
-        ("vocabulary fingerprint", {"vocabulary": {"fingerprint": "fedcba987654"}}),
-        ("", {"hparams": {"train_steps": 10**6, "local_eval_frequency": 7, "num_last_checkpoints": 3}}),
+        ("hparams fingerprint", "hparams", {"label_smoothing": 0.2}),
+        ("data fingerprint", "origin", {"data_fingerprint": "fedcba987654"}),
+        ("random seed", "origin", {"random_seed": 8}),
+        ("", "hparams", {"train_steps": 10**6, "local_eval_frequency": 7, "num_last_checkpoints": 3}),
     ],
 )
 def test_only_a_checkpoint_of_the_same_run_is_restored(
-    folder: ModelFolder, name: str, change: dict[str, dict[str, Any]]
+    folder: ModelFolder, name: str, part: str, changes: dict[str, Any]
 ) -> None:
-    class Renamed:
-        """A vocabulary that has only a fingerprint and a size."""
-
-        def __init__(self, fingerprint: str) -> None:
-            self.fingerprint, self.size = fingerprint, folder.vocabulary.size
-
     Training(folder).saved(1)
     before = contents(folder.path)
-    [(part, changes)] = change.items()
-    setattr(folder, part, Renamed(**changes) if part == "vocabulary" else replace(getattr(folder, part), **changes))
-    if not name:
+    setattr(folder, part, replace(getattr(folder, part), **changes))
+    if name:
+        message = user_error(Training(folder).checkpoints.restore)
+        assert f"model.ckpt-1: trained with {name} " in message and "another --output_dir" in message
+    else:
         assert Training(folder).checkpoints.restore() == 1
-        return
-    message = user_error(Training(folder).checkpoints.restore)
-    assert f"model.ckpt-1: trained with {name} " in message and "another --output_dir" in message
-    assert contents(folder.path) == before
+    assert contents(folder.path).keys() == before.keys()
 
 
 def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: ModelFolder, tmp_path: Path) -> None:
@@ -115,33 +108,19 @@ def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: Mo
 def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) -> None:
     training = Training(folder).saved(5)
     training.checkpoints.save(7, by_request=True)
-    assert numbers(folder) == [5, 7]
     resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 7
     resumed.checkpoints.save_best(7)
     resumed.checkpoints.save(8, by_request=True)
     assert numbers(folder) == [5, 8]
-    resumed = Training(folder, seed=2)
-    assert resumed.checkpoints.restore() == 8
     resumed.saved(10, 15)
     assert numbers(folder) == [5, 10, 15]
     # A process is killed after it saved step 20 and before it deletes step 17, which was saved by request.
     resumed.checkpoints.save(17, by_request=True)
-    Training(folder).checkpoints.save(20)
+    training.checkpoints.save(20)
     assert numbers(folder) == [5, 10, 15, 17, 20]
-    assert Training(folder).checkpoints.restore() == 20
+    assert resumed.checkpoints.restore() == 20
     assert numbers(folder) == [5, 10, 15, 20]
-
-
-def test_the_best_checkpoint_has_the_weights_of_its_step(folder: ModelFolder) -> None:
-    training = Training(folder, keep=1).saved(1)
-    best = training.variables()
-    training.checkpoints.save_best(1)
-    training.saved(2)
-    assert numbers(folder) == [2]
-    [path] = checkpoints_in(folder.path / "best")
-    content = read_checkpoint(path)
-    assert content.step == 1 and same(content.weights, {name: best[name] for name in content.weights})
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) -> None:
@@ -182,29 +161,21 @@ def test_a_wrong_average_is_refused(folder: ModelFolder) -> None:
     assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
 
 
-def test_a_warm_start_takes_only_the_weights(folder: ModelFolder) -> None:
-    other = Training(folder).saved(5)
-    [path] = folder.checkpoints()
-    for source in (str(folder.path), path):
-        training = Training(folder, seed=2)
-        fresh = training.variables()
-        assert warm_start(training.model, folder.vocabulary, source) == path
-        weights = {variable.path for variable in training.model.trainable_variables}
-        assert same(training.variables(), {k: (other.variables() if k in weights else fresh)[k] for k in fresh})
-
-
-def test_a_warm_start_from_another_model_is_refused(folder: ModelFolder, tmp_path: Path) -> None:
-    training = Training(folder).saved(5)
-    before, words = training.variables(), folder.vocabulary
+def test_a_warm_start_takes_only_the_weights_of_the_same_model(folder: ModelFolder, tmp_path: Path) -> None:
+    other, words = Training(folder).saved(5), folder.vocabulary
+    training = Training(folder, seed=2)
+    fresh = training.variables()
+    assert warm_start(training.model, words, str(folder.path)) == str(folder.path / "model.ckpt-5")
+    weights = {variable.path for variable in training.model.trainable_variables}
+    started = {k: (other.variables() if k in weights else fresh)[k] for k in fresh}
+    assert same(training.variables(), started)
     assert "no checkpoint in this folder" in user_error(warm_start, training.model, words, str(tmp_path))
     assert f"no {tmp_path}/none.index" in user_error(warm_start, training.model, words, f"{tmp_path}/none")
-    folder.hparams = replace(folder.hparams, num_hidden_layers=folder.hparams.num_hidden_layers + 1)
-    message = user_error(warm_start, Training(folder).model, words, str(folder.path))
-    assert "has shape none, the model of the hparams needs" in message
-    other = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, "fedcba987654")
-    assert "fedcba987654" in (message := user_error(warm_start, training.model, words, other))
-    assert "--vocab_file" in message
-    assert same(training.variables(), before)
+    wrong = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, words.fingerprint)
+    assert "has shape none, the model of the hparams needs" in user_error(warm_start, training.model, words, wrong)
+    wrong = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, "fedcba987654")
+    assert "--vocab_file" in user_error(warm_start, training.model, words, wrong)
+    assert same(training.variables(), started)
 
 
 def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFolder) -> None:

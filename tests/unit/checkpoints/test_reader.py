@@ -11,7 +11,7 @@ import tensorflow as tf
 from models import write_checkpoint
 from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
-from t2t_repro.errors import UserError
+from user_errors import user_error
 
 
 def write(folder: Path, *names: str) -> str:
@@ -35,28 +35,12 @@ def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
     assert (content.step, content.vocabulary_fingerprint) == (3, "0123456789ab")
 
 
-def test_a_missing_or_damaged_checkpoint_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, "w")
-    (index,) = tmp_path.glob("*.index")
-    index.write_bytes(index.read_bytes()[:20])
-    for wrong_path, reason in (
-        (str(tmp_path / "model.ckpt-1"), "missing; if a training run has just deleted it, run the same command again"),
-        (path, "damaged"),
-    ):
-        with pytest.raises(UserError, match=f"{wrong_path}: this checkpoint is {reason}") as error:
-            read_checkpoint(wrong_path)
-        assert "\n" not in str(error.value)
-        assert read_value(wrong_path, "step") is None
-    assert read_value(write(tmp_path, "w"), "step") == 3
-
-
-def test_an_unreadable_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
-    path = write(tmp_path, "w")
-    [data] = tmp_path.glob("*.data*")
-    data.unlink()
-    data.symlink_to("/proc/self/mem")  # a regular file that cannot be read
-    with pytest.raises(UserError, match=f"^{data}: cannot be read .*; check the disk and the permissions"):
-        read_checkpoint(path)
+    assert read_value(path, "step") == 3
+    missing = f"{tmp_path}/model.ckpt-1"
+    assert user_error(read_checkpoint, missing).startswith(f"{missing}: this checkpoint is missing; if a training run")
+    assert read_value(missing, "step") is None
 
 
 def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
@@ -70,5 +54,4 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
         return reader
 
     monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
-    with pytest.raises(UserError, match=f"{path}: this checkpoint is missing; if a training run has just deleted it"):
-        read_checkpoint(path)
+    assert f"{path}: this checkpoint is missing; if a training run" in user_error(read_checkpoint, path)

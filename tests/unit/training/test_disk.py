@@ -57,9 +57,7 @@ def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(config: 
         (5.4, 0, 0, ""),
         (1.9, 2, 1, "refused"),
         (2.4, 2, 1, ""),
-        (0.9, 3, 1, "refused"),
         (1.1, 4, 1, "warned"),
-        (1.4, 3, 1, ""),
         (1.4, 3, 0, "refused"),
     ],
 )

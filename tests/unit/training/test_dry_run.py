@@ -7,17 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from models import weights_of, write_checkpoint
 from shards import write_shard
 from t2t_repro import devices, registry
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
-from t2t_repro.data.pipeline import Batch, Pipeline
+from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
+from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import dry_run
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.schedule import Schedule
+from user_errors import user_error
 
 HPARAMS = HParams(batch_size=300, max_length=14, train_steps=1000)
 
@@ -32,101 +36,77 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return Records([path])
 
 
-def described(records: Records, max_tokens: int, replicas: int = 1, hparams: HParams = HPARAMS) -> list[str]:
-    pipeline = Pipeline(records, hparams, 1, max_tokens, replicas)
-    return dry_run.describe({"model": "a model"}, pipeline, hparams).splitlines()
+def described(records: Records, max_tokens: int, replicas: int = 1, hparams: HParams = HPARAMS) -> dict[str, str]:
+    return dry_run.facts_of(Pipeline(records, hparams, 1, max_tokens, replicas), hparams)
 
 
-def batches(records: Records, max_tokens: int, replicas: int = 1) -> list[Batch]:
-    """Returns the batches of the first epoch."""
+@pytest.mark.parametrize(("max_tokens", "replicas", "counted"), [(10_000, 1, 0), (60, 1, 0), (100, 2, 0), (60, 1, 3)])
+def test_the_facts_describe_the_batches_of_the_first_epoch(
+    max_tokens: int, replicas: int, counted: int, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline = Pipeline(records, HPARAMS, 1, max_tokens, replicas)
-    return list(pipeline.batches(0, pipeline.steps_per_epoch))
-
-
-def padding(epoch: list[Batch]) -> float:
-    ids = [ids for batch in epoch for sides in batch.micro_batches for ids in sides[:2]]
-    return 1 - sum(map(np.count_nonzero, ids)) / sum(part.size for part in ids)
-
-
-def test_the_facts_describe_the_plan(records: Records) -> None:
-    epoch = batches(records, 10_000)
+    epoch = list(pipeline.batches(0, pipeline.steps_per_epoch))
     examples = sum(len(inputs) for batch in epoch for inputs, *_ in batch.micro_batches)
     tokens = [batch.target_tokens for batch in epoch]
-    assert 0 < examples < 500 and min(tokens) < max(tokens) and padding(epoch) > 0
-    assert described(records, 10_000)[:7] == [
-        "model                 a model",
-        f"examples              {examples} an epoch; {500 - examples} longer than 14 tokens are skipped",
-        f"steps                 {len(epoch)} an epoch; 1,000 steps are {1000 / len(epoch):.1f} epochs",
-        f"target tokens a step  {min(tokens)} to {max(tokens)}, {np.mean(tokens):.0f} on average",
-        "learning rate         at most 0.000175 (step 1,000); 0.000175 at the last step (1,000)",
-        f"padding               {padding(epoch):.1%} of all positions",
-        "micro-batches         at most 10,000 positions (--max_tokens_per_replica)",
-    ]
-
-
-@pytest.mark.parametrize(("max_tokens", "replicas"), [(10_000, 1), (60, 1), (100, 2)])
-def test_the_table_counts_the_micro_batches(records: Records, max_tokens: int, replicas: int) -> None:
-    epoch = batches(records, max_tokens, replicas)
-    largest: dict[int, list[int]] = {}
-    for batch in epoch:
-        positions = max(ids.size for sides in batch.micro_batches for ids in sides[:2])
-        largest.setdefault(len(batch.micro_batches), []).append(positions)
-    expected = [
-        [f"{count}", f"{len(sizes)}", f"{len(sizes) / len(epoch):.1%}", f"{max(sizes)}", "positions"]
-        for count, sizes in sorted(largest.items())
-    ]
-    lines = described(records, max_tokens, replicas)
-    table = lines[lines.index("Micro-batches of a step") + 2 :]
-    assert table[0].split() == ["micro-batches", "steps", "share", "largest", "micro-batch"]
-    assert [line.split() for line in table[1:]] == expected
-
-
-def test_only_the_first_steps_of_a_long_plan_are_counted(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    epoch = batches(records, 60)
-    monkeypatch.setattr(batching, "COUNTED_STEPS", 3)
-    lines = described(records, 60)
-    assert f"padding               {padding(epoch[:3]):.1%} of all positions of the first 3 steps" in lines
-    assert "Micro-batches of a step of the first 3 steps" in lines
-    tokens = [batch.target_tokens for batch in epoch]
-    assert f"{min(tokens)} to {max(tokens)}, " in lines[3]
+    assert 0 < examples < 500 and min(tokens) < max(tokens)
+    part, sample = epoch, ""
+    if counted:
+        monkeypatch.setattr(batching, "COUNTED_STEPS", counted)
+        part, sample = epoch[:counted], f" of the first {counted} steps"
+    sides = [ids for batch in part for micro_batch in batch.micro_batches for ids in micro_batch[:2]]
+    padding = 1 - sum(map(np.count_nonzero, sides)) / sum(ids.size for ids in sides)
+    counts = [len(batch.micro_batches) for batch in part]
+    assert described(records, max_tokens, replicas) == {
+        "examples": f"{examples} an epoch; {500 - examples} longer than 14 tokens are skipped",
+        "steps": f"{len(epoch)} an epoch; 1,000 steps are {1000 / len(epoch):.1f} epochs",
+        "target tokens a step": f"{min(tokens)} to {max(tokens)}, {np.mean(tokens):.0f} on average",
+        "learning rate": "at most 0.000175 (step 1,000); 0.000175 at the last step (1,000)",
+        "padding": f"{padding:.1%} of all positions{sample}",
+        "micro-batches a step": f"{min(counts)} to {max(counts)}, {np.mean(counts):.1f} on average{sample}; the "
+        f"largest has {max(ids.size for ids in sides)} of at most {max_tokens:,} positions (--max_tokens_per_replica)",
+    }
 
 
 WARMED_UP = "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size"
 
 
 @pytest.mark.parametrize(
-    ("schedule", "train_steps", "expected"),
+    ("schedule", "train_steps", "step"),
     [
-        ("constant*noam", 100_000, "at most 0.000699 (step 4,000); 0.00014 at the last step (100,000)"),
-        (WARMED_UP, 100_000, "at most 0.000699 (step 4,001); 0.00014 at the last step (100,000)"),
-        (WARMED_UP, 50, "at most 8.56e-06 (step 50); 8.56e-06 at the last step (50)"),
-        ("linear_warmup", 5000, "at most 1 (steps 4,001 to 5,000); 1 at the last step (5,000)"),
-        ("constant*linear_decay", 5000, "at most 1 (steps 1 to 4,001); 0.001 at the last step (5,000)"),
+        ("constant*noam", 100_000, "4,000"),
+        (WARMED_UP, 100_000, "4,001"),
+        (WARMED_UP, 50, "50"),
+        ("linear_warmup", 5000, "4,001"),
+        ("constant*linear_decay", 5000, "1"),
     ],
 )
 def test_the_learning_rates_are_those_of_the_schedule(
-    schedule: str, train_steps: int, expected: str, records: Records
+    schedule: str, train_steps: int, step: str, records: Records
 ) -> None:
     hparams = replace(HPARAMS, learning_rate_schedule=schedule, train_steps=train_steps)
-    assert described(records, 10_000, hparams=hparams)[4].removeprefix("learning rate").strip() == expected
     rates = Schedule(hparams)(np.arange(train_steps)).numpy()
-    assert f"at most {rates.max():.3g} (step" in expected and f"; {rates[-1]:.3g} at" in expected
+    expected = f"at most {rates.max():.3g} (step {step}); {rates[-1]:.3g} at the last step ({train_steps:,})"
+    assert described(records, 10_000, hparams=hparams)["learning rate"] == expected
 
 
-def test_a_dry_run_counts_parameters_and_checkpoints_and_uses_no_gpu(
-    tiny_hparams: HParams, tiny_vocabulary: Vocabulary, records: Records, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary, records: Records, folder: ModelFolder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """TensorFlow would allocate the memory of all visible GPUs when it computes the learning rates."""
     order: list[str] = []
     monkeypatch.setattr(devices, "hide_gpus", lambda: order.append("hidden"))
     monkeypatch.setattr(dry_run, "Schedule", lambda hparams: order.append("computed") or Schedule(hparams))
     data = Data(registry.problem("numbers_ende"), tiny_vocabulary, None, {"train": records}, "")
-    hparams = replace(tiny_hparams, hidden_size=512, num_heads=8, train_steps=3000)
-    text = dry_run.dry_run(data, hparams, 1, RunConfig(local_eval_frequency=1000))
+    hparams = replace(tiny_hparams, train_steps=3000)
+    model = Transformer(hparams, tiny_vocabulary.size)
+    write_checkpoint(folder.path, 3, weights_of(model), tiny_vocabulary.fingerprint)
+    config = RunConfig(local_eval_frequency=1000, keep_checkpoint_max=4, warm_start_from=str(folder.path))
+    text = dry_run.dry_run(data, hparams, 1, config)
     assert order[:2] == ["hidden", "computed"]
-    lines = text.splitlines()
-    parameters = int(lines[0].split()[2].replace(",", ""))
-    assert "trained on" in lines[1] and ", float32" in lines[1]
-    [space] = [line.split() for line in lines if line.startswith("disk space")]
-    assert float(space[2]) == pytest.approx((12 * 5 + 4) * parameters / 1e9, rel=0.06)
-    assert space[4:6] == ["for", "3"]
+    parameters = sum(variable.value.numpy().size for variable in model.trainable_variables)
+    assert f"transformer, {parameters:,} parameters\n" in text and ", float32\n" in text
+    assert f"{(12 * 5 + 4) * parameters / 1e9:.2g} GB for 3 latest checkpoints" in text
+    assert "\nwarning: --keep_checkpoint_max=4 keeps fewer" in text
+    wider = replace(hparams, hidden_size=32)
+    assert f"{folder.path}/model.ckpt-3: weight " in user_error(dry_run.dry_run, data, wider, 1, config)

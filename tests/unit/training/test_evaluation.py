@@ -118,16 +118,6 @@ def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer
     )
 
 
-def test_the_current_weights_are_measured(model: Transformer, records: Records) -> None:
-    evaluator = Evaluator(model, records, 1000)
-    before = evaluator()
-    table, old_table = model.embedding.table, model.embedding.table.numpy()
-    table.assign(2 * old_table)
-    assert evaluator().loss != before.loss
-    table.assign(old_table)
-    assert evaluator().loss == before.loss
-
-
 def test_source_use_agrees_with_that_of_single_sentences(model: Transformer, records: Records) -> None:
     # Ordered by target length and then by source length, the pairs are 2, 0, 3, 1. Each gets the source before it.
     order = [2, 0, 3, 1]
@@ -153,30 +143,30 @@ def test_source_use_is_0_without_the_source_and_large_for_a_copy(tmp_path: Path)
 
 
 def test_a_split_without_two_different_sources_has_no_source_use(tmp_path: Path) -> None:
-    for count in (1, 3):
-        records = written(tmp_path, [([3, 4, 1], [5, 1])] * count)
-        assert Evaluator(Copier(12), records, 1000).source_use() is None
+    assert Evaluator(Copier(12), written(tmp_path, [([3, 4, 1], [5, 1])] * 3), 1000).source_use() is None
 
 
 def score_of(decoded: Decoded, label: str) -> float:
     return next(score.score for score in decoded.scores if score.label == label)
 
 
-def test_the_current_weights_decode(tmp_path: Path, tiny_vocabulary: Vocabulary, tiny_hparams: HParams) -> None:
+def test_the_current_weights_are_evaluated(tmp_path: Path, tiny_vocabulary: Vocabulary, tiny_hparams: HParams) -> None:
     keras.utils.set_random_seed(1)
     model = Transformer(tiny_hparams, tiny_vocabulary.size, precision="mixed_bfloat16")
     dev = written(tmp_path, encoded(tiny_vocabulary, TEXTS))
     decoder = dev_decoder(model, tiny_vocabulary, registry.problem("text_files"), dev, 99, SHORT)
-    before = decoder()
+    evaluator = Evaluator(model, dev, 1000, decoder=decoder)
+    before = evaluator()
     table = model.embedding.table
     table.assign(-1.0 * table)
-    decoded = decoder()
-    assert decoded.samples != before.samples
+    after = evaluator()
+    assert after.decoded and before.decoded and after.decoded.samples != before.decoded.samples
+    assert after.loss != before.loss and after.source_use == evaluator.source_use()
     sources, references = (list(side) for side in zip(*TEXTS, strict=True))
     outputs = [translation.text for translation in Translator(model, tiny_vocabulary, SHORT).translate(sources)]
-    assert [sample.output for sample in decoded.samples] == outputs[:5]
-    assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
-    assert score_of(decoded, "chrF") > 0
+    assert [sample.output for sample in after.decoded.samples] == outputs[:5]
+    score = score_of(after.decoded, "chrF")
+    assert score == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score) and score > 0
 
 
 def test_outputs_and_references_are_scored_after_the_problem_has_finished_them(
@@ -222,15 +212,12 @@ def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, ti
 def test_a_limited_number_of_lines_is_decoded(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
     texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
-    problem = registry.problem("text_files")
-    for lines in (3, 8):
-        decoded = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, problem, dev, lines)()
-        picked = [texts[number] for number in spread(40, lines)]
-        sources, references = (list(side) for side in zip(*picked, strict=True))
-        assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]] and decoded.lines == lines
-        assert decoded.scores[0].label == "BLEU"
-        assert decoded.scores[0].score == pytest.approx(sacrebleu.corpus_bleu(sources, [references]).score)
-        assert score_of(decoded, "chrF") == pytest.approx(sacrebleu.corpus_chrf(sources, [references]).score)
+    decoded = dev_decoder(Copier(tiny_vocabulary.size), tiny_vocabulary, registry.problem("text_files"), dev, 8)()
+    picked = [texts[number] for number in spread(40, 8)]
+    sources, references = (list(side) for side in zip(*picked, strict=True))
+    assert decoded.samples == [Sample(*pair, pair[0]) for pair in picked[:5]] and decoded.lines == 8
+    assert decoded.scores[0].label == "BLEU"
+    assert decoded.scores[0].score == pytest.approx(sacrebleu.corpus_bleu(sources, [references]).score)
 
 
 def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
@@ -242,14 +229,13 @@ def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_voca
     assert (sample.source, sample.reference) == ("a dog", "the cat")
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 100, 1014])
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 50, 99, 5000])
+@pytest.mark.parametrize("size", [1, 7, 1014])
+@pytest.mark.parametrize("count", [1, 2, 50, 5000])
 def test_lines_are_spread_evenly(size: int, count: int) -> None:
     numbers = spread(size, count)
     count = min(size, count)
     assert len(numbers) == count
-    assert all(0 <= number < size for number in numbers)
-    assert all(one < other for one, other in itertools.pairwise(numbers))
+    assert all(one < other for one, other in itertools.pairwise([-1, *numbers, size]))
     # The number of sampled lines among the first `stop` lines is proportional to `stop`, to within 1.
     for stop in range(size + 1):
         assert abs(sum(number < stop for number in numbers) - count * stop / size) <= 1
@@ -257,7 +243,3 @@ def test_lines_are_spread_evenly(size: int, count: int) -> None:
 
 def test_every_run_has_the_same_lines() -> None:
     assert spread(1000, 8) == [108, 174, 347, 488, 553, 630, 783, 998]
-
-
-def test_text_that_alternates_gives_lines_of_both_kinds() -> None:
-    assert {number % 2 for number in spread(500, 50)} == {0, 1}
