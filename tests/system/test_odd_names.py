@@ -45,8 +45,6 @@ def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(model: 
 
 def test_names_that_a_program_cannot_use_are_refused_at_the_start(model: TrainedModel) -> None:
     folder, output = f"--output_dir={model.folder}", model.folder / "x"
-    message = error("exporter", folder)
-    assert "export: " in message and "--export_dir" in message
     assert "--servable_name" in error("exporter", folder, "--export_dir=x", "--servable_name=a/b")
     message = error("translate-beam", folder, f"--decode_from_file={model.text}/dev.en", f"--decode_to_file={output}")
     assert "Beam takes a path with *, ? or [ for a pattern" in message

@@ -67,5 +67,4 @@ def test_a_setting_with_the_name_of_a_flag_is_refused(monkeypatch: pytest.Monkey
             overwrite: bool = setting(False)
 
     monkeypatch.setitem(registry._problems._objects, "repeated", Repeated)
-    message = "problem repeated: there is a flag --overwrite already; rename the setting"
-    assert error("datagen", "--problem=repeated", "--data_dir=D") == message
+    assert "'overwrite' is defined twice" in error("datagen", "--problem=repeated", "--data_dir=D")

@@ -99,7 +99,7 @@ def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None
     sections = {}
     for section in registry.help_text().split("\n\n"):
         title, *lines = section.splitlines()
-        sections[title] = dict(line.split(maxsplit=1) for line in lines)
+        sections[title] = dict((*line.split(maxsplit=1), "")[:2] for line in lines)
     assert list(sections) == ["problems:", "hparams sets:", "models:"]
     assert sections["problems:"]["text_files"].startswith("Your own parallel text")
     assert sections["models:"]["transformer"].startswith("The Transformer: ")

@@ -87,6 +87,7 @@ def test_a_file_of_another_run_is_refused(data: Path, runs: list[dict[str, bytes
 def test_missing_data_is_an_error_with_the_command_that_makes_it(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(registry, "_usr_dir", "")
     message = failure(data, "numbers_ende")
     assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in message
     assert f"run t2t-datagen --problem=numbers_ende --data_dir={data}" in message

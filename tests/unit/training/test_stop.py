@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -66,19 +65,6 @@ def test_a_signal_that_is_ignored_stays_ignored(ignored: signal.Signals) -> None
             os.kill(os.getpid(), number)
         assert signals.requested
     assert signal.getsignal(ignored) == signal.SIG_IGN
-
-
-def test_a_thread_can_train_without_signals() -> None:
-    states = []
-
-    def train() -> None:
-        with StopSignals() as signals:
-            states.append((signals.requested, current_handlers()))
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    thread.join()
-    assert states == [(False, [other, other])]
 
 
 def start(code: str) -> subprocess.Popen[str]:
