@@ -89,7 +89,7 @@ class Origin:
 
 
 Content = tuple[HParams, Origin, Problem, Vocabulary]
-"""What the files of a model folder say, without its checkpoints."""
+"""Contents of the files that describe a model folder, apart from its checkpoints."""
 
 
 class ModelFolder:

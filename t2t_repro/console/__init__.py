@@ -1,1 +1,1 @@
-"""What a person sees in a terminal: progress, tables, and no log messages of libraries."""
+"""Output for terminals: progress, tables, and no log messages of libraries."""

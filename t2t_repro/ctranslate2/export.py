@@ -33,7 +33,7 @@ POSITIONS = 2048
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""What the export requests instead of quantizations for which CTranslate2 would need PyTorch; see `_to_bfloat16`."""
+"""Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see `_to_bfloat16`."""
 
 
 def export_ctranslate2(

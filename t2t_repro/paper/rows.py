@@ -73,7 +73,7 @@ class Row:
     name: str
     """Text of the row's first cell, for example "(A)" or "Transformer (big)"."""
     figures: dict[str, Any]
-    """What the paper prints, by the names of the columns of `tables.COLUMNS` without "paper_", and the number of
+    """Figures that the paper prints, by the names of columns of `tables.COLUMNS` without "paper_", and the number of
     training "steps" (section 5.2). A figure that Table 3 omits has base's value."""
     experiments: tuple[Experiment, ...] = ()
     """Our experiments for this row: none, as for ensembles, one, or in Table 2 one for each language pair."""

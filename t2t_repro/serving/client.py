@@ -38,7 +38,7 @@ CURES = {
     "DEADLINE_EXCEEDED": "no answer within --timeout_secs: raise it, lower --batch_size, or check the server",
     "NOT_FOUND": "correct --servable_name or --servable_version",
 }
-"""What the user can do about an error, by its name in gRPC."""
+"""Cures of errors, by its name in gRPC."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What replaces names of tensor2tensor that do not exist here: flags, hparams, imports and others.
+"""Answers about names of tensor2tensor that do not exist here: flags, hparams, imports and others.
 
 The names are those of tensor2tensor 1.15.7. The programs print the answer in place of "unknown name". An answer says
 what does the job here, or why the name is not needed.
