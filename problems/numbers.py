@@ -21,6 +21,7 @@ class NumbersEnde(Problem):
     """Numbers up to 999,999 from English to German words: "forty-two" to "zweiundvierzig". Needs no files."""
 
     num_train_shards = 1
+    languages = ("en", "de")
     target_space_id = SpaceID.DE_TOK
 
     @dataclass(frozen=True)
@@ -29,10 +30,6 @@ class NumbersEnde(Problem):
 
         vocab_size: int = setting(512)
         train_size: int = setting(20000, "numbers to train on")
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return "en", "de"
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the random numbers of a split in words. No number occurs twice, not even in different splits.

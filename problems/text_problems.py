@@ -43,6 +43,7 @@ class Text2TextProblem(Problem):
     """
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
+    is_self_contained = False  # `generate_samples` may read or download files in --tmp_dir
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -54,7 +55,8 @@ class Text2TextProblem(Problem):
         super().__init__(settings or {}, was_reversed, name or registry.problem_name(type(self)))
         if not self.settings.vocab_size:
             self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
-        self.num_train_shards = self._shards(DatasetSplit.TRAIN)
+        train_shards = [entry["shards"] for entry in self.dataset_splits if entry["split"] == DatasetSplit.TRAIN]
+        self.num_train_shards = sum(train_shards)
         self.symbols = tuple(self.additional_reserved_tokens)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -130,11 +132,6 @@ class Text2TextProblem(Problem):
         own_name = f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
         return self.t2t_vocabularies == (own_name, own_name)
 
-    @property
-    def is_self_contained(self) -> bool:
-        """False, because `generate_samples` may read or download files in --tmp_dir."""
-        return False
-
     def dataset_filename(self) -> str:
         """Returns the first part of the names of the data's files."""
         return self.base_name
@@ -164,17 +161,6 @@ class Text2TextProblem(Problem):
             if owners[number % len(owners)] == dataset_split:
                 yield pair
 
-    def _shards(self, dataset_split: str) -> int:
-        """Returns the number of shards of a split, 0 if the problem does not have the split."""
-        return sum(entry["shards"] for entry in self.dataset_splits if entry["split"] == dataset_split)
-
-    def check(self) -> None:
-        """Raises UserError if the problem lacks a split or has a setting out of range."""
-        for dataset_split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
-            if not self._shards(dataset_split):
-                raise UserError(f"problem {self.name}: dataset_splits lacks the split {dataset_split!r}; add it")
-        super().check()
-
 
 @registry.register_problem
 class Text2textTmpdir(Text2TextProblem):
@@ -193,9 +179,8 @@ def txt_line_iterator(txt_path: str) -> Iterator[str]:
 
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Pair]:
-    """Yields pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
-    for pair in read_pairs(source_txt_path, target_txt_path):
-        yield {side: text.strip() for side, text in pair.items()}
+    """Returns the pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
+    return read_pairs(source_txt_path, target_txt_path, txt_line_iterator)
 
 
 def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:

@@ -13,8 +13,7 @@ from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import read_lines
-from t2t_repro.problems.text_problems import Text2TextProblem
+from t2t_repro.problems.text_problems import Text2TextProblem, txt_line_iterator
 from t2t_repro.problems.wmt import segments
 from t2t_repro.tensor2tensor.names import missing_name
 
@@ -22,9 +21,7 @@ from t2t_repro.tensor2tensor.names import missing_name
 class TranslateProblem(Text2TextProblem):
     """Translation of files that `source_data_files` names, with the interface of tensor2tensor's class."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return True
+    is_generate_per_split = True
 
     def source_data_files(self, dataset_split: str) -> list[Any]:
         """Returns the sources of a split: a list of [URL of a tar archive or "", (source file, target file)].
@@ -43,9 +40,8 @@ class TranslateProblem(Text2TextProblem):
                 )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
             folder = unpack({Archive(url): files}, tmp_dir) if missing and url else Path(tmp_dir)
-            reader = segments if all(file.endswith(".sgm") for file in files) else read_lines
-            for pair in read_pairs(folder / files[0], folder / files[1], reader):
-                yield {side: text.strip() for side, text in pair.items()}
+            reader = segments if all(file.endswith(".sgm") for file in files) else txt_line_iterator
+            yield from read_pairs(folder / files[0], folder / files[1], reader)
 
 
 class WmtProblem(TranslateProblem):
@@ -53,17 +49,6 @@ class WmtProblem(TranslateProblem):
 
     target_space_id is 0, as in tensor2tensor since version 1.5.2. Before, it was 8 for German and 6 for French.
     """
-
-    foreign: str
-    """Two-letter code of the target language. The source language is English."""
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return "en", self.foreign
-
-    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
-        self.check()
-        return iter(())
 
     def check(self) -> None:
         """Raises UserError, because t2t-datagen does not generate this data."""
@@ -77,32 +62,30 @@ class WmtProblem(TranslateProblem):
 class TranslateEndeWmt32k(WmtProblem):
     """tensor2tensor's WMT English to German, with 32k subwords. Reads data that tensor2tensor generated."""
 
-    foreign, replaced_by = "de", "wmt_ende"
+    languages = ("en", "de")
+    replaced_by = "wmt_ende"
 
 
 @registry.register_problem
 class TranslateEndeWmt8k(TranslateEndeWmt32k):
     """tensor2tensor's WMT English to German, with 8k subwords. Reads data that tensor2tensor generated."""
 
-    @property
-    def approx_vocab_size(self) -> int:
-        return 2**13
+    approx_vocab_size = 2**13
 
 
 @registry.register_problem
 class TranslateEnfrWmt32k(WmtProblem):
     """tensor2tensor's WMT English to French, with 32k subwords. Reads data that tensor2tensor generated."""
 
-    foreign, replaced_by = "fr", "wmt_enfr"
+    languages = ("en", "fr")
+    replaced_by = "wmt_enfr"
 
 
 @registry.register_problem
 class TranslateEnfrWmt8k(TranslateEnfrWmt32k):
     """tensor2tensor's WMT English to French, with 8k subwords. Reads data that tensor2tensor generated."""
 
-    @property
-    def approx_vocab_size(self) -> int:
-        return 2**13
+    approx_vocab_size = 2**13
 
 
 @registry.register_problem

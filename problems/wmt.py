@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
@@ -25,20 +24,14 @@ SEGMENT = re.compile(r"\s*<seg\b[^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):
-    """Base class of the problems with data of WMT 2014: translation from English. The dev split is newstest2013."""
+    """Base class of the problems with data of WMT 2014: translation from English. The dev split is newstest2013.
 
-    foreign: ClassVar[str]
-    """Two-letter code of the target language."""
-    test_sets: ClassVar[tuple[str, ...]] = (DEV, "wmt14", FULL)
-    dev_set: ClassVar[str] = DEV
+    A subclass has the `languages` "en" and "de" or "fr".
+    """
 
-    @property
-    def is_self_contained(self) -> bool:
-        return False
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return "en", self.foreign
+    test_sets = (DEV, "wmt14", FULL)
+    dev_set = DEV
+    is_self_contained = False
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields all pairs of a split's corpora, one corpus after the other.
@@ -58,14 +51,12 @@ class Wmt14(Problem):
         "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's archive of "wmt14/full" is missing, this
         method reads the archive that TensorFlow Datasets uses instead.
         """
-        if name not in self.test_sets:
-            return super().test_set(name, tmp_dir)
         if name == DEV:
             return self.generate("dev", tmp_dir)
         from t2t_repro.metrics import test_sets  # imported late, because sacreBLEU is slow to import
 
         try:
-            rows = test_sets.read(name, f"en-{self.foreign}", tmp_dir)
+            rows = test_sets.read(name, "-".join(self.languages), tmp_dir)
         except MissingArchiveError as missing:
             if name != FULL:
                 raise
@@ -84,13 +75,14 @@ class Wmt14(Problem):
         from tensorflow_datasets.core.download.checksums import get_all_url_infos
         from tensorflow_datasets.translate.wmt import DATASET_MAP
 
-        builder = tfds.builder_cls("wmt14_translate")(config=f"{self.foreign}-en")
+        language = self.languages[1]
+        builder = tfds.builder_cls("wmt14_translate")(config=f"{language}-en")
         # Look up sizes and checksums in the lists of all builders, because this builder's list lacks two corpora.
         published = get_all_url_infos()
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
-            (url,), (foreign, english) = corpus.get_url(self.foreign), corpus.get_path(self.foreign)
+            (url,), (foreign, english) = corpus.get_url(language), corpus.get_path(language)
             info = published.get(url)
             archive = Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
             corpora[archive] = (english, foreign)
@@ -108,8 +100,7 @@ def segments(path: str) -> Iterator[str]:
 class WmtEnde(Wmt14):
     """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to --tmp_dir."""
 
-    foreign = "de"
-    file_suffixes = ("en", "de")
+    languages = file_suffixes = ("en", "de")
     target_space_id = SpaceID.DE_TOK
 
     @dataclass(frozen=True)
@@ -123,6 +114,5 @@ class WmtEnde(Wmt14):
 class WmtEnfr(Wmt14):
     """WMT 2014 English to French, 41 million pairs (the paper: 36 million); downloads 6.7 GB to --tmp_dir."""
 
-    foreign = "fr"
-    file_suffixes = ("en", "fr")
+    languages = file_suffixes = ("en", "fr")
     target_space_id = SpaceID.FR_TOK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from t2t_repro.parsing.linearization import (
 from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
 from t2t_repro.problem import Problem, setting
 
-SPLITS = ("train", "dev", "test")
 PHRASE_LABELS = (
     *("S", "SBAR", "SBARQ", "SINV", "SQ"),
     *("ADJP", "ADVP", "CONJP", "FRAG", "INTJ", "LST", "NAC", "NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP"),
@@ -68,6 +68,8 @@ class WsjParsing(Problem):
                 raise unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
 
     num_train_shards = 10
+    languages = ("en", "")  # the trees are in no language
+    is_self_contained = False
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
     # The paper's search for Table 4: beam 21, alpha 0.3, outputs of at most 300 tokens more than the input.
@@ -79,15 +81,6 @@ class WsjParsing(Problem):
     )
 
     @property
-    def is_self_contained(self) -> bool:
-        return False
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """English for the sentences; "" for the trees, which are in no language."""
-        return "en", ""
-
-    @property
     def tree_symbols(self) -> TreeSymbols | None:
         """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is reversed."""
         words = {"tag": TAGS, ANY: (ANY, *FORMS), WORD: ()}[self.settings.word_symbol]
@@ -95,13 +88,12 @@ class WsjParsing(Problem):
 
     def check(self) -> None:
         super().check()
-        for position, split in enumerate(SPLITS):
-            for other_split in SPLITS[:position]:
-                if shared_files := self._numbers(split) & self._numbers(other_split):
-                    raise UserError(
-                        f"--{split}_sections and --{other_split}_sections both have file {min(shared_files):04}; "
-                        "put each file into one split"
-                    )
+        for split, other_split in itertools.combinations(("train", "dev", "test"), 2):
+            if shared_files := self._numbers(split) & self._numbers(other_split):
+                raise UserError(
+                    f"--{split}_sections and --{other_split}_sections both have file {min(shared_files):04}; put each "
+                    "file into one split"
+                )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields each sentence, in treebank tokens, with its linearised tree. Yields ("", "") for a tree without words.
@@ -123,8 +115,6 @@ class WsjParsing(Problem):
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields each sentence of the split `name` as words, with its gold tree in brackets."""
-        if name not in self.test_sets:
-            raise unknown("test set", name, self.test_sets)
         for tree in self.prepared_trees(name, tmp_dir):
             if tree:
                 yield {"inputs": " ".join(leaf.word for leaf in tree.leaves()), "targets": str(under_top(tree))}
@@ -183,11 +173,7 @@ class WsjParsing(Problem):
         """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        paths = {}
-        for section in _sections(numbers):
-            for path in root.glob(f"{section}/*"):
-                if name := WSJ_FILE.fullmatch(path.name):
-                    paths[int(name[1])] = path
+        paths = {int(name[1]): path for path in root.glob("[0-9]*/*") if (name := WSJ_FILE.fullmatch(path.name))}
         existing = numbers & paths.keys()
         # The treebank's numbering has gaps. So a section counts as missing only if none of its files exists.
         if missing := _sections(numbers) - _sections(existing):
@@ -232,13 +218,14 @@ class WsjParsingSemi(WsjParsing):
                     yield _parsed_tree(line, str(path), number)
 
     def _parsed_paths(self) -> list[Path]:
-        if not self.settings.parsed_trees:
-            raise UserError("--parsed_trees is required: a file, or a folder of files, with one bracketed tree a line")
         path = Path(self.settings.parsed_trees)
         # A pipe is no file here, because it cannot be read twice.
         paths = [path] if path.is_file() else sorted(file for file in path.glob("[!.]*") if file.is_file())
-        if not paths:
-            raise UserError(f"--parsed_trees={path}: no file there; name a file or folder of files, with a tree a line")
+        if not self.settings.parsed_trees or not paths:
+            raise UserError(
+                f"--parsed_trees={self.settings.parsed_trees}: no file there; name a file or folder of files, with a "
+                "bracketed tree a line"
+            )
         return paths
 
 

@@ -158,7 +158,7 @@ class ModelFolder:
             f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
             "--output_dir"
         )
-        with locked(Path(path) / LOCK, refusal, "choose another --output_dir"):
+        with locked(Path(path) / LOCK, refusal):
             yield
 
     def description_files(self) -> list[Path]:

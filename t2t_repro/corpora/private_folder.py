@@ -26,14 +26,11 @@ def make_private(folder: str | Path) -> None:
     """Creates a folder that only this user can read and write, or checks an existing folder.
 
     Raises:
-        UserError: if the folder cannot be created, belongs to another user (except root), or others can write to it.
+        UserError: if the folder belongs to another user (except root), or others can write to it.
     """
     path = Path(folder)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"--tmp_dir={folder}: cannot be created ({error.strerror}); give another folder") from None
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise UserError(
             f"--tmp_dir={folder}: belongs to user {status.st_uid}, who could change its files; give your own folder"

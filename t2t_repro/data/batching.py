@@ -6,6 +6,7 @@ because a plan depends only on the examples' lengths, the settings, the seed and
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
     # For each example of each block, the length of the example's longer side.
     block_lengths = [lengths[:, block].max(axis=0) for block in blocks]
     # Number of micro-batches in each block: enough for the block that needs the most.
-    count = max(len(_cuts(longest, max_tokens)) - 1 for longest in block_lengths)
+    count = max(len(cuts(longest, max_tokens)) - 1 for longest in block_lengths)
     while count * len(blocks) % replicas:
         count += 1
     return [
@@ -164,34 +165,30 @@ def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
     """
     if count == 1:
         return [0, len(lengths)]
-    low, high = 1, max_tokens
-    while low < high:
-        middle = (low + high) // 2
-        if len(_cuts(lengths, middle, count)) - 1 <= count:
-            high = middle
-        else:
-            low = middle + 1
-    cuts = _cuts(lengths, high)
-    return cuts + [len(lengths)] * (count + 1 - len(cuts))
+    limits = range(1, max_tokens)
+    smallest = bisect.bisect_left(limits, True, key=lambda limit: len(cuts(lengths, limit, count)) - 1 <= count)
+    boundaries = cuts(lengths, smallest + 1)
+    return boundaries + [len(lengths)] * (count + 1 - len(boundaries))
 
 
-def _cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
-    """Returns the boundaries of micro-batches in a block: as few as possible, of at most `limit` positions per side.
+def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
+    """Returns the boundaries of batches: as few as possible, of at most `limit` positions or a single longer example.
 
-    After `max_count` micro-batches, a last one of any size holds the remaining examples.
+    After `max_count` batches, a last one of any size holds the remaining examples.
+
+    Args:
+        lengths: int [N], length of each example's longer side.
     """
-    cuts, sizes = [0], np.arange(1, len(lengths) + 1)
-    while max_count is None or len(cuts) <= max_count:
-        rest = lengths[cuts[-1] :]
-        # With padding, each example of the micro-batch is at least as long as the first. So no more examples than these
-        # fit.
+    boundaries, sizes = [0], np.arange(1, len(lengths) + 1)
+    while boundaries[-1] < len(lengths):
+        if max_count is not None and len(boundaries) > max_count:
+            return [*boundaries, len(lengths)]
+        rest = lengths[boundaries[-1] :]
+        # With padding, each example of the batch is at least as long as the first. So no more examples than these fit.
         rest = rest[: limit // max(int(rest[0]), 1) + 1]
-        positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a micro-batch that ends after each example
-        examples = max(int(np.searchsorted(positions, limit, "right")), 1)
-        if cuts[-1] + examples >= len(lengths):
-            break
-        cuts.append(cuts[-1] + examples)
-    return [*cuts, len(lengths)]
+        positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a batch that ends after each example
+        boundaries.append(boundaries[-1] + max(int(np.searchsorted(positions, limit, "right")), 1))
+    return boundaries
 
 
 def first_steps(

@@ -24,13 +24,7 @@ from t2t_repro.data import encoding, records, summary, test_set_files
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.encoding import Encoded, Portion
-from t2t_repro.data.job import (
-    Job,
-    Options,
-    prepare,
-    refuse_to_overwrite_sources,
-    refuse_to_replace,
-)
+from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
 from t2t_repro.data.records import Records
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.unfinished import put_in_place, unfinished_folder
@@ -38,7 +32,7 @@ from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.problem import Problem, is_label
+from t2t_repro.problem import Problem
 
 FEW_PAIRS = 50_000
 """Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
@@ -60,7 +54,6 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
     """
     problem.check()
     job = prepare(problem, Path(data_dir), tmp_dir, options or Options())
-    refuse_to_overwrite_sources(job)
     if not problem.is_self_contained:
         make_private(tmp_dir)
     with unfinished_folder(job.data_dir) as folder:
@@ -85,9 +78,8 @@ def _read_all(job: Job) -> Text:
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     cleaning = {"train": Cleaning(*limits), "dev": Cleaning()}
-    check, sample = TextCheck(), []
     train, dev = (cleaning[split].first_pass(_valid_pairs(job, split)) for split in SPLITS)
-    _exhaust(check.dev(dev))
+    check, sample = TextCheck(dev), []
     train = progress(check.train(train), "reading", None, "pairs")
     if job.user_vocabulary:
         _exhaust(train)
@@ -137,13 +129,9 @@ def _finished(job: Job, text: Text) -> Description | None:
     if not _is_intact(job, description):
         say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the data again")
         return None
-    given = {
-        field.name: getattr(job.settings, field.name)
-        for field in dataclasses.fields(job.settings)
-        if is_label(field) and getattr(job.settings, field.name) != field.default
-    }
-    if not given.items() <= description.settings.items():
-        description = dataclasses.replace(description, settings=description.settings | given)
+    labels = {name: value for name, value in job.problem.changed_settings.items() if name not in job.data_settings}
+    if not labels.items() <= description.settings.items():
+        description = dataclasses.replace(description, settings=description.settings | labels)
         description.save(job.description_path)
     if job.problem.test_sets:
         test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
@@ -191,7 +179,8 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     description.save(folder / job.description_path.name)
     if job.options.overwrite or not job.problem.test_sets:
         # Old test sets may not belong to the new settings. A problem without test sets uses a copy of its dev split.
-        test_set_files.delete(job.problem, job.data_dir)
+        for path in test_set_files.all_paths(job.problem, job.data_dir):
+            path.unlink(missing_ok=True)
     put_in_place(folder, job.name)
     for line in (*summary.lines(figures), f"data: {job.data_dir}"):
         say(line)

@@ -111,10 +111,6 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
         raise missing_data(data_dir, registry.problem(name))
     description = Description.load(description_file)
     problem = registry.problem(name, description.settings)
-    if description.problem != problem.base_name:
-        raise UserError(
-            f"{description_file}: describes problem {shortened(repr(description.problem))}; restore the file"
-        )
     path = Path(data_dir) / description.vocabulary
     vocabulary = load_vocabularies(Path(data_dir), description.vocabulary, description.source_vocabulary)
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
@@ -156,8 +152,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {
-        split: Records(find_shards(data_dir, description.problem, split), problem.was_reversed, sizes)
-        for split in SPLITS
+        split: Records(find_shards(data_dir, problem.base_name, split), problem.was_reversed, sizes) for split in SPLITS
     }
     for split, split_records in records.items():
         pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
@@ -165,7 +160,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
             raise UserError(
                 f"{data_dir}: the {split} shards ({len(split_records):,} pairs) are not those that "
-                f"{description_path(data_dir, description.problem)} describes ({pairs:,} pairs); copy the shards and "
+                f"{description_path(data_dir, problem.base_name)} describes ({pairs:,} pairs); copy the shards and "
                 "the description of the same run here, or run t2t-datagen again"
             )
     return Data(problem, vocabulary, description, records, str(data_dir))

@@ -89,8 +89,9 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     A problem of tensor2tensor may have a vocabulary file in the data directory, which is used in the same way.
 
     Raises:
-        UserError: if the vocabulary is damaged or lacks the problem's symbols, or the data directory has data that was
-            made with --vocab_file, but the user did not give --vocab_file.
+        UserError: if the vocabulary is damaged or lacks the problem's symbols, if the data directory has data that was
+            made with --vocab_file, but the user did not give --vocab_file, or if the run would overwrite or delete a
+            file from which the problem reads its text.
     """
     vocabulary, settings = None, problem.settings
     if problem.was_reversed and options.source_vocab_file:  # the data, and so the Job, is that of the other direction
@@ -108,7 +109,6 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
             )
     elif not problem.learns_vocabulary or (t2t_sources.is_file() and t2t_targets.is_file()):
         vocabulary = load_vocabularies(data_dir, t2t_targets.name, t2t_sources.name)
-        options = dataclasses.replace(options, vocab_file=t2t_targets, source_vocab_file=t2t_sources)
         if settings.vocab_size not in (type(problem)({}).settings.vocab_size, vocabulary.size):
             raise UserError(
                 f"--vocab_size={settings.vocab_size} has no effect, because {t2t_targets} determines the size; omit "
@@ -122,6 +122,7 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
             f"{data_dir}: its vocabulary of {job.name} came from --vocab_file; run t2t-datagen with that "
             "--vocab_file to keep it, or choose another --data_dir to learn one"
         )
+    _refuse_to_overwrite_sources(job)
     return job
 
 
@@ -141,19 +142,15 @@ def source_files(problem: Problem) -> list[Input]:
     return files
 
 
-def refuse_to_overwrite_sources(job: Job) -> None:
+def _refuse_to_overwrite_sources(job: Job) -> None:
     """Raises UserError if a file from which the problem reads its text is one that the run writes or deletes."""
-    targets, sources = job.data_dir / job.vocabulary_name, job.data_dir / job.source_vocabulary_name
+    names = (summary.FILE_NAME, job.vocabulary_name, job.source_vocabulary_name)
     outputs = [
         *(path for split in SPLITS for path in records.find_files(job.data_dir, job.name, split)),
-        *(job.description_path, job.data_dir / summary.FILE_NAME, targets, sources),
+        *(job.description_path, *(job.data_dir / name for name in names)),
         *test_set_files.all_paths(job.problem, job.data_dir),
     ]
     refuse_overwriting("--data_dir", outputs, source_files(job.problem))
-    if job.source_vocabulary_name:
-        options = job.options
-        refuse_overwriting("--data_dir", [targets], [("the vocabulary of the sources", options.source_vocab_file)])
-        refuse_overwriting("--data_dir", [sources], [("the vocabulary of the targets", options.vocab_file)])
 
 
 def refuse_to_replace(job: Job) -> None:

@@ -168,12 +168,8 @@ def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
     """Yields each record once, ordered by target length, in batches of at most `max_tokens` positions on each side."""
     order = np.lexsort(records.lengths)
-    lengths = records.lengths[:, order]
-    start = 0
-    for stop in range(1, len(order) + 1):
-        if stop == len(order) or (stop + 1 - start) * lengths[:, start : stop + 1].max() > max_tokens:
-            yield pad(records, [order[start:stop]])[0]
-            start = stop
+    for start, stop in itertools.pairwise(batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)):
+        yield pad(records, [order[start:stop]])[0]
 
 
 def distinct_sources(records: Records, max_tokens: int) -> MicroBatch | None:

@@ -111,18 +111,14 @@ def _save_index(path: Path, index: np.ndarray) -> None:
 def read_index(path: Path) -> np.ndarray:
     """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds and saves it."""
     require_regular(path)
-    try:
+    if index_path(path).exists():
         require_regular(index_path(path))
-        index = np.load(index_path(path), mmap_mode="r")
+        index = None
+        with contextlib.suppress(Exception):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+            index = np.load(index_path(path), mmap_mode="r")
         if _fits(index, path.stat().st_size):
             return index.view(np.ndarray)  # Indexing an np.memmap is several times slower.
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
-    except FileNotFoundError:
-        pass
-    except UserError:
-        raise
-    except Exception:  # For damaged files, numpy raises errors of many kinds, even SyntaxError and TokenError.
-        say(f"{index_path(path)}: not an index; rebuilding it")
     index = _build_index(path)
     if not index_path(path).is_symlink():  # otherwise a hostile link could name a file of the user
         with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.

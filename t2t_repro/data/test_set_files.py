@@ -82,11 +82,5 @@ def all_paths(problem: Problem, data_dir: str | Path) -> list[Path]:
     return [path for name in _names(problem) for path in paths_of(problem, data_dir, name)]
 
 
-def delete(problem: Problem, data_dir: str | Path) -> None:
-    """Deletes the files that `write` wrote for all test sets of a problem."""
-    for path in all_paths(problem, data_dir):
-        path.unlink(missing_ok=True)
-
-
 def _names(problem: Problem) -> tuple[str, ...]:
     return problem.test_sets or ("dev",)

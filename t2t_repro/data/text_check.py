@@ -8,21 +8,19 @@ from t2t_repro.corpora.parallel import Pair
 
 
 class TextCheck:
-    """Looks for likely mistakes in the text, while the caller reads first the dev split and then the train split."""
+    """Looks for likely mistakes in the text. Reads the dev split at once, and watches the train split.
 
-    def __init__(self) -> None:
-        self._unseen: set[int] = set()
+    Args:
+        dev: the pairs of the dev split.
+    """
+
+    def __init__(self, dev: Iterable[Pair]) -> None:
+        self._unseen = {hash((pair["inputs"], pair["targets"])) for pair in dev}
         """Hashes of the dev pairs that have not yet occurred in the train split."""
         self._has_different_sides = False
 
-    def dev(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs of the dev split unchanged."""
-        for pair in pairs:
-            self._unseen.add(hash((pair["inputs"], pair["targets"])))
-            yield pair
-
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the train split's pairs unchanged. Read all of `dev` first."""
+        """Yields the train split's pairs unchanged."""
         for pair in pairs:
             source, target = pair["inputs"], pair["targets"]
             self._unseen.discard(hash((source, target)))
@@ -30,7 +28,7 @@ class TextCheck:
             yield pair
 
     def warnings(self) -> list[str]:
-        """Returns the warnings. Call it after both splits have been read; neither may be empty."""
+        """Returns the warnings. Call it after the train split has been read; neither split may be empty."""
         warnings = []
         if not self._unseen:
             warnings.append("every dev pair is also a training pair, so the dev loss will not show overfitting")

@@ -25,7 +25,7 @@ def unfinished_folder(data_dir: Path) -> Iterator[Path]:
     is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
     try:
-        with locked(data_dir / LOCK, refusal, "choose another --data_dir"):
+        with locked(data_dir / LOCK, refusal):
             _delete_part(data_dir)
             with output_files.unfinished_folder(data_dir) as folder:
                 try:

@@ -165,27 +165,22 @@ def only_writer(path: Path, flag: str) -> Iterator[None]:
     The lock file .NAME.lock lies beside the output file; see `locked`.
     """
     refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
-    with locked(path.with_name(f".{path.name}.lock"), refusal, f"choose another {flag}"):
+    with locked(path.with_name(f".{path.name}.lock"), refusal):
         yield
 
 
 @contextmanager
-def locked(path: Path, refusal: str, cure: str) -> Iterator[None]:
+def locked(path: Path, refusal: str) -> Iterator[None]:
     """Returns a context in which this process holds the lock file `path`. Creates the file and its folder if necessary.
 
     The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
     does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
     the end.
 
-    Raises UserError with the message `refusal` if another process holds the lock, or with `cure` at its end if the file
-    cannot be written.
+    Raises UserError with the message `refusal` if another process holds the lock.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _open_locked(path, refusal)
-    except OSError as error:
-        raise UserError(f"{path.parent}: cannot be written ({error.strerror or error}); {cure}") from None
-    with file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _open_locked(path, refusal):
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a plain or .gz file, without the "\\n" or "\\r\\n" at their end.
 
     Other separators, such as U+0085, U+2028 or a single "\\r", do not end a line. A last line without "\\n" counts as a
-    line. Raises UserError if the file is missing, unreadable, damaged or not UTF-8.
+    line. Raises UserError if the file is missing, damaged or not UTF-8.
     """
     try:
         opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
@@ -28,8 +28,6 @@ def read_lines(path: str) -> Iterator[str]:
         raise UserError(f"{path}: no such file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cut off or damaged gzip file ({error}); get it again") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ def new_version(export_dir: str | Path) -> Iterator[tuple[Path, Path]]:
     """
     export_dir = Path(export_dir)
     refusal = f"{export_dir}: another export is at work there; wait for its end or choose another --export_dir"
-    with locked(export_dir / ".lock", refusal, "choose another --export_dir"):
+    with locked(export_dir / ".lock", refusal):
         names = [path.name for path in export_dir.iterdir()]
         versions = [int(name) for name in names if name.isdecimal() and name.isascii()]
         version = export_dir / str(max(versions, default=0) + 1)

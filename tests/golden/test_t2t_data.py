@@ -34,22 +34,25 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def dev_texts(is_reversed: bool) -> list[tuple[str, str]]:
+    """Returns the sorted pairs of the dev split."""
+    texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
+    return sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
+
+
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_dev_split_is_the_dev_text(data_dir: Path, is_reversed: bool) -> None:
     data = open_data(str(data_dir), PROBLEM + ("_rev" if is_reversed else ""))
     assert (data.vocabulary.size, data.description.pairs) == (1014, {"train": 2000, "dev": 500})
     records = data.records["dev"]
     pairs = [tuple(data.vocabulary.decode(records[number])) for number in range(len(records))]
-    texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
-    assert sorted(pairs) == sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
+    assert sorted(pairs) == dev_texts(is_reversed)
 
 
 class TranslateTatoebaSep(TranslateProblem):
     """tensor2tensor's problem of this name, which has a vocabulary for each side."""
 
-    @property
-    def approx_vocab_size(self) -> int:
-        return 2**10
+    approx_vocab_size = 2**10
 
     @property
     def source_vocab_name(self) -> str:
@@ -63,9 +66,7 @@ class TranslateTatoebaSep(TranslateProblem):
 class TranslateTatoebaBytes(TranslateProblem):
     """tensor2tensor's problem of this name, whose vocabulary is the bytes."""
 
-    @property
-    def vocab_type(self) -> str:
-        return VocabType.CHARACTER
+    vocab_type = VocabType.CHARACTER
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
@@ -85,8 +86,7 @@ def test_separate_vocabularies_and_bytes_are_read(
     sides = [
         side.decode(ids) for side, ids in zip((vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True)
     ]
-    texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
-    assert sorted(zip(*sides, strict=True)) == sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
+    assert sorted(zip(*sides, strict=True)) == dev_texts(is_reversed)
     names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
     if sizes[0] != sizes[1]:
         assert [description.source_vocabulary, description.vocabulary] == (names[::-1] if is_reversed else names)
@@ -113,6 +113,7 @@ def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(t
     for folder in (directory, raw, data_dir):
         folder.mkdir(mode=0o700)
     (directory / "__init__.py").write_text(imports + code)
+    shutil.copy(MODELS / "data_dir" / f"{name}-dev-00000-of-00001", tmp_path)
     for language in ("en", "de"):
         shutil.copy(MODELS / "raw" / f"dev.{language}", raw)
         (raw / f"train.{language}").write_bytes(gzip.decompress((MODELS / "raw" / f"train.{language}.gz").read_bytes()))
@@ -124,11 +125,6 @@ def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(t
     assert len(find_shards(data_dir, name, "train")) == 4
     ours, theirs = (
         sorted(tuple(side.tolist() for side in shard[number]) for number in range(len(shard)))
-        for shard in (Records(find_shards(data_dir, name, "dev")), Records([_copy(tmp_path, name)]))
+        for shard in (Records(find_shards(folder, name, "dev")) for folder in (data_dir, tmp_path))
     )
     assert len(ours) == 500 and ours == theirs
-
-
-def _copy(folder: Path, name: str) -> Path:
-    """Copies tensor2tensor's dev shard to `folder`, where its index can be written; returns the copy's path."""
-    return Path(shutil.copy(MODELS / "data_dir" / f"{name}-dev-00000-of-00001", folder))

@@ -8,10 +8,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-from programs import command
 
 NEWS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wmt_news"
 pytestmark = pytest.mark.skipif(not NEWS.exists(), reason="../shared/data/wmt_news does not exist")
@@ -43,55 +42,60 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def test_test_sets_are_the_published_text(home: Path, tmp_path: Path) -> None:
-    code = """
+CODE = """
 import json, sys
+from sacrebleu import sacrebleu
 from t2t_repro import registry
+from t2t_repro.bin import t2t_bleu
+folder, translation = sys.argv[1:]
 sets = {}
 for language in ("de", "fr"):
     problem = registry.problem(f"wmt_en{language}")
     for name in ("wmt14", "wmt14/full"):
-        sets[f"{name} {language}"] = [[*pair.values()] for pair in problem.test_set(name, sys.argv[1])]
+        sets[f"{name} {language}"] = [[*pair.values()] for pair in problem.test_set(name, folder)]
 print(json.dumps(sets))
+sys.argv = ["sacrebleu", "-t", "wmt14/full", "-l", "en-de", "-i", translation, "-w", "2", "-m", "bleu", "chrf"]
+sacrebleu.main()
+sys.stdout.flush()
+sys.argv = ["t2t-bleu", f"--translation={translation}", "--test_set=wmt14/full", "--language_pair=en-de"]
+t2t_bleu.run()
 """
+"""Prints our test sets, then the scores of sacreBLEU's program, both as JSON, and then those of t2t-bleu."""
+
+
+@pytest.fixture(scope="module")
+def printed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """Returns what `CODE` prints about a translation of wmt14/full."""
+    folder = tmp_path_factory.mktemp("translation")
+    reference = lines(NEWS / f"{SETS['wmt14/full', 'de']}.de")
+    # The words of every third line are sorted, so that the scores are below 100.
+    altered = [" ".join(sorted(line.split())) if number % 3 == 0 else line for number, line in enumerate(reference)]
+    (folder / "x.de").write_text("\n".join(altered) + "\n", encoding="utf-8")
     process = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], env={**os.environ, "SACREBLEU": str(home)}, capture_output=True,
-        check=True,
+        [sys.executable, "-c", CODE, str(folder), str(folder / "x.de")], env={**os.environ, "SACREBLEU": str(home)},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
-    pairs = json.loads(process.stdout)
+    our_sets, _, rest = process.stdout.partition("\n")
+    scores, end = json.JSONDecoder().raw_decode(rest)
+    return json.loads(our_sets), scores, rest[end:].removeprefix("\n")
+
+
+def test_test_sets_are_the_published_text(printed: tuple[dict[str, Any], list[dict[str, Any]], str]) -> None:
     for (name, language), stem in SETS.items():
         sides = [lines(NEWS / f"{stem}.{side}") for side in ("en", language)]
         expected = [[" ".join(text.split()) for text in pair] for pair in zip(*sides, strict=True)]
         assert len(expected) == SIZES[name, language]
-        assert pairs[f"{name} {language}"] == expected
+        assert printed[0][f"{name} {language}"] == expected
         assert any("&" in source for source, _ in expected)
 
 
-@pytest.mark.parametrize(("name", "language"), [("wmt14/full", "de")])
-def test_scores_equal_those_of_sacrebleus_program(home: Path, name: str, language: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "SACREBLEU": str(home)}
-    translation = tmp_path / "translation"
-    reference = lines(NEWS / f"{SETS[name, language]}.{language}")
-    # The words of every third line are sorted, so that the scores are below 100.
-    altered = [" ".join(sorted(line.split())) if number % 3 == 0 else line for number, line in enumerate(reference)]
-    translation.write_text("\n".join(altered) + "\n", encoding="utf-8")
-    sacrebleu_run = subprocess.run(
-        [sys.executable, "-m", "sacrebleu", "-t", name, "-l", f"en-{language}", "-i", str(translation), "-w", "2",
-         "-m", "bleu", "chrf"],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    sacrebleu_scores = json.loads(sacrebleu_run.stdout)
+def test_scores_equal_those_of_sacrebleus_program(printed: tuple[dict[str, Any], list[dict[str, Any]], str]) -> None:
+    _, sacrebleu_scores, our_lines = printed
     bleu, chrf = (score["score"] for score in sacrebleu_scores)
-    if (name, language) == ("wmt14/full", "de"):  # published scores on this set state 62,688 reference words
-        assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]
-    pair = f"--language_pair=en-{language}"
-    our_run = subprocess.run(
-        [*command("bleu"), f"--translation={translation}", f"--test_set={name}", pair],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    scores = {line[8:48].strip(): float(line[:6]) for line in our_run.stdout.splitlines()}
+    assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]  # published scores on this set state this number
+    scores = {line[8:48].strip(): float(line[:6]) for line in our_lines.splitlines()}
     assert scores["BLEU"] == bleu
     # sacreBLEU's reference has "&amp;" where our reference has "&". BLEU's tokeniser turns both into "&". chrF has no
     # tokeniser, so our chrF differs slightly.
     assert scores["chrF"] == pytest.approx(chrf, abs=0.02)
-    assert f"|test:{name}|lang:en-{language}|" in our_run.stdout
+    assert "|test:wmt14/full|lang:en-de|" in our_lines

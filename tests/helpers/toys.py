@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -33,6 +34,7 @@ class Toy(Problem):
     """
 
     num_train_shards = 3
+    changed_settings: ClassVar[dict[str, Any]] = {}
     pairs: dict[str, list[Pair]]
 
     def __init__(self, train: int = 50, dev: int = 10, watch: Callable[[str, int, int], None] | None = None) -> None:

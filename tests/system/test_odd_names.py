@@ -1,4 +1,4 @@
-"""Tests that programs work with files and folders of odd names, or refuse them at the start in one line."""
+"""Tests that programs work with files and folders of odd names."""
 
 from __future__ import annotations
 
@@ -36,19 +36,8 @@ def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(model: 
     source, output = model.text / f"x{ODD}.en", model.text / f"{ODD}.de"
     source.write_text("one\ntwo\n")
     decode = [f"--output_dir={folder}", "--decode_hparams=beam_size=1,extra_length=1", LOOKUP[0]]
-    for checkpoint in (folder / "best", checkpoints_in(folder)[-1]):
-        flags = [*decode, f"--checkpoint_path={checkpoint}", f"--decode_from_file={source}"]
-        result = succeed("decoder", *flags, f"--decode_to_file={output}")
-        assert len(list(read_lines(str(output)))) == 2
+    files = [f"--checkpoint_path={folder / 'best'}", f"--decode_from_file={source}", f"--decode_to_file={output}"]
+    succeed("decoder", *decode, *files)
+    assert len(list(read_lines(str(output)))) == 2
     succeed("bleu", f"--translation={output}", f"--reference={output}", "--target_language=de")
-
-
-def test_names_that_a_program_cannot_use_are_refused_at_the_start(model: TrainedModel) -> None:
-    folder, output = f"--output_dir={model.folder}", model.folder / "x"
-    assert "--servable_name" in error("exporter", folder, "--export_dir=x", "--servable_name=a/b")
-    message = error("translate-beam", folder, f"--decode_from_file={model.text}/dev.en", f"--decode_to_file={output}")
-    assert "Beam takes a path with *, ? or [ for a pattern" in message
-    texts = f"{model.text / 'train.en'},{model.text / 'train.de'}"
-    message = error("datagen", "--problem=text_files", f"--train={texts}", f"--dev={texts}", f"--data_dir={output}")
-    assert "without commas in their names" in message
     assert "File name too long" in error("trainer", *model.flags, f"--output_dir={'x' * 256}")

@@ -100,6 +100,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     ("flags", "words"),
     [
         (["--decode_from_file=/nowhere/x*"], ("--decode_from_file=/nowhere/x*", "no such file")),
+        (["--decode_to_file=FOLDER/y[1]"], ("Beam takes a path with *, ? or [ for a pattern",)),
         (["--decode_from_file=FOLDER/bad"], ("FOLDER/bad:2: not UTF-8",)),
         (["--decode_to_file=FOLDER/old"], ("FOLDER/old-00000-000000000000 exists already", "delete it")),
         (["--long_lines=error", "--decode_hparams=max_input_size=2"], ("FOLDER/good:1: ", "--long_lines")),

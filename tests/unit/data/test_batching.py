@@ -54,7 +54,7 @@ def test_plans_are_those_of_commit_2e29fd7(
     assert hashlib.sha256(b"".join(arrays)).hexdigest()[:12] == expected
 
 
-def test_padding_by_hand() -> None:
+def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
     # Examples 0 and 1 have 12 tokens. Padded to 4 source and 3 target tokens, they need 2 * (4 + 3) = 14 positions.
     # Examples 2 and 3 have 14 tokens. Padded to 5 source and 5 target tokens, they need 2 * (5 + 5) = 20 positions.
@@ -64,9 +64,6 @@ def test_padding_by_hand() -> None:
     assert padding(lengths, [[np.array([example]) for example in range(4)]]) == 0.0
     assert padding(lengths, [[*pairs[0], np.empty(0, np.int32)]]) == pytest.approx(1 - 12 / 14)
     assert padding(lengths, []) == 0.0
-
-
-def test_only_the_first_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
     epoch_plan = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == pytest.approx(1 - 28 / 44)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -23,13 +23,16 @@ from t2t_repro.data.unfinished import LOCK
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import UNFINISHED, locked
 from t2t_repro.problem import Problem
-from toys import ENGLISH, GREEK, Published, Toy, failure, lines, raise_at, text_files
+from toys import Published, Toy, failure, text_files
 from user_errors import user_error
 
 OVERWRITE = Options(overwrite=True)
 OTHERS = {".toy_rev-train-00000-of-00001", ".toyota.json", "toy-train.txt", "vocab.toyota.400.model", "toy.notes",
           "toy.first_full.old", ".toy-train-1.settings", "toyota-train-00000-of-00001"}  # fmt: skip
 """Files of the user with names that are almost those of the problem's data."""
+VOCABULARY = "vocab.toy.400.model"
+PLACES = (("train", 1, 8), ("dev", 1, 8), ("train", 2, 20), ("dev", 2, 5))
+"""Split, pass and number of the pairs at which a source fails."""
 
 
 @pytest.fixture(scope="module")
@@ -63,45 +66,37 @@ def test_a_repeated_run_reads_the_text_once_and_changes_no_file(
 
 
 def test_damaged_data_is_generated_again(tmp_path: Path, published: dict[str, bytes]) -> None:
-    for name in ("toy-train-00001-of-00003", "toy-dev-00000-of-00001", "vocab.toy.400.model"):
-        for damaged in (published[name][:-1] + b"!", None):
-            put(published, tmp_path)
-            (tmp_path / name).write_bytes(damaged) if damaged else (tmp_path / name).unlink()
-            generate_data(Published(), tmp_path, "")
-            assert contents(tmp_path) == published
+    for name, damaged in (("toy-train-00001-of-00003", b"!"), ("toy-dev-00000-of-00001", None), (VOCABULARY, None)):
+        put(published, tmp_path)
+        (tmp_path / name).write_bytes(published[name][:-1] + damaged) if damaged else (tmp_path / name).unlink()
+        generate_data(Published(), tmp_path, "")
+        assert contents(tmp_path) == published
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda toy: toy.pairs["train"][3].update(targets="άλλο"), id="train"),
-        pytest.param(lambda toy: toy.pairs["dev"].pop(), id="dev"),
-        pytest.param(lambda toy: setattr(toy, "settings", Problem.Settings(400, clean_max_words=4)), id="setting"),
-        pytest.param(lambda toy: setattr(toy, "symbols", ("red house",)), id="symbols"),
-        pytest.param(lambda toy: setattr(toy, "num_train_shards", 2), id="shards"),
-    ],
-)
-def test_other_text_or_settings_replace_data_only_with_overwrite(
-    tmp_path: Path, change: Callable[[Toy], None], published: dict[str, bytes]
-) -> None:
-    other = Toy()
-    change(other)
-    put(dict.fromkeys(OTHERS, b"stays"), tmp_path)
-    generate_data(Toy(), tmp_path, "")
-    before = contents(tmp_path)
-    message = failure(other, tmp_path)
-    assert message.startswith(f"{tmp_path}: holds data of problem toy that was made ")
-    assert "; run t2t-datagen with --overwrite to replace that data, or give another --data_dir" in message
-    assert contents(tmp_path) == before
-    generate_data(other, tmp_path, "", OVERWRITE)
-    shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
-    generate_data(other, tmp_path / "fresh", "")
-    new = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    assert new == contents(tmp_path / "fresh") | dict.fromkeys(OTHERS, b"stays")
+CHANGES: dict[Callable[[Toy], object], str] = {
+    lambda toy: toy.pairs["train"][3].update(targets="άλλο"): "from another text",
+    lambda toy: toy.pairs["dev"].pop(): "from another text",
+    lambda toy: setattr(toy, "settings", Problem.Settings(400, clean_max_words=4)): "with --clean_max_words=0, not 4",
+    lambda toy: setattr(toy, "symbols", ("red house",)): "from another text",
+    lambda toy: setattr(toy, "num_train_shards", 2): "from another text",
+}
+"""Changes of a problem, and how the message describes the older data."""
 
 
-def test_files_of_an_unknown_origin_are_not_deleted(tmp_path: Path) -> None:
-    for name in ("toy-train-00000-of-00001", "toy.json"):
+def test_other_text_or_settings_replace_data_only_with_overwrite(tmp_path: Path) -> None:
+    put(dict.fromkeys(OTHERS, b"stays"), tmp_path / "old")
+    generate_data(Toy(), tmp_path / "old", "")
+    before = contents(tmp_path / "old")
+    for change, reason in CHANGES.items():
+        other = Toy()
+        change(other)
+        message = failure(other, tmp_path / "old")
+        assert message.startswith(f"{tmp_path}/old: holds data of problem toy that was made {reason}")
+        assert "--overwrite" in message and contents(tmp_path / "old") == before
+    for folder in ("old", "fresh"):
+        generate_data(other, tmp_path / folder, "", OVERWRITE)
+    assert contents(tmp_path / "old") == contents(tmp_path / "fresh") | dict.fromkeys(OTHERS, b"stays")
+    for name in ("toy-train-00000-of-00001", "toy.json"):  # files of an unknown origin
         put({name: b"{}"}, tmp_path / name)
         assert "by another program; run t2t-datagen with --overwrite" in failure(Toy(), tmp_path / name)
         assert contents(tmp_path / name) == {name: b"{}"}
@@ -122,11 +117,49 @@ def test_a_folder_of_downloads_that_others_can_write_is_not_read(
     assert contents(tmp_path / "D") == {}
 
 
-def test_older_data_survives_an_error_even_with_overwrite(tmp_path: Path, published: dict[str, bytes]) -> None:
+def failing(
+    train: int = 50, dev: int = 10, pair: Any = None, fails: Any = None, changes: str = "", **settings: Any
+) -> Toy:
+    """Returns a problem with a wrong pair or setting, that fails at a place, or whose text changes before pass 2."""
+
+    def watch(*place: object) -> None:
+        if place == fails:
+            raise UserError("line 9 is damaged")
+        if place == (changes, 2, 0):
+            problem.pairs[changes][4].update(inputs="green")
+
+    problem = Toy(train, dev, watch)
+    problem.settings = Problem.Settings(**{"vocab_size": 400} | settings)
+    if pair:
+        problem.pairs["train"][3] = pair
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        *(({"fails": place}, "line 9 is damaged") for place in PLACES),
+        ({"changes": "train"}, "problem toy: its train text changed while it was read"),
+        ({"changes": "dev"}, "problem toy: its dev text changed while it was read"),
+        ({"pair": {"inputs": "x", "targets": "a\ud800b"}}, "character 4 is a lone surrogate"),
+        ({"pair": {"inputs": "red"}}, "problem toy: generate yielded {'inputs': 'red'}; yield a dict"),
+        ({"train": 0}, "problem toy: no pair is left in its train split (read 0);"),
+        ({"dev": 0}, "problem toy: no pair is left in its dev split (read 0);"),
+        ({"clean_max_words": 1}, "no pair is left in its train split (read 50, too many words 50);"),
+        ({"vocab_size": 20}, "--vocab_size=20: too small"),
+        ({"vocab_size": 0}, "--vocab_size=0 must be in 1 .. 2147483647"),
+    ],
+)
+def test_a_run_that_fails_changes_no_file(
+    tmp_path: Path, published: dict[str, bytes], options: dict[str, Any], named: str
+) -> None:
+    assert named in failure(failing(**options), tmp_path / "new") and not (tmp_path / "new").exists()
     put(published, tmp_path)
-    for place in (("train", 1, 0), ("train", 2, 49), ("dev", 2, 9)):
-        failure(Toy(watch=raise_at(UserError("no source"), *place)), tmp_path, overwrite=True)
-        assert contents(tmp_path) == published
+    assert named in failure(failing(**options), tmp_path, overwrite=True) and contents(tmp_path) == published
+
+
+def test_a_full_disk_changes_no_file(tmp_path: Path, published: dict[str, bytes]) -> None:
+    put(published, tmp_path)
     with largest_file(100):
         assert "cannot be written" in failure(Published(), tmp_path, overwrite=True)
     assert contents(tmp_path) == published
@@ -136,42 +169,29 @@ class KilledError(BaseException):
     """Stands for a signal that ends the run."""
 
 
-def files_until_killed(problem: Toy, folder: Path, files: int) -> bool:
-    """Generates data, but stops before it renames more than `files` files. Returns True if the run finished."""
-    replace = os.replace
+def generate_until_killed(problem: Toy, folder: Path, files: int) -> None:
+    """Generates data, but stops before it renames more than `files` files."""
+    replace, names = os.replace, itertools.count()
 
     def replace_or_die(*paths: Any) -> None:
-        nonlocal files
-        files -= 1
-        if files < 0:
+        if next(names) == files:
             raise KilledError
         replace(*paths)
 
-    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KilledError):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(os, "replace", replace_or_die)
         generate_data(problem, folder, "", OVERWRITE)
-        return True
-    return False
 
 
-def test_a_run_may_be_stopped_before_any_file(tmp_path: Path) -> None:
-    class Small(Published):
-        num_train_shards = 1
-        test_sets = ("second",)
-
-    generate_data(Small(), tmp_path / "unbroken", "")
-    unbroken = contents(tmp_path / "unbroken")
-    # Vocabulary, two shards with their indexes, two files of a test set, summary, description: each is first written
-    # and then moved.
-    count = len(unbroken)
-    assert count == 1 + 2 * 2 + 2 + 1 + 1
-    for files in (0, 3, *range(count, 2 * count)):
+def test_a_run_may_be_stopped_before_any_file(tmp_path: Path, published: dict[str, bytes]) -> None:
+    # Each file is first written and then moved.
+    for files in (0, 3, *range(len(published), 2 * len(published), 3), 2 * len(published) - 1):
         folder = tmp_path / f"{files}"
-        assert not files_until_killed(Small(), folder, files)
-        assert contents(folder).keys() <= unbroken.keys() - {"toy.json"} - {name for name in unbroken if "-of-" in name}
-        generate_data(Small(), folder, "")
-        assert contents(folder) == unbroken
-    assert files_until_killed(Small(), tmp_path / "last", 2 * count)
+        generate_until_killed(Published(), folder, files)
+        left = contents(folder).keys()
+        assert left <= {name for name in published if "-of-" not in name} - {"toy.json"}
+        generate_data(Published(), folder, "")
+        assert contents(folder) == published
 
 
 def test_what_a_killed_run_left_is_deleted(tmp_path: Path, published: dict[str, bytes]) -> None:
@@ -190,7 +210,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         if number == 0:
             message = failure(Toy(20), tmp_path)
             assert message.startswith(f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give")
-            with locked(tmp_path / ".lock", "", ""):  # t2t-trainer locks this file, which must be free
+            with locked(tmp_path / ".lock", ""):  # t2t-trainer locks this file, which must be free
                 pass
 
     generate_data(Toy(watch=watch), tmp_path, "")
@@ -212,42 +232,31 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
     assert after == before
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    """Writes text.en and text.el, and returns their path without the suffix."""
-    for suffix, words in (("en", ENGLISH), ("el", GREEK)):
-        (tmp_path / f"text.{suffix}").write_text("".join(f"{line}\n" for line in lines(40, words)), "utf-8")
-    return tmp_path / "text"
-
-
 @pytest.mark.parametrize(
     "name",
     ["text_files.dev.inputs", "text_files-train-00007-of-00010", "text_files-dev-00000-of-00001.index",
-     "vocab.text_files.300.model", "datagen.json"],
+     "text_files.json", "vocab.text_files.400.model", "datagen.json"],
 )  # fmt: skip
-@pytest.mark.parametrize("is_link", [False, True])
-def test_a_source_that_the_run_would_write_or_delete_is_refused(text: Path, name: str, is_link: bool) -> None:
-    data = text.parent / "data"
+def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, name: str) -> None:
+    problem, data = text_files(tmp_path), tmp_path / "data"
     data.mkdir()
-    source = shutil.copy(f"{text}.en", data / name)
-    if is_link:
-        source = data / "link"
-        source.symlink_to(data / name)
+    shutil.copy(tmp_path / "b.en", data / name)
+    (data / "link").symlink_to(data / name)
     before = contents(data)
-    settings = {"train": f"{text}.en,{text}.el", "dev": f"{source},{text}.el", "vocab_size": 300}
-    problem = registry.problem("text_files", settings)
+    problem.settings = dataclasses.replace(problem.settings, dev=f"{data}/link,{tmp_path}/b.el")
     assert "is also an input (--dev) and would be overwritten; choose" in failure(problem, data, overwrite=True)
     assert contents(data) == before
 
 
-def test_the_sources_are_the_existing_files_that_a_setting_names(text: Path) -> None:
-    settings = {"train": f" {text}.en , {text}.el", "dev": "none,", "languages": str(text.parent)}
-    files = source_files(registry.problem("text_files", settings))
-    assert sorted(path.name for _, path in files) == ["text.el", "text.en"]  # type: ignore[union-attr]
-    long_setting = ",".join(f"{number:04}" for number in range(200, 300))  # too long to be a file name
-    assert source_files(registry.problem("wsj_parsing", {"train_sections": long_setting})) == []
-    for name in ("trees", "a,b"):
-        (text.parent / name).mkdir()
-        (text.parent / name / "a").touch()
-        problem = registry.problem("wsj_parsing_semi", {"parsed_trees": str(text.parent / name)})
-        assert source_files(problem) == [("--parsed_trees", text.parent / name / "a")]
+def test_the_sources_are_the_existing_files_that_a_setting_names(tmp_path: Path) -> None:
+    text_files(tmp_path)
+    put({"x": b""}, tmp_path / "b,c")
+    train = f" {tmp_path}/a.en , {tmp_path}/a.el"
+    longer_than_a_file_name = ",".join(f"{number:04}" for number in range(200, 300))
+    for name, settings, files in (
+        ("text_files", {"train": train, "dev": "none,", "languages": str(tmp_path)}, {"a.en", "a.el"}),
+        ("wsj_parsing_semi", {"parsed_trees": f"{tmp_path}/b,c"}, {"b,c/x"}),
+        ("wsj_parsing", {"train_sections": longer_than_a_file_name}, set[str]()),
+    ):
+        found = source_files(registry.problem(name, settings))
+        assert {str(Path(path).relative_to(tmp_path)) for _, path in found} == files

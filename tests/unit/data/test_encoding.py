@@ -18,15 +18,7 @@ from t2t_repro.data.encoding import encode, portions
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
-ODD = (
-    "a\u2028b\u2029c\u0085d\u000b\u000ce",
-    "\r\t \u00a0\u3000\u200b\ufeff",
-    "\x00\x01\x1f\x7f",
-    "\ufffd\ufffe\uffff\U0010ffff",
-    "\u202eאבג\u202c 👩‍👩‍👧 🇩🇪",
-    "e\u0301 é \ufb01",
-    "<0x41> <unk> </s>",
-)
+ODD = ("a\u2028b\u0085d\u000ce", "\r\t \u00a0\ufeff", "\x00\x1f\x7f", "\uffff\U0010ffff", "👩‍👩‍👧 é", "<0x41> <unk>")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +48,7 @@ def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[b
     return b"".join(contents for contents, _ in chunks), lengths, counts
 
 
-@pytest.mark.parametrize(("processes", "count"), [*((1, count) for count in (0, 1, 7, 8, 200)), (2, 0), (3, 200)])
+@pytest.mark.parametrize(("processes", "count"), [(1, 0), (1, 7), (1, 200), (3, 200)])
 def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, processes: int, count: int) -> None:
     pairs = some_pairs(count)
     examples = [tuple(vocab.encode([pair["inputs"], pair["targets"]])) for pair in pairs]

@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 
 from properties import few
@@ -53,8 +54,6 @@ def failure(path: Path) -> str:
 
 
 def test_tensorflow_reads_our_shards(tmp_path: Path) -> None:
-    import tensorflow as tf
-
     features = {name: tf.io.VarLenFeature(tf.int64) for name in ("inputs", "targets")}
     examples = [
         tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(str(written(tmp_path)))
@@ -70,35 +69,27 @@ def saved(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("contents", "reason"),
-    [
-        (saved(np.array([(12, 1000, 1, 1)] * 4, records.INDEX)), "does not match its shard"),
-        (saved(np.array(3)), "does not match its shard"),
-        (saved(np.zeros(4, records.INDEX))[:-10], "not an index"),
-    ],
-)
-def test_an_index_that_does_not_match_is_named_and_rebuilt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], contents: bytes, reason: str
-) -> None:
+def test_an_index_that_does_not_match_is_named_and_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path)
     before = index_path(path).read_bytes()
-    index_path(path).write_bytes(contents)
-    assert pairs_of(Records([path])) == PAIRS
-    assert f"{index_path(path)}: {reason}; rebuilding it" in capsys.readouterr().err
-    assert index_path(path).read_bytes() == before
+    wrong = saved(np.array([(12, 1000, 1, 1)] * 4, records.INDEX))
+    for contents in (wrong, saved(np.array(3)), saved(np.zeros(4, records.INDEX))[:-10]):
+        index_path(path).write_bytes(contents)
+        assert pairs_of(Records([path])) == PAIRS
+        assert f"{index_path(path)}: does not match its shard; rebuilding it" in capsys.readouterr().err
+        assert index_path(path).read_bytes() == before
     os.utime(index_path(path), ns=(0, 0))
     Records([path])
     assert index_path(path).stat().st_mtime_ns == 0  # an index that matches is not rebuilt
 
 
-@pytest.mark.parametrize("cut", [1, 4, 5, 20])
-def test_a_truncated_shard_is_an_error(tmp_path: Path, cut: int) -> None:
-    path = written(tmp_path)
-    os.truncate(path, path.stat().st_size - cut)
-    assert f"{path}: record 3 is damaged" in failure(path)
-    index_path(path).unlink()
-    assert f"{path}: record 3 is damaged" in failure(path)
+def test_a_truncated_shard_is_an_error(tmp_path: Path) -> None:
+    for cut in (1, 4, 5, 20):
+        path = written(tmp_path)
+        os.truncate(path, path.stat().st_size - cut)
+        assert f"{path}: record 3 is damaged" in failure(path)
+        index_path(path).unlink()
+        assert f"{path}: record 3 is damaged" in failure(path)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +139,54 @@ def test_records_read_together_equal_records_read_one_by_one(
     assert [side.tolist() for side in stored.read(numbers[:0])] == [[], []]
 
 
-@pytest.mark.parametrize("was_reversed", [False, True])
-@pytest.mark.parametrize("side", [0, 1])
-def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path, was_reversed: bool, side: int) -> None:
-    path = written(tmp_path, [([5, 1], [6, 1]), ([9, 1], [9, 1])])
-    assert len(Records([path], was_reversed, (10, 10)).read(np.arange(2))[0]) == 4
-    sizes = (9, 10) if side == 0 else (10, 9)
-    assert "record 1" in user_error(Records([path], was_reversed, sizes).read, np.arange(2))
+def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path, [([5, 1], [6, 1]), ([9, 1], [8, 1])])
+    for was_reversed, sizes in ((False, (10, 9)), (True, (9, 10))):
+        assert len(Records([path], was_reversed, sizes).read(np.arange(2))[0]) == 4
+        for side in (0, 1):
+            smaller = (sizes[0] - (side == 0), sizes[1] - (side == 1))
+            message = user_error(Records([path], was_reversed, smaller).read, np.arange(2))
+            assert f"record 1 is damaged (it has an id above {smaller[side] - 1})" in message
+
+
+def example(**features: list[int]) -> bytes:
+    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids)) for name, ids in features.items()}
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\xff" * 20, ""),
+        (example(inputs=[-1, 1], targets=[1]), "an id is negative"),
+        (example(inputs=[2**40, 1], targets=[1]), ""),
+        (example(inputs=[8, 1, 1], targets=[9, 10, 11, 1]), "its index has other lengths"),
+    ],
+)
+def test_a_record_with_a_right_checksum_and_wrong_contents_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = written(tmp_path)
+    index = np.load(index_path(path))
+    parts = [chunk([pair])[0] for pair in PAIRS[:2]]
+    path.write_bytes(b"".join([*parts, records.record(data)]))
+    index[2]["size"] = len(data)
+    index_path(path).write_bytes(saved(index[:3]))
+    assert f"record 2 is damaged ({reason}" in user_error(lambda: Records([path])[2])
+
+
+def test_a_record_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+    index_path(path).unlink()
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
+    assert "record 0 is damaged" in failure(path)
+
+
+def test_a_link_in_place_of_an_index_is_not_followed(tmp_path: Path) -> None:
+    path, victim = written(tmp_path), tmp_path / "victim"
+    victim.write_text("a file of the user")
+    index_path(path).unlink()
+    index_path(path).symlink_to(victim)
+    assert len(Records([path])) == len(PAIRS)
+    assert victim.read_text() == "a file of the user"
 
 
 def test_each_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> None:

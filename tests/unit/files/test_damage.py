@@ -6,29 +6,25 @@ import gzip
 import json
 import os
 import resource
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
 from models import weights_of, write_checkpoint
-from shards import write_shard
 from subwords import small_subwords
 from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
-from t2t_repro.data import records, summary
+from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
-from t2t_repro.data.records import Records, index_path
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
@@ -52,7 +48,6 @@ VOCABULARY = "vocab.numbers_ende.512.model"
 OUTPUT = "x.de-00001-of-00002"
 SHARD = "text_files-train-00001-of-00010"
 DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)), (8, 1), segments=2)
-PAIRS = [([2, 3, 1], [4, 1]), ([5, 1], [6, 7, 1]), ([8, 1], [1])]
 MEMORY = 1 << 30
 """Bytes that a reader may allocate."""
 cases = hypothesis.settings(
@@ -246,25 +241,18 @@ def test_a_file_may_have_exactly_the_maximum_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("name", "fields", "words"),
     [
-        ({"vocabulary": "../../etc/passwd"}, "must be the name of a file in the same folder"),
-        ({"vocabulary": "/dev/zero"}, "vocabulary='/dev/zero' must be the name of a file in the same folder"),
-        ({"vocabulary": "vocab.a\0.model"}, "must be the name of a file in the same folder"),
-        ({"vocabulary": "hparams.json"}, "must be the name of a file in the same folder"),
-        ({"settings": {"train_size": "many"}}, "train_size='many' must be of type int"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers=1000000000000 must be in"),
-        ({"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, ".. 1048576"),
+        ("problem.json", {"vocabulary": "../../etc/passwd"}, "must be the name of a file in the same folder"),
+        ("hparams.json", {"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, ".. 1048576"),
     ],
 )
-def test_a_hostile_description_is_refused(fields: dict[str, object], words: str, folder: Path) -> None:
-    name = "problem.json" if {"vocabulary", "settings"} & fields.keys() else "hparams.json"
+def test_a_hostile_description_is_refused(name: str, fields: dict[str, object], words: str, folder: Path) -> None:
     whole = (folder / name).read_text()
     (folder / name).write_text(json.dumps(json.loads(whole) | fields))
-    try:
-        assert words in user_error(ModelFolder, folder)
-    finally:
-        (folder / name).write_text(whole)
+    message = user_error(ModelFolder, folder)
+    (folder / name).write_text(whole)
+    assert message.startswith(f"{folder / name}: ") and words in message
 
 
 def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_the_model_is_made(
@@ -283,70 +271,3 @@ def test_a_checkpoint_of_integers_is_refused(folder: Path) -> None:
     model = ModelFolder(folder)
     checkpoint = write_checkpoint(folder, 3, {"w": tf.Variable(1, dtype=tf.int32)}, model.vocabulary.fingerprint)
     assert "is not float32" in user_error(model.model, checkpoint)
-
-
-EXTREMES = st.sampled_from([-1, 0, 2**31 - 1, -(2**31)]) | st.integers(-9, 9)
-
-
-@cases
-@hypothesis.given(st.sampled_from(range(3)), st.sampled_from(["offset", "size", "source", "target"]), EXTREMES)
-def test_an_index_with_wrong_numbers_gives_the_records_or_an_error(
-    tmp_path_factory: pytest.TempPathFactory, row: int, field: str, value: int
-) -> None:
-    shard = tmp_path_factory.getbasetemp() / "toy-train-00000-of-00001"
-    index = write_shard(shard, PAIRS)
-    index[row][field] = value
-    with index_path(shard).open("wb") as file:
-        np.save(file, index)
-    stored = Records([shard])
-    assert stored.lengths.min() >= 0 and stored.lengths.max() < 10
-    for read in (lambda: [[ids.tolist() for ids in stored[n]] for n in range(3)], lambda: stored.read(np.arange(3))):
-        try:
-            pairs = read()
-        except UserError as error:
-            assert f"record {row} is damaged (its index has other lengths)" in str(error)
-        else:
-            assert not isinstance(pairs, list) or pairs == [[*map(list, pair)] for pair in PAIRS]
-
-
-def example(**features: list[int]) -> bytes:
-    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids)) for name, ids in features.items()}
-    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"\xff" * 20, "record 1 is damaged"),
-        (example(inputs=[-1, 1], targets=[1]), "an id is negative"),
-        (example(inputs=[2**40, 1], targets=[1]), "record 1 is damaged"),
-        (example(inputs=[400, 1], targets=[1]), "it has an id above 399"),
-    ],
-    ids=["random bytes", "negative", "too large for 32 bits", "outside the vocabulary"],
-)
-def test_a_record_with_a_right_checksum_and_wrong_ids_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
-    shard, length = tmp_path / "toy-train-00000-of-00001", struct.pack("<Q", len(data))
-    index = write_shard(shard, PAIRS)
-    with shard.open("r+b") as file:
-        file.seek(int(index[1]["offset"]) - 12)
-        file.write(length + records._masked_crc(length) + data + records._masked_crc(data))
-        file.truncate()
-    assert reason in user_error(lambda: Records([shard], vocab_sizes=(400, 400))[1])
-
-
-def test_a_record_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = tmp_path / "toy-train-00000-of-00001"
-    write_shard(shard, PAIRS)
-    index_path(shard).unlink()
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
-    assert "record 0 is damaged" in user_error(Records, [shard])
-
-
-def test_a_link_in_place_of_an_index_is_not_followed(tmp_path: Path) -> None:
-    shard, victim = tmp_path / "toy-train-00000-of-00001", tmp_path / "victim"
-    write_shard(shard, PAIRS)
-    victim.write_text("a file of the user")
-    index_path(shard).unlink()
-    index_path(shard).symlink_to(victim)
-    assert len(Records([shard])) == len(PAIRS)
-    assert victim.read_text() == "a file of the user"

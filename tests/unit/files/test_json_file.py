@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from t2t_repro.files.json_file import from_json, rounded, to_json, to_json_line
-from t2t_repro.hparam import DecodeHParams, HParams
 from user_errors import user_error
 
 
@@ -22,17 +21,11 @@ class WithoutDefault:
     ratio: float = 0.5
 
 
-@pytest.mark.parametrize(
-    "values",
-    [HParams(norm_before=True, pos="emb", norm_epsilon=1 / 3, hidden_size=1024), DecodeHParams(alpha=0.1)],
-)
-def test_json_restores_the_values(values: HParams | DecodeHParams) -> None:
-    assert from_json(type(values), to_json(values), "f.json") == values
-
-
 def test_json_may_omit_fields_and_write_a_float_as_a_whole_number() -> None:
     assert from_json(WithoutDefault, '{"count": 2, "ratio": 1}', "f.json") == WithoutDefault(2, 1.0)
     assert from_json(WithoutDefault, '{"count": 2}', "f.json") == WithoutDefault(2)
+    values = WithoutDefault(3, 1 / 3)
+    assert from_json(WithoutDefault, to_json(values), "f.json") == values
 
 
 @pytest.mark.parametrize(
@@ -55,10 +48,6 @@ def test_json_may_omit_fields_and_write_a_float_as_a_whole_number() -> None:
 )
 def test_invalid_json_is_an_error_that_names_the_file(text: str, message: str) -> None:
     assert message in user_error(from_json, WithoutDefault, text, "f.json")
-
-
-def test_a_value_out_of_range_is_an_error_that_names_the_file() -> None:
-    assert "f.json: hidden_size=0 must be" in user_error(from_json, HParams, '{"hidden_size": 0}', "f.json")
 
 
 def test_float32_measurements_have_eight_digits() -> None:

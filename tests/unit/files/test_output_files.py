@@ -111,8 +111,6 @@ def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path, name: str) ->
     (tmp_path / "loop").symlink_to("loop")
     assert f"{name}: cannot be written" in user_error(write, tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder", "loop"]
-    with pytest.raises(UserError, match=r"file: cannot be written \(File exists\); choose another --to"):
-        only_writer(tmp_path / "file" / "x", "--to").__enter__()
 
 
 def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_does_not_matter(tmp_path: Path) -> None:
@@ -138,10 +136,10 @@ def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", delete_first)
-    with locked(path, "locked", ""):
+    with locked(path, "locked"):
         assert len(calls) == 2 and path.exists()
         with pytest.raises(UserError, match="locked"):
-            locked(path, "locked", "").__enter__()
+            locked(path, "locked").__enter__()
 
 
 def test_the_files_of_an_unfinished_folder_are_renamed_or_deleted(tmp_path: Path) -> None:
