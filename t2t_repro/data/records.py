@@ -113,7 +113,7 @@ def read_index(path: Path) -> np.ndarray:
     require_regular(path)
     if index_path(path).exists():
         require_regular(index_path(path))
-        index = None
+        index: Any = None
         with contextlib.suppress(Exception):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
             index = np.load(index_path(path), mmap_mode="r")
         if _fits(index, path.stat().st_size):
