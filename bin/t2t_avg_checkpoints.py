@@ -9,6 +9,8 @@ It reads the data directory of the training, or --data_dir. It works on the CPU.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from absl import flags
 
 from t2t_repro.bin import program
@@ -18,23 +20,27 @@ from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
 from t2t_repro.tensor2tensor.data import open_data
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of the program."""
+
+    output_dir: str = ""
+    """The model folder that t2t-trainer made."""
+    num_last_checkpoints: int = 0
+    """Number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist."""
+    compare: bool = True
+    """Compare the average with the last checkpoint."""
+    data_dir: str = ""
+    """Data for the comparison; default: the data of the training."""
+    eval_steps: int = 10
+    """Number of batches for the dev loss; 0: the whole dev split."""
+    eval_decode_lines: int = 100
+    """Number of dev lines to decode and score; 0: none."""
+
+
 FLAGS = flags.FlagValues()
-flags.DEFINE_string("output_dir", "", "the model folder that t2t-trainer made", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "num_last_checkpoints",
-    0,
-    "number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-flags.DEFINE_bool("compare", True, "compare the average with the last checkpoint", flag_values=FLAGS)
-flags.DEFINE_string("data_dir", "", "data for the comparison; default: the data of the training", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "eval_steps", 10, "number of batches for the dev loss; 0: the whole dev split", lower_bound=0, flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "eval_decode_lines", 100, "number of dev lines to decode and score; 0: none", lower_bound=0, flag_values=FLAGS
-)
+program.define_fields(FLAGS, Flags)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -169,15 +169,13 @@ def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    best, message = checkpoints_in(folder.path / "best"), ""
-    if best:
-        message = f"checkpoint with the lowest dev loss: --checkpoint_path={shlex.quote(best[-1])}\n"
     decode = f"t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
-    if folder.hparams.num_last_checkpoints == 1:
-        purpose, commands = "decode", decode
-    else:
-        purpose, commands = "average and decode", f"t2t-avg-checkpoints {flag} && {decode}"
-    return f"{message}to {purpose}: {commands}"
+    commands = f"to decode: {decode}"
+    if folder.hparams.num_last_checkpoints > 1:
+        commands = f"to average and decode: t2t-avg-checkpoints {flag} && {decode}"
+    for best in checkpoints_in(folder.path / "best")[-1:]:
+        commands = f"checkpoint with the lowest dev loss: --checkpoint_path={shlex.quote(best)}\n{commands}"
+    return commands
 
 
 run = program.entry_point(main, FLAGS, __doc__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.checkpoints.checkpoint import IDENTITY
+from t2t_repro.checkpoints.checkpoint import identity_of
 from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
@@ -37,7 +37,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
     for path in paths:
         checkpoint = read_checkpoint(path)
         shapes = {name: value.shape for name, value in checkpoint.weights.items()}
-        identity = shapes, [read_value(path, name) for name in IDENTITY]
+        identity = shapes, [read_value(path, name) for name in identity_of(folder)]
         expected = expected or identity
         if identity != expected:
             raise UserError(
@@ -62,18 +62,14 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
     """Returns the paths of the checkpoints to average, oldest first; `last` is that of `average_checkpoints`."""
-    checkpoints = folder.checkpoints()
-    if not checkpoints:
-        folder.checkpoint()  # called for its UserError, which says how to make a checkpoint
-    number = last or folder.hparams.num_last_checkpoints
-    if not last and len(checkpoints) < number:
-        say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")
-        number = len(checkpoints)
-    if not 1 <= number <= len(checkpoints):
+    checkpoints, number = folder.checkpoints(), last or folder.hparams.num_last_checkpoints
+    if len(checkpoints) < max(last, 1):
         raise UserError(
-            f"{folder.path}: holds {len(checkpoints)} checkpoints, not --num_last_checkpoints={last}; "
-            "train longer, save more often, or average fewer"
+            f"{folder.path}: holds {len(checkpoints)} checkpoints, not --num_last_checkpoints={number}; train longer, "
+            "save more often, or average fewer"
         )
+    if len(checkpoints) < number:
+        say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")
     return checkpoints[-number:]
 
 

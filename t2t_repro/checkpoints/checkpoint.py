@@ -32,8 +32,16 @@ UNSEEN = ("model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborh
 """Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal stopped the run."""
-IDENTITY = ("hparams_fingerprint", "vocabulary_fingerprint", "data_fingerprint", "random_seed")
-"""Names of the fingerprints and the seed of a run. A run resumes only from a checkpoint with the same values."""
+
+
+def identity_of(folder: ModelFolder) -> dict[str, str]:
+    """Returns the fingerprints and the seed of a run. It resumes only from a checkpoint that has the same values."""
+    return {
+        "hparams_fingerprint": hparams_fingerprint(folder.hparams),
+        "vocabulary_fingerprint": folder.vocabulary.fingerprint,
+        "data_fingerprint": folder.origin.data_fingerprint,
+        "random_seed": str(folder.origin.random_seed),
+    }
 
 
 class Checkpoints:
@@ -54,13 +62,7 @@ class Checkpoints:
         self._step, self._by_request = tf.Variable(0, dtype=tf.int64), tf.Variable(False)
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
-        values = (
-            hparams_fingerprint(folder.hparams),
-            folder.vocabulary.fingerprint,
-            folder.origin.data_fingerprint,
-            str(folder.origin.random_seed),
-        )
-        self._identity = dict(zip(IDENTITY, values, strict=True))
+        self._identity = identity_of(folder)
         self._variables = {"weights": model.trainable_variables, "optimizer": optimizer_variables}
         self._checkpoint = tf.train.Checkpoint(
             **{kind: {each.path: each.value for each in variables} for kind, variables in self._variables.items()},

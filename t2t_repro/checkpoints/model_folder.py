@@ -248,11 +248,10 @@ def _read(path: Path) -> Content:
     try:
         text, hparams = read_text(path / "problem.json"), read_hparams(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        cure = "run t2t-trainer"
-        if checkpoints_in(path):
-            cure = f"if tensor2tensor trained the model, run t2t-import --t2t_model={shlex.quote(str(path))}"
-        name = Path(error.filename).name
-        raise UserError(f"{path}: no {name} there, so this is not a model folder; {cure}") from None
+        raise UserError(
+            f"{path}: no {Path(error.filename).name} there, so this is not a model folder; run t2t-trainer, or, if "
+            f"tensor2tensor trained the model, t2t-import --t2t_model={shlex.quote(str(path))}"
+        ) from None
     origin = from_json(Origin, text, str(path / "problem.json"))
     _require_registered(path, "problem", origin.problem, registry.has_problem)
     problem = registry.problem(origin.problem, origin.settings)
@@ -358,17 +357,9 @@ def folder_paths(text: str, flag: str) -> list[str]:
 
 
 def split_paths(text: str) -> list[str]:
-    """Returns the paths in a flag's value, which commas separate. A value that is an existing path is not split.
-
-    Names may begin or end with spaces, but spaces around a comma are dropped if no path has this name.
-    """
-    parts = [text] if _exists(text) else text.split(",")
-    return [part if _exists(part) else part.strip() for part in parts]
-
-
-def _exists(path: str) -> bool:
-    """Returns True if a folder or a checkpoint exists at a path."""
-    return Path(path).is_dir() or Path(f"{path}.index").is_file()
+    """Returns the paths in a flag's value, separated by commas. The path of a folder or checkpoint is not split."""
+    is_path = Path(text).is_dir() or Path(f"{text}.index").is_file()
+    return [text] if is_path else [part.strip() for part in text.split(",")]
 
 
 def hparams_fingerprint(hparams: HParams) -> str:

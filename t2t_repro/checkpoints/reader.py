@@ -124,6 +124,11 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str) -> None:
         variable.assign(content.weights[variable.path])
 
 
+def _files(checkpoint: str) -> list[Path]:
+    """Returns the paths of a checkpoint's files."""
+    return list(Path(checkpoint).parent.glob(f"{glob.escape(Path(checkpoint).name)}.*"))
+
+
 class DamagedError(UserError):
     """A checkpoint whose files can be read, but have wrong contents."""
 
@@ -135,10 +140,8 @@ def open_checkpoint(path: str) -> Iterator[Any]:
 
     from t2t_repro import devices
 
-    with suppress(FileNotFoundError, NotADirectoryError):  # the reader below reports missing files
-        for file in Path(path).parent.iterdir():
-            if file.name.startswith(f"{Path(path).name}."):
-                require_regular(file)
+    for file in _files(path):
+        require_regular(file)
     try:
         with _plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
@@ -159,7 +162,7 @@ def _refuse_unreadable(path: str) -> None:
 
     TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
     """
-    for file in Path(path).parent.glob(f"{glob.escape(Path(path).name)}.*"):
+    for file in _files(path):
         try:
             with open(file, "rb") as stream:
                 while stream.read(1 << 24):
@@ -174,13 +177,12 @@ def _refuse_unreadable(path: str) -> None:
 @contextmanager
 def _plain_path(checkpoint: str) -> Iterator[str]:
     """Returns a context that provides a path of a checkpoint without `PATTERN_CHARACTERS`, if necessary by links."""
-    path = Path(checkpoint)
     if not set(PATTERN_CHARACTERS) & set(checkpoint):
         yield checkpoint
         return
     with tempfile.TemporaryDirectory() as folder:
-        for file in path.parent.glob(f"{glob.escape(path.name)}.*"):
-            Path(folder, CHECKPOINT + file.name.removeprefix(path.name)).symlink_to(file.absolute())
+        for file in _files(checkpoint):
+            Path(folder, CHECKPOINT + file.name.removeprefix(Path(checkpoint).name)).symlink_to(file.absolute())
         yield str(Path(folder, CHECKPOINT))
 
 

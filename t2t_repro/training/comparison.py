@@ -11,7 +11,7 @@ import shlex
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import assign_weights, read_checkpoint
 from t2t_repro.data.records import Records
-from t2t_repro.training.evaluation import EVAL_TOKENS, Evaluation, Evaluator, dev_decoder
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluation, Evaluator
 
 
 def evaluate(
@@ -27,7 +27,7 @@ def evaluate(
         lines: number of lines to decode if the model can decode; 0 for none.
     """
     model = folder.model(checkpoints[0])
-    decoder = dev_decoder(model, folder, records, lines) if lines and not model.missing_methods else None
+    decoder = DevDecoder(model, folder, records, lines) if lines and not model.missing_methods else None
     evaluator = Evaluator(model, records, EVAL_TOKENS, batches, decoder)
     results = []
     for checkpoint in checkpoints:

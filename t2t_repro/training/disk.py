@@ -41,8 +41,8 @@ def refuse_full_disk(folder: Path, parameters: int, hparams: HParams, config: Ru
     free, checkpoint = shutil.disk_usage(folder).free, CHECKPOINT * parameters
     existing, best = len(checkpoints_in(folder)), bool(checkpoints_in(folder / BEST))
     first = checkpoint * (1 if best and existing >= config.keep_checkpoint_max else 2)
-    existing = min(existing, latest_checkpoints(hparams, config))
-    missing = disk_need(parameters, hparams, config) - (existing + best) * checkpoint
+    kept = best + min(existing, latest_checkpoints(hparams, config))
+    missing = disk_need(parameters, hparams, config) - kept * checkpoint
     if free < first:
         raise UserError(
             f"{folder}: its disk has {gigabytes(free)} GB free, but the next checkpoints need {gigabytes(first)} GB; "

@@ -43,18 +43,11 @@ def make_strategy(worker_gpu: int = 0) -> Any:
     try:
         with _python_signals():
             return tf.distribute.MultiWorkerMirroredStrategy()
-    except tf.errors.DeadlineExceededError:
-        raise UserError(
-            f"waited an hour for {others}; start all workers together, each with its own TF_CONFIG, and check that "
-            "they reach each other's ports"
-        ) from None
     except tf.errors.OpError as error:
-        # If this worker cannot listen on its port, TensorFlow's message is "Could not start gRPC server".
-        if "server" not in error.message.lower():
-            raise lost(error) from None
+        # TensorFlow cannot listen on the port of this worker, has waited an hour, or has lost another worker.
         raise UserError(
-            f"TF_CONFIG: cannot listen on {addresses[index]} ({first_line(error)}); end the process that uses this "
-            "port, or give another"
+            f"TF_CONFIG: {addresses[index]} cannot connect to {others} ({first_line(error)}); start all workers "
+            "together, each with its own TF_CONFIG, on ports that are free and that the others reach"
         ) from None
 
 
@@ -105,8 +98,7 @@ def _cluster() -> tuple[list[str], int]:
         index = addresses.index(cluster[task["type"]][task["index"]]) if len(addresses) > 1 else 0
         are_addresses = all(re.fullmatch(r"[^\s/]+:\d+", address) for address in addresses)
         are_distinct = len(chiefs) <= 1 and len(set(addresses)) == len(addresses)
-        is_own = len(addresses) <= 1 or task["index"] >= 0
-        if are_addresses and are_distinct and is_own and cluster.keys() <= {"chief", "worker"}:
+        if are_addresses and are_distinct and cluster.keys() <= {"chief", "worker"}:
             return addresses or [""], index
     except (ValueError, AttributeError, TypeError, LookupError):
         pass

@@ -6,18 +6,17 @@ looks at the source. Its dev loss looks plausible, but its translations are poor
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.data.pipeline import MicroBatch, batches_once, distinct_sources
+from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
@@ -40,14 +39,6 @@ SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
 
 
-class Sample(NamedTuple):
-    """A decoded line. `Problem.finish` has been applied to the reference and to the model's output."""
-
-    source: str
-    reference: str
-    output: str
-
-
 @dataclass(frozen=True)
 class Decoded:
     """The result of decoding lines of a split."""
@@ -56,8 +47,8 @@ class Decoded:
     """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int
     """Number of decoded lines."""
-    samples: list[Sample]
-    """The first decoded lines, at most `SAMPLES`."""
+    samples: list[tuple[str, str, str]]
+    """Source, reference and output of the first decoded lines, at most `SAMPLES`, after `Problem.finish`."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +92,6 @@ class Evaluation:
         )
 
 
-def never() -> bool:
-    """Returns False: the default `should_stop` of an evaluation, which lets the evaluation run to its end."""
-    return False
-
-
 class Evaluator:
     """Evaluates a model, with its weights at the time of the call, on a split.
 
@@ -134,10 +120,13 @@ class Evaluator:
 
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
-    def __call__(self, should_stop: Callable[[], bool] = never) -> Evaluation:
+    def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and line, returns True."""
         total, correct, tokens = 0.0, 0, 0
-        batches, measured = self._batches()
+        batches = list(batches_once(self._records, self._max_tokens))
+        is_sample = 0 < self._max_batches < len(batches)
+        if is_sample:
+            batches = [batches[number] for number in spread(len(batches), self._max_batches)]
         for inputs, targets, _ in batches:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
@@ -147,7 +136,8 @@ class Evaluator:
             tokens += int((targets != 0).sum())
         source_use = self.source_use()
         decoded = self._decoder(should_stop) if self._decoder else None
-        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), measured, source_use, decoded)
+        number = len(batches) if is_sample else 0
+        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), number, source_use, decoded)
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.
@@ -158,45 +148,38 @@ class Evaluator:
         Returns:
             Rise of the loss in nats per target token; None if the split does not have two different sources.
         """
-        if self._distinct_sources is None:
+        batch = distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS))
+        if batch is None:
             return None
-        inputs, targets, _ = self._distinct_sources
+        inputs, targets, _ = batch
         correct_pairs, _ = self._sums(inputs, targets)
         wrong_pairs, _ = self._sums(np.roll(inputs, 1, axis=0), targets)
         return (float(wrong_pairs) - float(correct_pairs)) / int((targets != 0).sum())
 
-    @functools.cached_property
-    def _distinct_sources(self) -> MicroBatch | None:
-        return distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS))
-
-    def _batches(self) -> tuple[list[MicroBatch], int]:
-        """Returns the batches to evaluate, and their number if other batches are skipped, else 0."""
-        batches = list(batches_once(self._records, self._max_tokens))
-        if not 0 < self._max_batches < len(batches):
-            return batches, 0
-        return [batches[number] for number in spread(len(batches), self._max_batches)], self._max_batches
-
 
 class DevDecoder:
-    """Decodes lines of a split as t2t-decoder would, and scores the outputs.
+    """Decodes lines of a split as t2t-decoder would, but with a beam of at most `EVAL_BEAM`, and scores the outputs.
 
     Args:
-        translator: the model, its vocabulary and the decode hparams.
-        problem: the problem, whose `finish` and `scores` are applied to the outputs.
+        model: the model, which must be able to decode.
+        folder: the model folder. Its problem's `finish` and `scores` are applied to the outputs.
         records: examples of the split. If the problem is reversed, `Records` has already swapped sources and targets.
         lines: number of lines to decode, spread evenly over the split, or more than the split has for all. While a
             model has not learned to end its outputs, each output has the maximum length, and decoding is slow.
     """
 
-    def __init__(self, translator: Translator, problem: Problem, records: Records, lines: int) -> None:
-        self._translator, self._problem = translator, problem
+    def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:
+        self._problem, vocabulary, max_length = folder.problem, folder.vocabulary, folder.hparams.max_length
+        search = dev_decode_hparams(self._problem)
+        self._translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols)
         pairs = [records[number] for number in spread(len(records), lines)]
-        vocabulary = translator.vocabulary
         self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
-        self._references, _ = problem.finish(self._sources, vocabulary.decode(target.tolist() for _, target in pairs))
+        self._references, _ = self._problem.finish(
+            self._sources, vocabulary.decode(target.tolist() for _, target in pairs)
+        )
 
-    def __call__(self, should_stop: Callable[[], bool] = never) -> Decoded:
+    def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Decoded:
         """Decodes with the model's current weights. Raises `Stopped` if `should_stop` returns True after a line."""
 
         def advance(count: int) -> None:
@@ -206,15 +189,7 @@ class DevDecoder:
         translations = self._translator.translate(self._sources, advance=advance)
         outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
         lines = list(zip(self._sources, self._references, outputs, strict=True))
-        samples = [Sample(*line) for line in lines[:SAMPLES]]
-        return Decoded(self._problem.scores(outputs, self._references), len(lines), samples)
-
-
-def dev_decoder(model: Any, folder: ModelFolder, records: Records, lines: int) -> DevDecoder:
-    """Returns a `DevDecoder` of a folder's model; `records` and `lines` are its arguments."""
-    problem, max_length = folder.problem, folder.hparams.max_length
-    translator = Translator(model, folder.vocabulary, dev_decode_hparams(problem), max_length, problem.tree_symbols)
-    return DevDecoder(translator, problem, records, lines)
+        return Decoded(self._problem.scores(outputs, self._references), len(lines), lines[:SAMPLES])
 
 
 def dev_decode_hparams(problem: Problem) -> DecodeHParams:

@@ -31,18 +31,15 @@ PREFIX = "events.out.tfevents."
 
 
 class Speed:
-    """Tokens per second and share of padding, since the end of this process's first step or since `restart`.
+    """Tokens per second and share of padding.
 
-    The first step takes longer, because TensorFlow builds the graph, so its tokens do not count.
+    Args:
+        start: time.monotonic() when the measurement starts. None starts it at the end of the first step, whose tokens
+            do not count: a process's first step takes longer, because TensorFlow builds the graph.
     """
 
-    def __init__(self) -> None:
-        self._start: float | None = None
-        self._source = self._target = self._positions = self._filled = 0
-
-    def restart(self) -> None:
-        """Starts a new measurement, with no steps counted."""
-        self._start = time.monotonic()
+    def __init__(self, start: float | None = None) -> None:
+        self._start = start
         self._source = self._target = self._positions = self._filled = 0
 
     def count(self, batch: Batch) -> None:
@@ -174,8 +171,8 @@ class Logs:
             if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
-            details["dev_translations"] = [tuple(sample) for sample in decoded.samples]
-            self.tensorboard.text(step, "dev_translations", _markdown(details["dev_translations"]))
+            details["dev_translations"] = decoded.samples
+            self.tensorboard.text(step, "dev_translations", _markdown(decoded.samples))
         self.tensorboard.scalars(step, values)
         self.metrics.add(step, **values, **details)
 

@@ -103,11 +103,10 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
         seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
         stops: whether a signal asked the run to stop.
     """
-    evaluates = evaluates_after(step, last_step, config)
+    is_last = step == last_step
+    saves = evaluates = is_last or step % config.local_eval_frequency == 0
     if config.save_checkpoints_secs:
-        saves = seconds >= config.save_checkpoints_secs or step == last_step
-    else:
-        saves = evaluates
+        saves = is_last or seconds >= config.save_checkpoints_secs
     return Due(
         logs=evaluates or step % config.log_step_count_steps == 0,
         saves=saves or stops,
@@ -117,11 +116,6 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
         evaluates=evaluates and not stops,  # the process that resumes the run does this evaluation first
         stops=stops,
     )
-
-
-def evaluates_after(step: int, last_step: int, config: RunConfig) -> bool:
-    """Returns whether the dev split is evaluated after step number `step`."""
-    return step % config.local_eval_frequency == 0 or step == last_step
 
 
 class Loop:
@@ -161,7 +155,7 @@ class Loop:
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `_due`."""
+        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `Result`."""
         return self._run.has_one_worker and self._signals.requested
 
     def _say_how_it_starts(self) -> None:
@@ -179,30 +173,30 @@ class Loop:
     def _take_steps(self) -> None:
         """Takes steps until the last one, or until early stopping or a signal ends the run."""
         self._start_time = self._save_time = time.monotonic()
-        speed, pending = Speed(), None
+        speed, replicas = Speed(), local_replicas(self._run.strategy)
+        running: tuple[Batch, tf.Tensor] | None = None
         with self._progress() as progress:
-            replicas = local_replicas(self._run.strategy)
             for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
-                seed = (self._run.random_seed, batch.step)
-                returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
-                self._step = batch.step + 1
-                speed.count(batch)
-                # Reads the previous step's result while this step runs. Waiting for this step would leave a GPU idle
+                earlier, running = running, (batch, self._take_step(batch))
+                # Reads the earlier step's result while this step runs. Waiting for this step would leave a GPU idle
                 # while Python prepares the next one.
-                previous = self._read(*pending) if pending else None
-                pending = batch, returned
+                previous = self._read(*earlier) if earlier else None
+                speed.count(batch)
                 if progress:
                     progress.advance(note=_note(previous, speed))
-                due = self._due(previous)
+                # All workers read the same votes, so they stop after the same step.
+                stops = self._stop_requested or (previous is not None and previous.votes > 0)
+                seconds = time.monotonic() - self._save_time
+                due = due_after(self._step, self._last_step, self._config, seconds, stops)
                 if not any(due):
                     continue
-                result = self._read(*pending)
+                result = self._read(*running)
                 if due.logs and self._prepared.logs:
                     self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, speed)
                 with speed.paused():
                     ends = self._save_and_evaluate(due)
                 if due.logs:
-                    speed.restart()
+                    speed = Speed(time.monotonic())
                 if ends:
                     break
 
@@ -211,15 +205,12 @@ class Loop:
             return contextlib.nullcontext()
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._step))
 
-    def _due(self, previous: Result | None) -> Due:
-        """Returns the tasks that are due after the current step.
-
-        Args:
-            previous: result of the previous step, with the votes of all workers; None after this process's first
-                step. All workers read the same votes, so they stop after the same step.
-        """
-        stops = self._stop_requested or (previous is not None and previous.votes > 0)
-        return due_after(self._step, self._last_step, self._config, time.monotonic() - self._save_time, stops)
+    def _take_step(self, batch: Batch) -> tf.Tensor:
+        """Returns the result of a training step for `_read`. On a GPU, the step may still be running."""
+        seed = self._run.random_seed, batch.step
+        returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
+        self._step = batch.step + 1
+        return returned
 
     def _save_and_evaluate(self, due: Due) -> bool:
         """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
@@ -276,8 +267,8 @@ class Loop:
     def _evaluate_if_missing(self) -> None:
         """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
         logs, step = self._prepared.logs, self._step
-        is_due = step and evaluates_after(step, self._last_step, self._config)
-        if logs and is_due and not logs.metrics.has_evaluation(step):
+        is_due = due_after(step, self._last_step, self._config, seconds=0.0, stops=False).evaluates
+        if logs and step and is_due and not logs.metrics.has_evaluation(step):
             self._evaluate()
 
     def _evaluate(self) -> None:

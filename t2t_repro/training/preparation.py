@@ -24,7 +24,7 @@ from t2t_repro.models.model import Model, as_decoding_model, make_model, paramet
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, is_chief, refuse_differences, workers
-from t2t_repro.training.evaluation import EVAL_TOKENS, Evaluator, dev_decoder
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.optimizer import LossScale, adam
 from t2t_repro.training.step import TrainStep
@@ -174,7 +174,7 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
     dev, decoder, config = run.data.records["dev"], None, run.config
     if config.eval_decode_lines:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
-        decoder = dev_decoder(decoding_model, folder, dev, config.eval_decode_lines)
+        decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
     max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
     return Evaluator(model, dev, max_tokens, config.eval_steps, decoder)
 

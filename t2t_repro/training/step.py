@@ -8,6 +8,7 @@ micro-batches, except for rounding. A round consists of one micro-batch for each
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -99,8 +100,7 @@ class TrainStep:
         ]
         if len(rounds) <= ROUNDS_AT_ONCE:
             return self._whole[len(rounds)](rounds, *scalars)
-        if not self._sums:
-            self._sums = self._zeros()
+        self._sums = self._sums or self._zeros()
         for one_round in rounds:
             self._accumulate([one_round], *scalars)
         return self._finish([], *scalars)
@@ -111,7 +111,8 @@ class TrainStep:
         return Result(*map(float, returned.numpy()))
 
     def _whole_step(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
-        return self._update(*self._gradients(rounds, step_seed, tokens), votes)
+        losses, gradients = self._gradients(rounds, step_seed, tokens)
+        return self._update(losses, gradients, votes)
 
     def _add_round(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor) -> None:
         losses, gradients = self._gradients(rounds, step_seed, tokens)
@@ -133,27 +134,30 @@ class TrainStep:
             step_seed: the run's random seed and the step.
             tokens: number of target tokens in the whole step, by which the loss is divided.
         """
+        weights = self._model.trainable_variables
         with tf.GradientTape() as tape:
-            losses, auxiliary = [], []
-            for inputs, targets, examples in rounds:
-                with auxiliary_losses() as layer_losses:
-                    logits = self._model(inputs, targets, example_seeds(step_seed, examples))
-                losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing))
-                if layer_losses:
-                    share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
-                    auxiliary.append(tf.add_n(layer_losses) * share)
-            loss = tf.add_n(losses) / tokens
-            auxiliary_loss = tf.add_n(auxiliary) if auxiliary else tf.constant(0.0)
-            total = loss + auxiliary_loss if auxiliary else loss
+            loss, auxiliary_loss = self._losses(rounds, step_seed, tokens)
+            total = loss + auxiliary_loss
             scaled = total * self._loss_scale.factor.value if self._loss_scale else total
-        gradients = tape.gradient(scaled, [variable.value for variable in self._model.trainable_variables])
-        for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
-            if gradient is None:
-                raise UserError(
-                    f"model {self._model.name!r}: its logits do not depend on weight {variable.path}; use the weight "
-                    "in call, or remove it"
-                )
+        gradients = tape.gradient(scaled, [weight.value for weight in weights])
+        if unused := [weight.path for weight, gradient in zip(weights, gradients, strict=True) if gradient is None]:
+            raise UserError(
+                f"model {self._model.name!r}: its logits do not depend on weight {unused[0]}; use the weight in call, "
+                "or remove it"
+            )
         return tf.stack([loss, auxiliary_loss]), [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _losses(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns one replica's part of the step's loss and of its auxiliary loss, float32 []. See `_gradients`."""
+        losses, auxiliary = [], [tf.constant(0.0)]
+        for inputs, targets, examples in rounds:
+            with auxiliary_losses() as layer_losses:
+                logits = self._model(inputs, targets, example_seeds(step_seed, examples))
+            losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing))
+            if layer_losses:
+                share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
+                auxiliary.append(tf.add_n(layer_losses) * share)
+        return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
         """Sums the losses, the gradients and the votes over all replicas, then updates the weights.
@@ -164,31 +168,30 @@ class TrainStep:
         figures = tf.concat([losses, votes[None]], axis=0)
         figures, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [figures, *gradients])
         loss, auxiliary_loss, votes = tf.unstack(figures)
-        scale = self._loss_scale.factor.value + 0.0 if self._loss_scale else tf.constant(1.0)
+        scale = tf.constant(1.0)
         if self._loss_scale:
+            scale = tf.identity(self._loss_scale.factor.value)
             gradients = [gradient / scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         is_finite = tf.math.is_finite(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
         context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(rate), is_finite))
-        step = tf.cast(is_finite, tf.int64) if self._loss_scale else 1
-        self._optimizer.iterations.value.assign_add(tf.cast(step, self._optimizer.iterations.dtype))
+        iterations = self._optimizer.iterations.value
+        iterations.assign_add(tf.cast(is_finite, iterations.dtype) if self._loss_scale else 1)
         return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])
 
     def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, is_finite: Any) -> None:
         """Updates each weight by its gradient, the sum over all replicas. For TensorFlow's cross-replica context."""
 
-        def update(variable: Any, gradient: tf.Tensor, step_size: tf.Tensor, is_finite: tf.Tensor) -> None:
-            def apply() -> None:
-                self._optimizer.update(variable, gradient, step_size)
-
+        def update(weight: Any, gradient: tf.Tensor, step_size: tf.Tensor, is_finite: tf.Tensor) -> None:
+            apply = functools.partial(self._optimizer.update, weight, gradient, step_size)
             if self._loss_scale:
                 tf.cond(is_finite, apply, lambda: None)
             else:
                 apply()
 
-        for variable, gradient in zip(self._model.trainable_variables, gradients, strict=True):
-            strategy.extended.update(variable.value, update, args=(gradient, step_size, is_finite), group=False)
+        for weight, gradient in zip(self._model.trainable_variables, gradients, strict=True):
+            strategy.extended.update(weight.value, update, args=(gradient, step_size, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
 
@@ -197,33 +200,22 @@ class TrainStep:
         one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
         signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
 
+        def for_replicas(values: list[tf.Tensor]) -> Any:
+            """Gives each replica its own of the `values`."""
+            return self._strategy.experimental_distribute_values_from_function(
+                lambda context: values[context.replica_id_in_sync_group]
+            )
+
         def run(rounds: Any, *arguments: tf.Tensor) -> Any:
-            results = self._strategy.run(function, (self._distribute(rounds), *arguments))
+            rounds = [list(map(for_replicas, one_round)) for one_round in rounds]
+            results = self._strategy.run(function, (rounds, *arguments))
             return self._strategy.experimental_local_results(results)[0]
 
         return tf.function(run, autograph=False, input_signature=signature)
 
-    def _distribute(self, rounds: Any) -> Any:
-        """Returns `rounds` in a form from which `strategy.run` gives each replica its own micro-batch of each round."""
-        return [
-            [
-                self._strategy.experimental_distribute_values_from_function(
-                    lambda context, values=values: values[context.replica_id_in_sync_group]
-                )
-                for values in one_round
-            ]
-            for one_round in rounds
-        ]
-
     def _zeros(self) -> list[Any]:
         """Returns new variables for the sums of the two losses and of each gradient. Each replica has its own copy."""
+        shapes = [(2,), *(weight.shape for weight in self._model.trainable_variables)]
+        kind = {"aggregation": tf.VariableAggregation.SUM, "synchronization": tf.VariableSynchronization.ON_READ}
         with self._strategy.scope():
-            return [
-                tf.Variable(
-                    tf.zeros(shape),
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.SUM,
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                )
-                for shape in ((2,), *(variable.shape for variable in self._model.trainable_variables))
-            ]
+            return [tf.Variable(tf.zeros(shape), trainable=False, **kind) for shape in shapes]

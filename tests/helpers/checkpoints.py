@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from step_models import Lookup
 from t2t_repro.checkpoints.checkpoint import Checkpoints
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.optimizer import adam
 
 
 class Training:
-    """A model, its optimizer and its checkpoints. Instead of training, `draw` sets all variables to random values."""
+    """A small model, its optimizer and its checkpoints. Instead of training, `draw` sets all variables randomly."""
 
-    def __init__(self, folder: ModelFolder, seed: int = 1, keep: int = 20) -> None:
-        keras.utils.set_random_seed(seed)
+    def __init__(self, folder: ModelFolder, keep: int = 20, vocab_size: int = 12) -> None:
         self.strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
         with self.strategy.scope():
-            self.model = Transformer(folder.hparams, folder.vocabulary.size)
+            self.model = Lookup(vocab_size)
             self.optimizer = adam(folder.hparams)
             self.optimizer.build(self.model.trainable_variables)
         self.checkpoints = Checkpoints(folder, self.model, self.optimizer.variables, keep)

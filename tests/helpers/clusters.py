@@ -45,11 +45,7 @@ def start(script: str, *arguments: str, config: str = "") -> Process:
     return STARTED[-1]
 
 
-def start_trainer(*flags: str, config: str = "", before: str = "") -> Process:
-    """Starts t2t-trainer in a process that sees no GPU and has `config` as its TF_CONFIG.
-
-    Args:
-        before: Python code that the process runs before the program.
-    """
-    STARTED.append(start_program("trainer", *flags, environment=environment(config), before=before))
+def start_trainer(*flags: str, config: str = "") -> Process:
+    """Starts t2t-trainer in a process that sees no GPU and has `config` as its TF_CONFIG."""
+    STARTED.append(start_program("trainer", *flags, environment=environment(config)))
     return STARTED[-1]

@@ -24,8 +24,8 @@ FORKS.set_forkserver_preload(
     ["tensorflow", "tensorflow_text", "keras", "t2t_repro.training.loop", "t2t_repro.decoding.translator"]
 )
 
-STOP_REQUESTED = "signal.getsignal(signal.SIGTERM) == signal.SIG_DFL"
-"""Python expression that is true in a training process after its first signal, which restores the default handlers."""
+STOP_REQUESTED = "'finishing the step' in open('/dev/stderr').read()"
+"""Python expression that is true in a training process after its first signal, whose receipt it reports."""
 
 
 class Process:
@@ -117,7 +117,7 @@ def code_that_waits(owner: str, method: str, call: int, until: str = "False") ->
         until: Python expression; the process continues as soon as the expression is true.
     """
     return f"""
-import itertools, pkgutil, signal, sys, time
+import itertools, pkgutil, sys, time
 
 owner, calls = pkgutil.resolve_name("{owner}"), itertools.count(1)
 method = owner.{method}

@@ -12,6 +12,8 @@ from programs import SMALL, TrainedModel, succeed, write_pairs
 
 STEPS = 60
 DEV_LINES = 50
+DECODED_LINES = 10
+"""Number of dev lines that each evaluation decodes."""
 TEST_LINES = 400
 
 
@@ -20,7 +22,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     """Returns a model trained for 60 steps, with a checkpoint every 20 steps. It translates number words badly.
 
     Tests must not change the model's files, because all tests and all processes of pytest-xdist share them. The text
-    folder has the training set, the dev set and a test set of 400 other numbers.
+    folder has the training set, the dev set, a test set of 400 other numbers, and t2t-trainer's messages.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -55,4 +57,5 @@ def train(model: TrainedModel) -> None:
         "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=340",
         f"--data_dir={model.data}",
     )  # fmt: skip
-    succeed("trainer", *model.flags, f"--train_steps={STEPS}", "--eval_decode_lines=0")
+    steps = (f"--train_steps={STEPS}", "--log_step_count_steps=10", f"--eval_decode_lines={DECODED_LINES}")
+    (model.text / "messages").write_text(succeed("trainer", *model.flags, *steps).stderr)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disks import largest_file
-from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_pairs
+from programs import SMALL, TrainedModel, refused, run, succeed, write_pairs
 from t2t_repro.checkpoints.model_folder import ModelFolder
 
 MODEL_PROGRAMS = ("decoder", "exporter", "avg-checkpoints")
@@ -18,12 +17,9 @@ MODEL = "--output_dir={model}"
 MISTAKES = [
     (f"{DATAGEN} --train={{tmp}}/a.en,{{tmp}}/no.de --dev={{dev}}", "no.de: no such file"),
     (f"{DATAGEN} --train={{tmp}}/a.en --dev={{dev}}", "--train=", "name two files"),
-    (f"{DATAGEN} --train={{dev}} --dev={{tmp}}/a.en,{{tmp}}/longer", "a.en has 50 lines", "longer has 52"),
     (f"{DATAGEN} --train={{tmp}}/a.en,{{tmp}}/latin --dev={{dev}}", "latin:42: not UTF-8", "0xfc", "iconv"),
-    (f"{DATAGEN} --train={{dev}} --dev={{tmp}}/blank,{{tmp}}/blank", "no pair is left in its dev split"),
     (f"{DATAGEN} --train={{dev}} --dev={{dev}} --vocab_size=20", "--vocab_size=20", "or more"),
     (f"{DATAGEN} --train={{dev}} --dev={{dev}} --vocab_sise=300", "vocab_sise", "vocab_size"),
-    ("datagen --problem=text_file", "unknown problem 'text_file'", "'text_files'"),
     ("datagen", "--problem is required"),
     ("datagen text_files", "unexpected argument 'text_files'"),
     (f"{TRAINER} --vocab_size=341", "--vocab_size=341: the data in {data} was made with --vocab_size=340; omit the"),
@@ -32,12 +28,10 @@ MISTAKES = [
     (f"{TRAINER} --hparams=hiden_size=32", "'hiden_size'", "'hidden_size'"),
     (f"{TRAINER} --model=transfomer", "unknown model 'transfomer'", "'transformer'"),
     (f"{TRAINER} --hparams_set=transformer_tinny", "'transformer_tinny'", "'transformer_tiny'"),
-    (f"{TRAINER} --random_seed=4294967296", "--random_seed=4294967296"),
     (f"{TRAINER} --data_dir={{tmp}}", "no data of problem 'text_files'", "run t2t-datagen --prob"),
     (f"{TRAINER} {MODEL} --hparams={SMALL},label_smoothing=0.2", "label_smoothing 0.1, not 0.2", "--output_dir"),
     (f"{TRAINER} {MODEL} --hparams={SMALL} --train_steps=70 --random_seed=9", "--random_seed 1, not 9"),
     (f"decoder {MODEL} --decode_hparams=beam=4", "'beam'", "'beam_size'"),
-    (f"decoder {MODEL} --checkpoint_path=x", "--checkpoint_path=x"),
     (f"decoder {MODEL}", "standard input:2: not UTF-8"),
     (f"avg-checkpoints {MODEL} --num_last_checkpoints=9", "holds 3 checkpoints", "=9"),
     (f"avg-checkpoints {MODEL} --nocompare --data_dir=D", "--data_dir is for the comparison"),
@@ -51,8 +45,7 @@ MISTAKES = [
 def places(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Writes the files of the commands in `MISTAKES`. Returns the names that the commands use for their paths."""
     tmp = tmp_path_factory.mktemp("mistakes")
-    for name, text in {"a.en": "one\n" * 50, "longer": "one\n" * 52, "blank": " \n" * 3}.items():
-        (tmp / name).write_text(text)
+    (tmp / "a.en").write_text("one\n" * 50)
     (tmp / "latin").write_bytes(b"z\n" * 41 + b"z\xfcei\n" + b"z\n" * 8)
     dev = write_pairs(tmp, "dev", range(20))
     return {"dev": dev, "tmp": str(tmp), "data": str(trained.data), "model": str(trained.folder)}
@@ -85,32 +78,3 @@ def test_a_vocabulary_that_does_not_fit_is_refused(trained: TrainedModel, tmp_pa
 def test_a_second_training_in_the_same_folder_is_refused(trained: TrainedModel) -> None:
     with ModelFolder.locked(trained.folder):
         refused(run("trainer", *trained.flags, "--train_steps=70"), "another t2t-trainer or t2t-reproduce is at work")
-
-
-def test_a_full_disk_leaves_no_half_written_file(
-    trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    texts = [f"--{split}={trained.text / split}.en,{trained.text / split}.de" for split in ("train", "dev")]
-    with largest_file(4_000):
-        generated = run("datagen", "--problem=text_files", *texts, "--vocab_size=600", "--data_dir=d")
-    refused(generated, "cannot be written", "free space")
-    assert not (tmp_path / "d").exists()
-
-    model, flags = tmp_path / "m", [*trained.flags, "--output_dir=m", "--eval_decode_lines=0", *LOOKUP]
-    succeed("trainer", *flags, "--train_steps=40")
-    before = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    with largest_file(4_000):
-        result = run("trainer", *flags, "--train_steps=41")
-    refused(result, "cannot be written", "free space")
-    after = {path.name: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    after["hparams.json"] = before["hparams.json"]
-    # The failed run may have added lines for step 41 to metrics.jsonl. A run that resumes from step 40 drops them.
-    assert after.pop("metrics.jsonl").startswith(before.pop("metrics.jsonl"))
-    assert after == before
-
-    with largest_file(4_000):
-        refused(run("avg-checkpoints", "--output_dir=m", "--num_last_checkpoints=2", LOOKUP[0]), "cannot be written")
-        refused(run("exporter", "--output_dir=m", LOOKUP[0]), "File too large")
-    assert not list((model / "averaged").iterdir())
-    assert not list((model / "export").iterdir())

@@ -53,6 +53,9 @@ def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, 
     result = succeed(*average)
     assert "--data_dir" in result.stderr and "the mean of" in result.stderr and "dev loss" not in result.stderr
     refused(run(*average, f"--data_dir={tmp_path}"), "no data of problem 'text_files'")
+    result = succeed("trainer", *trained.flags, f"--output_dir={model}", "--train_steps=60", "--eval_decode_lines=0")
+    assert "higher --train_steps" in result.stderr
+    assert sorted(path.name for path in model.glob("*.index")) == [f"model.ckpt-{step}.index" for step in (20, 40, 60)]
 
 
 def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path: Path) -> None:
@@ -69,13 +72,6 @@ def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path
     assert outputs[1] == outputs[3] == outputs[5] == ""
     assert outputs[0] and outputs[2] and outputs[4]
     assert succeed(*decoder, input=source).stdout == "\n".join(outputs)
-
-
-def test_the_trainer_writes_checkpoints_and_does_not_train_further(trained: TrainedModel) -> None:
-    result = succeed("trainer", *trained.flags, "--train_steps=60", "--eval_decode_lines=0")
-    assert "higher --train_steps" in result.stderr
-    names = sorted(path.name for path in trained.folder.glob("*.index"))
-    assert names == [f"model.ckpt-{step}.index" for step in (20, 40, 60)]
 
 
 def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:

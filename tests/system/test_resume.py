@@ -1,13 +1,9 @@
-"""A training run that was killed or stopped, or whose files were damaged, resumes and gives the same model.
-
-The model is Lookup, with dropout. tests/unit/training/test_checkpoint.py resumes a Transformer with all its dropouts.
-"""
+"""A training run that was killed or stopped resumes and gives the same model. The model is Lookup, with dropout."""
 
 from __future__ import annotations
 
 import importlib
 import re
-import shutil
 import signal
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -54,12 +50,12 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """Runs benchmarks/kill_resume.py with --kills=3 and returns its files and its result."""
+    """Runs benchmarks/kill_resume.py with --kills=2 and returns its files and its result."""
     root = tmp_path_factory.mktemp("killed")
     train = write_pairs(root / "text", "train", range(1000, 1900))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
     arguments = [
-        "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=3", "--seed=24",
+        "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=2", "--seed=24",
         f"--train_steps={STEPS}", f"--hparams={HPARAMS}", "--high_step=0",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output:
@@ -110,7 +106,7 @@ def assert_same(model: Path, unbroken: Path) -> None:
 
 def test_kills_at_any_moment_change_nothing(killed: Killed) -> None:
     assert not killed.code, (killed.code, killed.output)
-    assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 3
+    assert len(re.findall("^kill ", killed.output, re.MULTILINE)) == 2
     assert " nothing differs\n" in killed.output
     assert steps(killed.unbroken) == [5, 10, 15, 20]
     models = sorted(killed.unbroken.parent.glob("killed_*[0-9]"))
@@ -137,7 +133,7 @@ def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: 
     process.send_signal(signal.SIGTERM)
     process.wait_for("SIGTERM: finishing the step, then saving")
     process.send_signal(signal.SIGINT)
-    assert process.wait(120) == -signal.SIGINT
+    assert process.wait(120) == 128 + signal.SIGINT
     assert "t2t-trainer: " not in process.errors
     assert steps(model) == [3]
 
@@ -145,47 +141,3 @@ def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: 
     assert "resuming after step 3\n" in result.stderr
     assert_same(model, killed.unbroken)
     assert steps(model) == steps(killed.unbroken)  # model.ckpt-3, saved at the signal, was deleted
-
-
-def test_a_training_resumes_before_damaged_checkpoints(killed: Killed, tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    shutil.copytree(killed.unbroken, model)
-    cut, flipped = (model / f"model.ckpt-{step}.data-00000-of-00001" for step in (20, 15))
-    cut.write_bytes(cut.read_bytes()[:-1000])
-    content = bytearray(flipped.read_bytes())
-    content[len(content) // 2] ^= 1
-    flipped.write_bytes(content)
-    result = succeed("trainer", *killed.flags(model), "--keep_checkpoint_max=2")
-    for step in (20, 15):
-        assert f"{model}/model.ckpt-{step}: damaged" in result.stderr
-    assert "resuming after step 10\n" in result.stderr
-    assert steps(model) == [15, 20]
-    assert_same(model, killed.unbroken)
-
-
-def test_a_warm_start_begins_with_the_weights(killed: Killed, tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    flags = [*killed.flags(model), f"--warm_start_from={killed.unbroken}", "--train_steps=1", "--eval_decode_lines=0"]
-    result = succeed("trainer", *flags)
-    assert f"{killed.unbroken}/model.ckpt-{STEPS}: training starts from its weights" in result.stderr
-    # The first step has learning rate 0. After it, the new model still has the old model's weights and dev loss.
-    [*_, old], [_, new] = read_metrics(killed.unbroken), read_metrics(model)
-    assert (new["step"], new["dev_loss"]) == (1, old["dev_loss"])
-
-
-def test_a_stopped_reproduction_does_not_average(tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    flags = [
-        "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--hparams={SMALL}", "--train_size=300",
-        "--vocab_size=340", "--train_steps=3", f"--data_dir={tmp_path / 'data'}", f"--output_dir={model}",
-        "--eval_decode_lines=20", *LOOKUP,
-    ]  # fmt: skip
-    evaluation = code_that_waits("t2t_repro.training.evaluation:Evaluator", "__call__", call=1, until=STOP_REQUESTED)
-    process = start_program("reproduce", *flags, before=evaluation)
-    process.wait_for("waits\n")
-    assert steps(model) == [3]
-    process.send_signal(signal.SIGTERM)
-    assert process.wait() == 130, process.errors
-    assert "step 3: evaluation interrupted, as requested; the same command evaluates first\n" in process.errors
-    assert f": {model}: saved after step 3, as requested; run the same command to resume\n" in process.errors
-    assert not (model / "averaged").exists()

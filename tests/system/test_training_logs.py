@@ -11,107 +11,84 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed
+from programs import LOOKUP, SMALL, TrainedModel, refused, run, succeed, write_lines
 from t2t_repro.data.records import Records, find_shards
+from t2t_repro.training.evaluation import spread
 
-DEV_LINES = 50
+DEV_LINES, DECODED_LINES = 50, 10
+"""Number of dev lines, and of those that an evaluation decodes."""
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
-def flags(trained: TrainedModel, folder: Path, rate: str = "2.0") -> list[str]:
-    """Returns t2t-trainer's flags for the data of the shared model, but with another model folder.
-
-    Args:
-        rate: value of the hparam learning_rate_constant.
-    """
+def flags(trained: TrainedModel, folder: Path, rate: str) -> list[str]:
+    """Returns t2t-trainer's flags for the model Lookup and the shared model's data; `rate` is the learning rate."""
     hparams = SMALL.replace("learning_rate_constant=2.0", f"learning_rate_constant={rate}")
-    hparams += ",num_last_checkpoints=3"
-    return [*trained.flags, f"--output_dir={folder}", f"--hparams={hparams}", "--local_eval_frequency=10"]
+    return [*trained.flags, f"--output_dir={folder}", f"--hparams={hparams}", "--eval_decode_lines=0", *LOOKUP]
 
 
-@pytest.fixture(scope="module")
-def logged(trained: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Trains for 30 steps and returns the model folder and t2t-trainer's messages."""
-    folder = tmp_path_factory.mktemp("logged") / "model"
-    result = succeed(
-        "trainer", *flags(trained, folder), "--train_steps=30", "--log_step_count_steps=5",
-        f"--eval_decode_lines={DEV_LINES}",
-    )  # fmt: skip
-    return folder, result.stderr
-
-
-def test_metrics_have_every_figure(logged: tuple[Path, str]) -> None:
-    lines = metrics(logged[0])
-    trained, evaluated = ([line for line in lines if name in line] for name in ("train_loss", "dev_loss"))
-    assert [line["step"] for line in trained] == [5, 10, 15, 20, 25, 30]
-    assert [line["step"] for line in evaluated] == [10, 20, 30]
-    for line in trained:
+def test_metrics_have_every_figure(trained: TrainedModel) -> None:
+    lines, messages = metrics(trained.folder), (trained.text / "messages").read_text()
+    steps, evaluations = ([line for line in lines if name in line] for name in ("train_loss", "dev_loss"))
+    assert [line["step"] for line in steps] == [10, 20, 30, 40, 50, 60]
+    assert [line["step"] for line in evaluations] == [20, 40, 60]
+    for line in steps:
         # The factors of SMALL's learning rate: the constant, the linear warmup over 100 steps (counted from 0), the
         # inverse root decay, which does not change during the warmup, and the inverse root of the hidden size.
         rate = 2.0 * (line["step"] - 1) / 100 * 100**-0.5 * 32**-0.5
         assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
         assert line["gradient_norm"] > 0 and 0 <= line["padding"] < 0.5
         assert line["source_tokens_per_second"] > 0 and line["target_tokens_per_second"] > 0
-    seconds = [line["seconds"] for line in trained]
+    seconds = [line["seconds"] for line in steps]
     assert seconds == sorted(seconds) and seconds[0] > 0
-    for line in evaluated:
+    for line in evaluations:
         assert line["dev_perplexity"] == pytest.approx(math.exp(line["dev_loss"]))
         assert 0 <= line["dev_accuracy"] <= 1
-        assert f"step {line['step']}: dev loss {line['dev_loss']:.4f}" in logged[1]
-        assert f"|lines:{DEV_LINES}" in line["signature"] and "tok:13a" in line["signature"]
+        assert f"step {line['step']}: dev loss {line['dev_loss']:.4f}" in messages
+        assert f"|lines:{DECODED_LINES}" in line["signature"] and "tok:13a" in line["signature"]
         assert [len(translation) for translation in line["dev_translations"]] == [3] * 5
+    best = min(evaluations, key=lambda line: line["dev_loss"])["step"]
+    [index] = (trained.folder / "best").glob("*.index")
+    assert index.name == f"model.ckpt-{best}.index" and f"--checkpoint_path={index.with_suffix('')}" in messages
+    assert f"to decode: t2t-decoder --output_dir={trained.folder} " in messages
 
 
-def test_bleu_is_the_score_of_the_decoders_translations(
-    trained: TrainedModel, logged: tuple[Path, str], tmp_path: Path
-) -> None:
-    folder, _ = logged
-    output = tmp_path / "out.de"
+def test_bleu_is_the_score_of_the_decoders_translations(trained: TrainedModel, tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        lines = (trained.text / f"dev.{language}").read_text("utf-8").splitlines()
+        write_lines(tmp_path / language, [lines[number] for number in spread(DEV_LINES, DECODED_LINES)])
     succeed(
-        "decoder", f"--output_dir={folder}", f"--checkpoint_path={folder}/model.ckpt-30",
-        f"--decode_from_file={trained.text}/dev.en", f"--decode_to_file={output}",
+        "decoder", f"--output_dir={trained.folder}", f"--checkpoint_path={trained.folder}/model.ckpt-60",
+        f"--decode_from_file={tmp_path}/en", f"--decode_to_file={tmp_path}/out",
     )  # fmt: skip
-    scored = succeed("bleu", f"--translation={output}", f"--reference={trained.text}/dev.de")
-    assert f"{metrics(folder)[-1]['dev_bleu']:.2f}" == scored.stdout.split()[0]
+    scored = succeed("bleu", f"--translation={tmp_path}/out", f"--reference={tmp_path}/de", "--target_language=de")
+    assert f"{metrics(trained.folder)[-1]['dev_bleu']:.2f}" == scored.stdout.split()[0]
 
 
-def test_tensorboard_has_the_same_figures_and_translations_and_attention(logged: tuple[Path, str]) -> None:
-    folder, _ = logged
-    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
+def test_tensorboard_has_the_same_figures_and_translations_and_attention(trained: TrainedModel) -> None:
+    lines = metrics(trained.folder)
+    events = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
     events.Reload()
-    names = {name for line in metrics(folder) for name, value in line.items() if isinstance(value, float)} - {"seconds"}
+    names = {name for line in lines for name, value in line.items() if isinstance(value, float)} - {"seconds"}
     assert set(events.Tags()["scalars"]) == names
     for name in names:
-        expected = [(line["step"], line[name]) for line in metrics(folder) if name in line]
-        points = [(event.step, event.value) for event in events.Scalars(name)]
-        assert [step for step, _ in points] == [step for step, _ in expected]
-        assert [value for _, value in points] == pytest.approx([value for _, value in expected], rel=1e-6)
+        points = {event.step: event.value for event in events.Scalars(name)}
+        assert points == pytest.approx({line["step"]: line[name] for line in lines if name in line}, rel=1e-6)
     [attention] = events.Tags()["images"]
-    assert [image.step for image in events.Images(attention)] == [10, 20, 30]
+    assert [image.step for image in events.Images(attention)] == [20, 40, 60]
     assert events.Images(attention)[0].encoded_image_string.startswith(b"\x89PNG")
     [translations] = events.Tags()["tensors"]
     text = events.Tensors(translations)[-1].tensor_proto.string_val[0].decode()
     assert text.startswith("| source | reference | output |\n| --- ") and len(text.split("\n")) == 7
 
 
-def test_the_best_checkpoint_is_kept(logged: tuple[Path, str]) -> None:
-    folder, messages = logged
-    losses = {line["step"]: line["dev_loss"] for line in metrics(folder) if "dev_loss" in line}
-    best = min(losses, key=lambda step: losses[step])
-    [index] = (folder / "best").glob("*.index")
-    assert index.name == f"model.ckpt-{best}.index"
-    assert f"--checkpoint_path={index.with_suffix('')}" in messages
-    assert f"t2t-avg-checkpoints --output_dir={folder} && t2t-decoder --output_dir={folder} " in messages
-
-
 def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tmp_path: Path) -> None:
     # The learning rate is almost 0, so no later evaluation has a lower dev loss than the first.
     arguments = [
-        *flags(trained, tmp_path / "m", "1e-30"), "--eval_decode_lines=0", "--early_stopping_patience=2",
-        "--local_eval_frequency=3", "--train_steps=100", "--save_checkpoints_secs=600", *LOOKUP,
+        *flags(trained, tmp_path / "m", "1e-30"), "--early_stopping_patience=2", "--local_eval_frequency=3",
+        "--train_steps=100", "--save_checkpoints_secs=600",
     ]  # fmt: skip
     for message in (
         "no new lowest dev loss (--early_stopping_patience=2): ended after step 9",
@@ -128,7 +105,7 @@ def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed
     trained: TrainedModel, tmp_path: Path
 ) -> None:
     model = tmp_path / "m"
-    arguments = ["--eval_decode_lines=0", "--local_eval_frequency=1", "--train_steps=20", *LOOKUP]
+    arguments = ["--local_eval_frequency=1", "--train_steps=20"]
     result = run("trainer", *flags(trained, model, "1e38"), *arguments)
     refused(result, "which is not finite", "the last good checkpoint is", "not_finite-")
     assert "--precision" not in result.stderr  # the run is in float32 already

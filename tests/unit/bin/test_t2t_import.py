@@ -181,7 +181,7 @@ def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> 
 
 def test_other_programs_say_that_an_old_model_must_be_imported(old: Path) -> None:
     message = programs.error("decoder", f"--output_dir={old}")
-    assert f"if tensor2tensor trained the model, run t2t-import --t2t_model={old}" in message
+    assert f"t2t-import --t2t_model={old}" in message
 
 
 def test_a_folder_in_use_is_refused(old: Path) -> None:

@@ -17,26 +17,16 @@ from t2t_repro.training import loop
 from t2t_repro.training.config import RunConfig
 
 
-def test_the_flags_reach_the_training_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flags_reach_the_training_loop_and_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = flags.FlagValues()
     t2t_trainer.define_flags(values)
-    values(["t2t-trainer", f"--output_dir={tmp_path}", "--keep_checkpoint_max=3", "--eval_decode_lines=7"])
-    configs: list[RunConfig] = []
-    monkeypatch.setattr(loop, "train", lambda *run: configs.append(run[4]))
-    t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
-    assert configs == [RunConfig(local_eval_frequency=7, keep_checkpoint_max=3, eval_decode_lines=7)]
-
-
-def test_the_flags_for_threads_reach_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
-    monkeypatch.setattr(loop, "train", lambda *run: None)
-    values = flags.FlagValues()
-    t2t_trainer.define_flags(values)
-    arguments = ["--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]
+    arguments = ["--keep_checkpoint_max=3", "--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]
     values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
-    t2t_trainer.train(values, HParams(), None)
-    assert calls == [(3, 2)]
+    calls: list[object] = []
+    monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
+    monkeypatch.setattr(loop, "train", lambda *run: calls.append(run[4]))
+    t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
+    assert calls == [(3, 2), RunConfig(local_eval_frequency=7, keep_checkpoint_max=3)]
 
 
 @pytest.mark.parametrize("num_last_checkpoints", [1, 5])

@@ -25,27 +25,22 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
 
 
-def test_a_restored_state_is_equal_to_the_bit(folder: ModelFolder) -> None:
-    assert Training(folder).checkpoints.restore() == 0
+def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(folder: ModelFolder) -> None:
+    after, worker = Training(folder), Training(folder)
+    assert after.checkpoints.restore() == 0
     before = Training(folder).saved(3, 12)
-    after = Training(folder, seed=2)
     assert not same(after.variables(), before.variables())
     assert after.checkpoints.restore() == 12
     assert same(after.variables(), before.variables())
     content = read_checkpoint(folder.checkpoint())
+    assert content.weights.keys() == {variable.path for variable in before.model.trainable_variables}
     assert same(content.weights, {name: before.variables()[name] for name in content.weights})
-    assert {variable.path for variable in before.model.trainable_variables} == content.weights.keys()
     assert (content.step, content.vocabulary_fingerprint) == (12, folder.vocabulary.fingerprint)
-
-
-def test_a_worker_restores_exactly_the_checkpoint_of_the_chief(folder: ModelFolder) -> None:
-    chief = Training(folder).saved(1, 2)
-    worker = Training(folder, seed=2)
-    assert "model.ckpt-3: the chief has this checkpoint, but" in user_error(worker.checkpoints.restore_step, 3)
-    worker.checkpoints.restore_step(2)
-    assert same(worker.variables(), chief.variables())
-    next(folder.path.glob("model.ckpt-2.data*")).write_bytes(b"half")
-    assert "model.ckpt-2: this checkpoint is damaged" in user_error(worker.checkpoints.restore_step, 2)
+    assert "model.ckpt-4: the chief has this checkpoint, but" in user_error(worker.checkpoints.restore_step, 4)
+    worker.checkpoints.restore_step(12)
+    assert same(worker.variables(), before.variables())
+    next(folder.path.glob("model.ckpt-12.data*")).write_bytes(b"half")
+    assert "model.ckpt-12: this checkpoint is damaged" in user_error(worker.checkpoints.restore_step, 12)
 
 
 def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
@@ -57,10 +52,7 @@ def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
                 training.checkpoints.save(2)
         return training.variables()
 
-    folder.hparams = replace(folder.hparams, attention_dropout=0.1, relu_dropout=0.1)
-    assert folder.hparams.layer_prepostprocess_dropout > 0
-    whole = take(Training(folder), range(4))
-    resumed = Training(folder, seed=2)
+    whole, resumed = take(Training(folder), range(4)), Training(folder)
     assert resumed.checkpoints.restore() == 2
     assert same(take(resumed, range(2, 4)), whole)
 
@@ -105,9 +97,8 @@ def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: Mo
 
 
 def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) -> None:
-    training = Training(folder).saved(5)
+    training, resumed = Training(folder).saved(5), Training(folder)
     training.checkpoints.save(7, by_request=True)
-    resumed = Training(folder, seed=2)
     assert resumed.checkpoints.restore() == 7
     resumed.checkpoints.save_best(7)
     resumed.checkpoints.save(8, by_request=True)
@@ -123,65 +114,55 @@ def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) ->
 
 
 def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) -> None:
-    training = Training(folder)
-    weights = []
+    training, weights = Training(folder), []
+    assert "holds 0 checkpoints" in user_error(average_checkpoints, folder, 0)
     for step in (1, 2, 10):
         training.saved(step)
         weights.append([variable.value.numpy() for variable in training.model.trainable_variables])
     path, averaged = average_checkpoints(folder, 2)
-    assert [step_of(name) for name in averaged] == [2, 10]
-    assert folder.checkpoint() == path
-    assert read_checkpoint(path).step == 10
-    assert averaged_count(path) == 2 and averaged_count(averaged[0]) == 0
-    means = [np.mean(pair, axis=0) for pair in zip(*weights[1:], strict=True)]
-    for variable, mean in zip(folder.model(path).trainable_variables, means, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), mean)
+    assert [step_of(name) for name in averaged] == [2, 10] and folder.checkpoint() == path
+    content = read_checkpoint(path)
+    assert (content.step, averaged_count(path), averaged_count(averaged[0])) == (10, 2, 0)
+    for variable, *pair in zip(training.model.trainable_variables, *weights[1:], strict=True):
+        np.testing.assert_array_equal(content.weights[variable.path], np.mean(pair, axis=0))
     assert numbers(folder) == [1, 2, 10]
-    folder.hparams = replace(folder.hparams, num_last_checkpoints=5)  # the default for 0
-    assert len(average_checkpoints(folder, 0)[1]) == 3
-    folder.hparams = replace(folder.hparams, num_last_checkpoints=1)
-    assert len(average_checkpoints(folder, 0)[1]) == 1
+    for default, count in ((5, 3), (1, 1)):
+        folder.hparams = replace(folder.hparams, num_last_checkpoints=default)
+        assert len(average_checkpoints(folder, 0)[1]) == count
+    assert "--num_last_checkpoints=4" in user_error(average_checkpoints, folder, 4)
 
 
-def test_a_wrong_average_is_refused(folder: ModelFolder) -> None:
-    assert "no checkpoint yet" in user_error(average_checkpoints, folder, 1)
-    Training(folder).saved(1, 2)
-    before = contents(folder.path)
-    for last in (3, -1):
-        assert f"--num_last_checkpoints={last}" in user_error(average_checkpoints, folder, last)
-    assert contents(folder.path) == before
-    write_checkpoint(folder.path, 3, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
+def test_checkpoints_of_other_runs_are_not_averaged(folder: ModelFolder) -> None:
+    Training(folder).saved(2)
     folder.origin = replace(folder.origin, random_seed=8)
     Training(folder).saved(4, 5)
+    assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
     write_checkpoint(folder.path, 6, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
     assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(average_checkpoints, folder, 2)
-    for file in folder.path.glob("model.ckpt-[36].*"):
-        file.unlink()
-    assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
 
 
 def test_a_warm_start_takes_only_the_weights_of_the_same_model(folder: ModelFolder, tmp_path: Path) -> None:
-    other, words = Training(folder).saved(5), folder.vocabulary
-    training = Training(folder, seed=2)
+    other, words, training = Training(folder).saved(5), folder.vocabulary, Training(folder)
     fresh = training.variables()
     assert warm_start(training.model, words, str(folder.path)) == str(folder.path / "model.ckpt-5")
     weights = {variable.path for variable in training.model.trainable_variables}
     started = {k: (other.variables() if k in weights else fresh)[k] for k in fresh}
     assert same(training.variables(), started)
-    assert "no checkpoint in this folder" in user_error(warm_start, training.model, words, str(tmp_path))
-    assert f"no {tmp_path}/none.index" in user_error(warm_start, training.model, words, f"{tmp_path}/none")
-    wrong = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, words.fingerprint)
-    assert "has shape none, the model of the hparams needs" in user_error(warm_start, training.model, words, wrong)
-    wrong = write_checkpoint(tmp_path, 1, {"w": tf.Variable(1.0)}, "fedcba987654")
-    assert "--vocab_file" in user_error(warm_start, training.model, words, wrong)
+    for name, fingerprint in (("1", words.fingerprint), ("2", "fedcba987654")):
+        write_checkpoint(tmp_path, int(name), {"w": tf.Variable(1.0)}, fingerprint)
+    for source, words_of_error in (
+        (folder.path.parent / "none", "no {}.index"),
+        (folder.path / "best", "no {}.index"),
+        (tmp_path / "model.ckpt-1", "has shape none, the model of the hparams needs"),
+        (tmp_path / "model.ckpt-2", "--vocab_file"),
+    ):
+        message = user_error(warm_start, training.model, words, str(source))
+        assert words_of_error.format(source) in message and str(source) in message
     assert same(training.variables(), started)
 
 
 def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFolder) -> None:
-    path = str(folder.path / "model.ckpt-5")
     changed = replace(folder.hparams, num_heads=1, label_smoothing=0.0, pos="none")
-    assert other_hparams(path, folder.hparams) == {}
     expected = {"num_heads": folder.hparams.num_heads, "pos": "timing"}
-    assert other_hparams(path, changed) == other_hparams(str(folder.path / "best/model.ckpt-5"), changed) == expected
-    (folder.path / "hparams.json").unlink()
-    assert other_hparams(path, changed) == {}
+    for path in (str(folder.path / place / "model.ckpt-5") for place in ("", "best")):
+        assert other_hparams(path, folder.hparams) == {} and other_hparams(path, changed) == expected

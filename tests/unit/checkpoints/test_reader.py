@@ -35,18 +35,11 @@ def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
     assert (content.step, content.vocabulary_fingerprint) == (3, "0123456789ab")
 
 
-def test_a_missing_checkpoint_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path, "w")
-    assert read_value(path, "step") == 3
-    missing = f"{tmp_path}/model.ckpt-1"
-    assert user_error(read_checkpoint, missing).startswith(f"{missing}: this checkpoint is missing; if a training run")
-    assert read_value(missing, "step") is None
-
-
-def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
+def test_a_checkpoint_is_missing_also_if_it_is_deleted_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, load = write(tmp_path, "w"), tf.train.load_checkpoint
+    assert read_value(path, "step") == 3
 
     def load_and_delete(prefix: str) -> Any:
         reader = load(prefix)  # has read the index file, not the data file
@@ -54,4 +47,6 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_missing(
         return reader
 
     monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
-    assert f"{path}: this checkpoint is missing; if a training run" in user_error(read_checkpoint, path)
+    for _ in range(2):
+        assert user_error(read_checkpoint, path).startswith(f"{path}: this checkpoint is missing; if a training run")
+    assert read_value(path, "step") is None

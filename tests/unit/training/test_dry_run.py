@@ -40,7 +40,7 @@ def described(records: Records, max_tokens: int, replicas: int = 1, hparams: HPa
     return dry_run.facts_of(Pipeline(records, hparams, 1, max_tokens, replicas), hparams)
 
 
-@pytest.mark.parametrize(("max_tokens", "replicas", "counted"), [(10_000, 1, 0), (60, 1, 0), (100, 2, 0), (60, 1, 3)])
+@pytest.mark.parametrize(("max_tokens", "replicas", "counted"), [(60, 1, 0), (100, 2, 0), (60, 1, 3)])
 def test_the_facts_describe_the_batches_of_the_first_epoch(
     max_tokens: int, replicas: int, counted: int, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,6 @@ WARMED_UP = "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size"
         ("constant*noam", 100_000, "4,000"),
         (WARMED_UP, 100_000, "4,001"),
         (WARMED_UP, 50, "50"),
-        ("linear_warmup", 5000, "4,001"),
         ("constant*linear_decay", 5000, "1"),
     ],
 )
