@@ -12,10 +12,16 @@ values of transformer_base, unless they say otherwise. We have not trained the l
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import TINY_TRAINING, transformer_tiny
+
+PUBLISHED: dict[str, Any] = {
+    "shared_embedding_and_softmax_weights": False, "label_smoothing": 0.0, "num_last_checkpoints": 1
+}  # fmt: skip
+"""Values of the sets of published sizes, except for transformer_moe."""
 
 
 @registry.register_hparams
@@ -59,15 +65,13 @@ def moe() -> HParams:
         moe_num_experts=2048,
         moe_k=4,
         moe_loss_coef=0.01,
-        shared_embedding_and_softmax_weights=False,
         layer_prepostprocess_dropout=0.4,
-        label_smoothing=0.0,
         batch_size=1024000,
         train_steps=37000,
-        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
         learning_rate_constant=0.1,
         learning_rate_warmup_steps=10000,
+        **PUBLISHED,
     )
 
 
@@ -103,10 +107,8 @@ def convs2s_ende() -> HParams:
         hidden_size=768,
         convolutions="512x3*9+1024x3*4+2048x1*2",
         output_embedding_size=512,
-        shared_embedding_and_softmax_weights=False,
         layer_prepostprocess_dropout=0.2,
-        label_smoothing=0.0,
-        num_last_checkpoints=1,
+        **PUBLISHED,
     )
 
 
@@ -150,16 +152,14 @@ def gnmt() -> HParams:
     return registry.hparams_class("gnmt")(
         num_hidden_layers=8,
         hidden_size=1024,
-        shared_embedding_and_softmax_weights=False,
         initializer_gain=0.8,
         layer_prepostprocess_dropout=0.2,
-        label_smoothing=0.0,
-        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",
         learning_rate_constant=0.0002,
         learning_rate_warmup_steps=200,
         optimizer_adam_beta2=0.999,
         optimizer_adam_epsilon=1e-8,
+        **PUBLISHED,
     )
 
 
@@ -183,15 +183,13 @@ def bytenet() -> HParams:
     return registry.hparams_class("bytenet")(
         num_hidden_layers=30,
         hidden_size=800,
-        shared_embedding_and_softmax_weights=False,
         layer_prepostprocess_dropout=0.0,
-        label_smoothing=0.0,
         max_length=500,
         learning_rate_schedule="constant",
         learning_rate_constant=0.0003,
         optimizer_adam_beta2=0.999,
         optimizer_adam_epsilon=1e-8,
-        num_last_checkpoints=1,
+        **PUBLISHED,
     )
 
 
@@ -212,13 +210,11 @@ def deep_att() -> HParams:
         num_decoder_layers=7,
         hidden_size=512,
         embedding_size=256,
-        shared_embedding_and_softmax_weights=False,
         layer_prepostprocess_dropout=0.1,
-        label_smoothing=0.0,
         batch_size=18000,
-        num_last_checkpoints=1,
         learning_rate_schedule="constant*linear_warmup*linear_decay",
         learning_rate_constant=0.0002,
+        **PUBLISHED,
     )
 
 

@@ -6,7 +6,7 @@ channels and d_v value channels of a head.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -28,22 +28,8 @@ class KeysValues(NamedTuple):
     """Values [B, H, S, d_v], which are averaged with the attention weights."""
 
 
-save_weights = Collector("attention weights")
-"""Collects the weights [B, H, T, S] of all attention layers before dropout, in the order of computation."""
-
-
-def attention_weights(q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns the attention weights softmax(q k^T / sqrt(d_k) + bias), float32 [B, H, T, S].
-
-    Args:
-        q: queries [B, H, T, d_k], which the caller has already divided by sqrt(d_k).
-        k: keys [B, H, S, d_k].
-        bias: mask that broadcasts to [B, H, T, S], see layers/masks.py; None for no mask.
-    """
-    logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
-    weights = ops.softmax(logits if bias is None else logits + bias)
-    save_weights.add(weights)
-    return weights
+save_self_weights, save_cross_weights = Collector("self-attention"), Collector("cross-attention")
+"""Collect the weights [B, H, T, S] of self-attention and cross-attention before dropout, in the order of the layers."""
 
 
 class MultiHeadAttention(Layer):
@@ -51,6 +37,9 @@ class MultiHeadAttention(Layer):
 
     Subclasses have the projections of queries, keys and values. Projections have no biases, as in tensor2tensor.
     """
+
+    collector: ClassVar[Collector]
+    """Collects the attention weights."""
 
     def __init__(self, hparams: HParams, precision: str, name: str) -> None:
         super().__init__(precision, name)
@@ -70,12 +59,22 @@ class MultiHeadAttention(Layer):
         """Splits projected queries into heads and divides them by sqrt(d_k): [B, T, H * d_k] -> [B, H, T, d_k]."""
         return self.split(x * ops.cast((self.key_channels // self.num_heads) ** -0.5, x.dtype))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
-        """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1), with dropout on the weights: [B, H, T, d_v].
+    def attention_weights(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        """Returns the attention weights softmax(q k^T / sqrt(d_k) + bias), float32 [B, H, T, S].
 
-        The method `queries` has already divided q by sqrt(d_k).
+        Args:
+            q: queries [B, H, T, d_k], which the method `queries` has already divided by sqrt(d_k).
+            k: keys [B, H, S, d_k].
+            bias: mask that broadcasts to [B, H, T, S], see layers/masks.py; None for no mask.
         """
-        weights = dropout(attention_weights(q, k, bias), self.rate, seeds)
+        logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
+        weights = ops.softmax(logits if bias is None else logits + bias)
+        self.collector.add(weights)
+        return weights
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
+        """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1), with dropout on the weights: [B, H, T, d_v]."""
+        weights = dropout(self.attention_weights(q, k, bias), self.rate, seeds)
         return ops.matmul(ops.cast(weights, v.dtype), v)
 
     def concatenate(self, heads: Tensor) -> Tensor:
@@ -92,6 +91,8 @@ class SelfAttention(MultiHeadAttention):
 
     If `is_masked`, no position attends to later positions, as in the decoder (section 3.2.3).
     """
+
+    collector = save_self_weights
 
     def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
         super().__init__(hparams, precision, name)
@@ -120,7 +121,7 @@ class SelfAttention(MultiHeadAttention):
         lengths = ops.shape(q)[2], ops.shape(k)[2]
         distance_logits = float32(ops.einsum("bhtd,tsd->bhts", q, self.relative_keys(*lengths)))
         bias = distance_logits if bias is None else distance_logits + bias
-        weights = ops.cast(dropout(attention_weights(q, k, bias), self.rate, seeds), v.dtype)
+        weights = ops.cast(dropout(self.attention_weights(q, k, bias), self.rate, seeds), v.dtype)
         return ops.matmul(weights, v) + ops.einsum("bhts,tsd->bhtd", weights, self.relative_values(*lengths))
 
     def call(
@@ -142,7 +143,7 @@ class SelfAttention(MultiHeadAttention):
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
             heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
             # Pictures show all positions. A graph for any length, such as a served model's, uses only cross-attention.
-            if (saved := save_weights.tensors) and isinstance(blocks.length, int):
+            if (saved := self.collector.tensors) and isinstance(blocks.length, int):
                 saved.append(blocks.all_positions(saved.pop()))
             return self.concatenate(blocks.join(heads))
         if self.is_masked:
@@ -167,6 +168,8 @@ class SelfAttention(MultiHeadAttention):
 
 class CrossAttention(MultiHeadAttention):
     """Attention whose queries come from the decoder, and whose keys and values come from the encoder output."""
+
+    collector = save_cross_weights
 
     def __init__(self, hparams: HParams, precision: str, name: str = "memory_attention") -> None:
         super().__init__(hparams, precision, name)

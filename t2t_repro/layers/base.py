@@ -93,10 +93,10 @@ class Collector:
             self.tensors.append(tensor)
 
     @contextmanager
-    def __call__(self, is_wanted: bool = True) -> Iterator[list[Tensor]]:
-        """Returns the context that yields the list, which stays empty if `is_wanted` is false."""
-        tensors: list[Tensor] = []
-        token = self._tensors.set(tensors if is_wanted else self.tensors)
+    def __call__(self, tensors: list[Tensor] | None = None) -> Iterator[list[Tensor]]:
+        """Returns the context that yields the list: `tensors`, or by default a new list."""
+        tensors = [] if tensors is None else tensors
+        token = self._tensors.set(tensors)
         try:
             yield tensors
         finally:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Protocol, cast, runtime_checkable
 
 import keras
@@ -193,11 +194,13 @@ def model_without_values(hparams: HParams, vocab_size: int, source_vocab_size: i
     """Returns what `make_model` returns, but with variables that have only shapes, no values and no memory."""
     pending = list(global_state.get_global_attribute("uninitialized_variables") or [])
     try:
-        with keras.StatelessScope(initialize_variables=False):
+        with suppress(UserError), keras.StatelessScope(initialize_variables=False):
             return make_model(hparams, vocab_size, source_vocab_size=source_vocab_size)
     finally:
         # Without this line, Keras would allocate the variables as soon as it builds another model.
         global_state.set_global_attribute("uninitialized_variables", pending)
+    # A model that makes a variable from a tensor has values, because Keras refuses such a variable without values.
+    return make_model(hparams, vocab_size, source_vocab_size=source_vocab_size)
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:

@@ -18,6 +18,7 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.attention import save_cross_weights
 from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
 from t2t_repro.rivals.lstm import (
     LSTM,
@@ -204,21 +205,25 @@ class AttentiveLSTM(LSTM):
         with keras.name_scope(name):
             self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
 
-    def attend(self, x: Tensor, memory: Memory, cache: list[State] | None = None) -> tuple[Tensor, ...]:
-        """Returns the outputs [B, T, D], contexts [B, T, M] and attention weights [B, T, S] for x [B, T, I].
+    def attend(self, x: Tensor, memory: Memory, cache: list[State] | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the outputs [B, T, D] and contexts [B, T, M] for x [B, T, I], and saves the weights [B, 1, T, S].
 
         `cache` is None, or has the states for a step of decoding, in which T is K; see `LSTM.step`.
         """
         if cache is not None:
             queries = ops.reshape(cache[0].output, (*outer_shape(x), self.width))
             contexts, weights = self.attention(queries, memory)
-            return self.step(self.sums_with_context(x, contexts), cache), contexts, weights
+            save_cross_weights.add(weights[:, None])
+            return self.step(self.sums_with_context(x, contexts), cache), contexts
         inputs = self.sums(ops.transpose(x, (1, 0, 2)))
         gates = [ops.cast(kernel, self.compute_dtype) for kernel in (self.context_kernel, self.recurrent_kernel)]
         query = ops.cast(self.attention.query_kernel, self.compute_dtype)
         vector = float32(self.attention.vector)
         kernels = Kernels(query, vector, ops.concatenate(gates, axis=0), self.cast_projection())
-        return tuple(ops.transpose(result, (1, 0, 2)) for result in attentive_lstm(inputs, memory, kernels))
+        results = attentive_lstm(inputs, memory, kernels)
+        outputs, contexts, weights = (ops.transpose(result, (1, 0, 2)) for result in results)
+        save_cross_weights.add(weights[:, None])
+        return outputs, contexts
 
     def sums_with_context(self, x: Tensor, contexts: Tensor) -> Tensor:
         """Returns x W + a W_a + b, float32 [..., 4 C], for x [..., I] and the contexts [..., M]."""

@@ -19,8 +19,8 @@ from t2t_repro.hparam import LAYERS, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
+from t2t_repro.models.encoder_decoder import EncoderDecoder
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
-from t2t_repro.rivals.encoder_decoder import EncoderDecoder
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""
@@ -110,15 +110,12 @@ class ByteNet(EncoderDecoder):
 
     model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
 
-    def __init__(self, hparams: ByteNetHParams, vocab_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(hparams, vocab_size, *arguments, **options)
-        self.softmax_bias = self.float32_bias("softmax_bias", vocab_size)
-
-    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
-        """Makes the layers; see `EncoderDecoder.add_layers`."""
+    def add_layers(self) -> None:
+        """Makes all layers and weights."""
         hparams, precision, width = self.hparams, self.dtype_policy.name, 2 * self.hparams.hidden_size
-        self.add_embeddings(vocab_size, source_vocab_size, width)
-        self.add_softmax(vocab_size, width)
+        self.add_embeddings(width)
+        self.add_softmax(width)
+        self.softmax_bias = self.float32_bias("softmax_bias", self.vocab_size)
         with keras.name_scope("encoder"):
             blocks = range(hparams.encoder_layers)
             self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
@@ -143,31 +140,22 @@ class ByteNet(EncoderDecoder):
             x = block(x, mask, seeds)
         return self.encoder_norm(x) * mask
 
-    def decode(self, targets: Tensor, memory: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory [B, U, 2 d]."""
-        length = ops.shape(targets)[1]
-        x = self.previous_embeddings(targets) + ops.pad(memory, ((0, 0), (0, length), (0, 0)))[:, :length]
-        return self._logits(x, seeds)
-
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, (k - 1) * dilation, d] for each decoder block."""
         blocks = self.decoder
         return tuple(empty_cache(hypotheses, block.shape, self.compute_dtype, block.dilation) for block in blocks)
 
-    def decode_step(
-        self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Returns the logits [B, K, V] of position t and the cache after it; see `DecodingModel.decode_step`."""
-        last, caches = ops.shape(memory)[1] - 1, list(cache)
-        column = ops.take(memory, ops.minimum(t, last), axis=1) * ops.cast(t <= last, memory.dtype)
-        return self._logits(self.target_embedding(ids) + column[:, None], None, caches), tuple(caches)
-
-    def _logits(self, x: Tensor, seeds: Seeds | None, cache: list[Tensor] | None = None) -> Tensor:
-        """Returns the logits [B, T, V] for the decoder's input x [B, T, 2 d].
+    def decoder_logits(
+        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Tensor, seeds: Seeds | None, cache: list | None
+    ) -> Tensor:
+        """Returns the logits [B, T, V] for embeddings x [B, T, 2 d] and the memory [B, U, 2 d]; see the base class.
 
         The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take both to have kernel
         width 1. Dropout after the ReLU is that of the paper's language model.
         """
+        indices, last = positions[0] + ops.arange(positions[1]), ops.shape(memory)[1] - 1
+        encoded = ops.take(memory, ops.minimum(indices, last), axis=1)
+        x = x + encoded * ops.cast(indices <= last, memory.dtype)[:, None]
         for block in self.decoder:
             x = block(x, None, seeds, cache)
         x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))

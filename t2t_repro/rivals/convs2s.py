@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
+from t2t_repro.layers.attention import save_cross_weights
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
+from t2t_repro.models.encoder_decoder import EncoderDecoder
 from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
-from t2t_repro.rivals.encoder_decoder import EncoderDecoder
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -209,14 +210,11 @@ class DecoderLayer(ConvolutionBlock):
             self.query = NormalizedLinear(width, embedding_width, gain, precision, "query")
             self.attention_output = NormalizedLinear(embedding_width, width, gain, precision, "output")
 
-    def call(
-        self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, weights: list, cache: list[Tensor] | None
-    ) -> Tensor:
-        """Returns the layer's output [B, T, D] for x [B, T, C].
+    def call(self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, cache: list[Tensor] | None) -> Tensor:
+        """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B, 1, T, S].
 
         Args:
             g: embeddings of the previous targets [B, T, F].
-            weights: list to which this method appends the attention weights [B, 1, T, S].
             cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
@@ -226,7 +224,7 @@ class DecoderLayer(ConvolutionBlock):
             h = self.gated(convolution_step(inputs, cache, self.kernel_weight()))
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
         a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2))) + memory.bias)
-        weights.append(a[:, None])
+        save_cross_weights.add(a[:, None])
         context = ops.matmul(ops.cast(a, memory.values.dtype), memory.values)  # equation 2
         return normalized_sum(normalized_sum(h, self.attention_output(context)), self.residual(x))
 
@@ -242,19 +240,11 @@ class ConvS2S(EncoderDecoder):
 
     model_name, hparams_class = "convs2s", ConvS2SHParams
 
-    def __init__(self, hparams: ConvS2SHParams, vocab_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(hparams, vocab_size, *arguments, **options)
-        if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
-            self.softmax_bias = self.float32_bias("softmax_bias", vocab_size)
-
-    def add_layers(self, vocab_size: int, source_vocab_size: int) -> None:
-        """Makes the layers; see `EncoderDecoder.add_layers`."""
-        hparams, width = self.hparams, self.hparams.hidden_size
-        encoder_layers, decoder_layers = (
-            hparams.layers[: hparams.encoder_layers],
-            hparams.layers[: hparams.decoder_layers],
-        )
-        self.add_embeddings(vocab_size, source_vocab_size, width, EMBEDDING_STDDEV)
+    def add_layers(self) -> None:
+        """Makes all layers and weights."""
+        hparams, width, layers = self.hparams, self.hparams.hidden_size, self.hparams.layers
+        encoder_layers, decoder_layers = layers[: hparams.encoder_layers], layers[: hparams.decoder_layers]
+        self.add_embeddings(width, EMBEDDING_STDDEV)
         with keras.name_scope("encoder"):
             self.source_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV)
             self.encoder = self._stack(EncoderLayer, encoder_layers)
@@ -266,8 +256,10 @@ class ConvS2S(EncoderDecoder):
             self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
             self.decoder_out = self._linear(decoder_layers[-1].width, hparams.output_width, False, "out")
         self.softmax: NormalizedLinear | Embedding = self.embedding
-        if not hparams.shared_embedding_and_softmax_weights:
-            self.softmax = self._linear(hparams.output_width, vocab_size, True, "softmax")
+        if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
+            self.softmax_bias = self.float32_bias("softmax_bias", self.vocab_size)
+        else:
+            self.softmax = self._linear(hparams.output_width, self.vocab_size, True, "softmax")
 
     def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
@@ -294,43 +286,18 @@ class ConvS2S(EncoderDecoder):
         z, values = ops.cast(z, self.compute_dtype), ops.cast(values, self.compute_dtype)
         return Memory(padding_bias(inputs)[:, 0], z, values)
 
-    def decode(
-        self, targets: Tensor, memory: Memory, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
-
-        Args:
-            save_weights_to: list to which this method appends the attention weights [B, 1, T, S] of each layer.
-        """
-        g = self.previous_embeddings(targets) + self.target_position(0, ops.shape(targets)[1])
-        g = dropout(g, self.rate, seeds)
-        return self._logits(g, memory, seeds, save_weights_to)
-
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder layer."""
         return tuple(empty_cache(hypotheses, layer.shape, self.compute_dtype) for layer in self.decoder)
 
-    def decode_step(
-        self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Memory, save_weights_to: list | None = None
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Returns the logits [B, K, V] of position t and the cache after it; see `DecodingModel.decode_step`."""
-        caches = list(cache)
-        g = self.target_embedding(ids) + self.target_position(t, 1)
-        return self._logits(g, memory, None, save_weights_to, caches), tuple(caches)
-
-    def _logits(
-        self,
-        g: Tensor,
-        memory: Memory,
-        seeds: Seeds | None,
-        save_weights_to: list | None,
-        cache: list[Tensor] | None = None,
+    def decoder_logits(
+        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
     ) -> Tensor:
-        """Returns the logits [B, T, V] for embeddings of the previous targets g [B, T, F]."""
-        weights = [] if save_weights_to is None else save_weights_to
+        """Returns the logits [B, T, V] for the embeddings of the previous targets x [B, T, F]; see the base class."""
+        g = dropout(x + self.target_position(*positions), self.rate, seeds)
         h = self.decoder_in(g)
         for layer in self.decoder:
-            h = layer(h, g, memory, seeds, weights, cache)
+            h = layer(h, g, memory, seeds, cache)
         h = dropout(self.decoder_out(h), self.rate, seeds)
         if isinstance(self.softmax, Embedding):
             return self.softmax.logits(h) + self.softmax_bias

@@ -22,8 +22,8 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
 
 
 @dataclass(frozen=True)
@@ -111,17 +111,15 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
-        y, contexts, weights = self.bottom.attend(x, memory, cache)
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
+        """Returns the outputs of the top layer; see `RecurrentModel.decoder_class`."""
+        y, contexts = self.bottom.attend(x, memory, cache)
         sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
         for layer in self.layers:
             sums = layer.sums(fast_forward(sums, y))
             y = layer.outputs(ops.transpose(sums, (1, 0, 2))) if cache is None else layer.step(sums, cache)
             y = dropout(y, self.rate, seeds)
-        return y, weights
+        return y
 
 
 class DeepAtt(RecurrentModel):

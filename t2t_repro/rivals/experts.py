@@ -12,7 +12,7 @@ a position, G blocks of M positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import keras
 from keras import ops
@@ -148,24 +148,3 @@ def normal_cdf(x: Tensor) -> Tensor:
 def squared_variation(x: Tensor) -> Tensor:
     """Returns the squared coefficient of variation of x [n]: variance / mean ** 2 (equation 7); 0 if all are 0."""
     return ops.var(x) / (ops.square(ops.mean(x)) + 1e-10)
-
-
-class BalancedModel(Layer):
-    """Base class of models with `Experts`, whose balancing losses count tokens and not padding.
-
-    It must stand before the base class that has `encode` and `decode`.
-    """
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Any:
-        """Returns the memory of source ids [B, S]; see `DecodingModel.encode`."""
-        if seeds is not None:
-            seeds.is_token = inputs != 0
-        return super().encode(inputs, seeds)
-
-    def decode(
-        self, targets: Tensor, memory: Any, seeds: Seeds | None = None, save_weights_to: list | None = None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T]; see `DecodingModel.decode`."""
-        if seeds is not None:
-            seeds.is_token = targets != 0
-        return super().decode(targets, memory, seeds, save_weights_to)

@@ -26,8 +26,8 @@ from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
 from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
 
 FIRST_RESIDUAL = 2
 """Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
@@ -89,15 +89,13 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the outputs y_i of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
-        x, contexts, weights = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
+        """Returns the outputs y_i of the top layer; see `RecurrentModel.decoder_class`."""
+        x, contexts = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
         for i, layer in enumerate(self.layers, start=1):
             y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), cache=cache)
             x = y + x if i >= FIRST_RESIDUAL else y
-        return dropout(x, self.rate, seeds), weights
+        return dropout(x, self.rate, seeds)
 
 
 class GNMT(RecurrentModel):

@@ -35,9 +35,9 @@ from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.encoder_decoder import RecurrentModel
-from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
+from t2t_repro.rivals.experts import Experts, ExpertsHParams
 from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.recurrent import RecurrentModel
 
 
 @dataclass(frozen=True)
@@ -97,20 +97,18 @@ class Decoder(Layer):
             names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
             self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
 
-    def call(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of the top layer and the attention weights; see `RecurrentModel.decoder_class`."""
+    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
+        """Returns the outputs of the top layer; see `RecurrentModel.decoder_class`."""
         x = dropout(x, self.rate, seeds)
-        y, _, weights = self.bottom.attend(x, memory, cache)
+        y, _ = self.bottom.attend(x, memory, cache)
         x = x + dropout(y, self.rate, seeds)
         x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
         for layer in self.layers:
             x = x + dropout(layer(x, cache=cache), self.rate, seeds)
-        return x, weights
+        return x
 
 
-class MoE(BalancedModel, RecurrentModel):
+class MoE(RecurrentModel):
     """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts."""
 
     model_name, hparams_class, encoder_class, decoder_class = "moe", MoEHParams, Encoder, Decoder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.rivals.experts import BalancedModel, Experts, ExpertsHParams
+from t2t_repro.rivals.experts import Experts, ExpertsHParams
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class TransformerMoeHParams(ExpertsHParams):
     model: str = "transformer_moe"
 
 
-class TransformerMoe(BalancedModel, Transformer):
+class TransformerMoe(Transformer):
     """A `Transformer` in which `Experts` replace the feed-forward network of the middle layer of each stack."""
 
     hparams_class = TransformerMoeHParams

@@ -36,11 +36,9 @@ ANSWERS: dict[str, dict[str, str]] = {
         "optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type "
         "optimizer_adafactor_factored optimizer_adafactor_memory_exponent": "the optimizer is always Adam; omit it",
         "clip_grad_norm grad_noise_scale weight_decay weight_noise": "0 is its only value here; omit it",
-        "layer_preprocess_sequence": "write norm_before=true for n (pre-norm), norm_before=false for none (post-norm)",
-        "layer_postprocess_sequence":
-            "write norm_before=true for da (pre-norm), norm_before=false for dan (post-norm)",
-        "norm_type": "layer norm is the only type; omit it",
-        "ffn_layer": "dense_relu_dense is the only type; omit it",
+        "layer_preprocess_sequence layer_postprocess_sequence":
+            "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
+        "norm_type ffn_layer": "only layer norm and dense_relu_dense exist; omit it",
         "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
         "multiply_embedding_mode": "embeddings are always multiplied by sqrt(hidden_size); omit it",
         "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
@@ -71,10 +69,10 @@ ANSWERS: dict[str, dict[str, str]] = {
         "eval_drop_long_sequences": "the dev loss is computed on the whole dev split; omit it",
         "eval_run_autoregressive": "each evaluation also decodes dev lines; the flag --eval_decode_lines sets how many",
         "schedule": "t2t-trainer always trains and evaluates; omit it",
-        "eval_steps warm_start_from": "it is a flag of t2t-trainer, not an hparam",
+        "eval_steps": "it is a flag of t2t-trainer, not an hparam",
         "eval_freq_in_steps": "write local_eval_frequency",
         "model_dir data_dir": "it is a flag, not an hparam: --output_dir or --data_dir",
-        "warm_start_from_second pretrained_model_dir": "write the flag --warm_start_from",
+        "warm_start_from warm_start_from_second pretrained_model_dir": "write the flag --warm_start_from",
         "summarize_grads summarize_vars": "metrics.jsonl and TensorBoard have the norms of gradients; omit it",
         "sampling_method sampling_temp sampling_keep_top_k":
             "it is a decode hparam here: write it in t2t-decoder --decode_hparams",
@@ -98,8 +96,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "num_samples": "to decode only the first lines, give a shorter --decode_from_file, e.g. cut with head",
         "delimiter": "only newlines separate inputs; convert the file, e.g. with tr",
         "identity_output": "--output_format=jsonl writes the tokens of each output; omit it",
-        "decode_to_file": "it is a flag of t2t-decoder: write --decode_to_file",
-        "decode_reference": "it is a flag of t2t-decoder: write --decode_reference",
+        "decode_to_file decode_reference": "it is a flag of t2t-decoder",
         "decode_in_memory": "name the input with --decode_from_file; omit it",
         "shards shard_id shards_start_offset shard_google_format": "write the flags --shards and --shard_id",
         "log_results summaries_log_dir": "outputs are only written to --decode_to_file; omit it",
@@ -177,8 +174,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "export_as_tfhub": "TensorFlow Hub loads the SavedModel with hub.load; omit it",
         "as_text": "the SavedModel is binary, the format that servers read; omit it",
         "decode_from_file": "t2t-exporter only exports; for lines that warm up the server, write --warmup_from_file",
-        "decode_to_file": "t2t-exporter only exports; write --export_dir to choose its folder",
-        "decode_reference": "t2t-exporter only exports; score with t2t-decoder",
+        "decode_to_file decode_reference": "t2t-exporter only exports; decode and score with t2t-decoder",
     },
     "flag of t2t-datagen": {
         "exclude_problems": "t2t-datagen generates the data of one problem; name it with --problem",
@@ -250,8 +246,8 @@ ANSWERS: dict[str, dict[str, str]] = {
         "example_reading_spec has_inputs": "examples always have inputs and targets",
         "preprocess_example": "change the text in generate_samples",
         "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
-        "inputs_prefix": "add the prefix in generate_samples, and to the text that t2t-decoder reads",
-        "targets_prefix": "add the prefix in generate_samples",
+        "inputs_prefix targets_prefix":
+            "add the prefix in generate_samples, and that of inputs to the text that t2t-decoder reads",
         "eval_metrics eval_metric_fns all_metrics_fns eval_hooks decode_hooks":
             "override scores(outputs, references), see t2t_repro/problem.py",
         "TRAIN_FILES EVAL_FILES": "read the files in generate_samples",

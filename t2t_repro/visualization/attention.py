@@ -136,20 +136,17 @@ def attention_weights(model: DecodingModel, inputs: np.ndarray, targets: np.ndar
     """
     import keras
 
-    from t2t_repro.layers.attention import save_weights
+    from t2t_repro.layers.attention import save_self_weights
     from t2t_repro.models.transformer import Transformer
 
     inputs, targets = (keras.ops.convert_to_tensor(ids[None], "int64") for ids in (inputs, targets))
-    if isinstance(model, Transformer):
-        with save_weights() as saved:
-            model.decode(targets, model.encode(inputs))
-        layers = len(model.encoder)
-        # Each decoder layer first computes self-attention, then encoder-decoder attention.
-        parts = {"encoder": saved[:layers], "decoder": saved[layers::2], "cross": saved[layers + 1 :: 2]}
-    else:
-        cross: list[Any] = []
+    cross: list[Any] = []
+    with save_self_weights() as saved:
         model.decode(targets, model.encode(inputs), save_weights_to=cross)
-        parts = {"cross": cross}
+    parts = {"cross": cross}
+    if isinstance(model, Transformer):
+        layers = len(model.encoder)
+        parts = {"encoder": saved[:layers], "decoder": saved[layers:], "cross": cross}
     return {kind: np.stack([np.asarray(layer, np.float32)[0] for layer in layers]) for kind, layers in parts.items()}
 
 

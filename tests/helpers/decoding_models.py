@@ -14,7 +14,7 @@ from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
 
-VOCAB = 20
+VOCAB, SPACE = 20, 3
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
 SEED = np.array([1, 2], np.uint32)
@@ -46,7 +46,7 @@ def check_against_numpy(
     numpy_model: Callable[[Any, np.ndarray, np.ndarray], tuple[np.ndarray, list[np.ndarray]]],
     atol: float = 1e-5,
 ) -> None:
-    """Logits and attention weights are those of `numpy_model`.
+    """Logits and attention weights are those of `numpy_model`, at once and by steps.
 
     Args:
         numpy_model: returns the logits [T, V] and each layer's attention weights, [T, S] or [H, T, S], of a model, for
@@ -54,9 +54,7 @@ def check_against_numpy(
         atol: tolerance of the logits. That of the attention weights is a tenth of it.
     """
     saved: list[Any] = []
-    options = {"save_weights_to": saved} if model.has_attention else {}
-    logits = np.asarray(model.decode(TARGETS, model.encode(INPUTS), **options))
-    np.testing.assert_array_equal(logits, model(INPUTS, TARGETS))
+    logits = np.asarray(model.decode(TARGETS, model.encode(INPUTS), save_weights_to=saved))
     for row, (source, target) in enumerate(((5, 4), (3, 2))):
         expected, expected_weights = numpy_model(model, INPUTS[row, :source], TARGETS[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=atol)
@@ -66,28 +64,27 @@ def check_against_numpy(
             np.testing.assert_allclose(weights[row, :, :target, :source], values, atol=atol / 10)
             np.testing.assert_array_equal(weights[row, :, :, source:], 0)
             assert np.ptp(values, axis=1).max() > 10 * atol, "the weights must depend on the query"
+    check_steps(model)
 
 
-def check_steps(model: Any, hypotheses: int = 3, length: int = 3, atol: float = 1e-5) -> None:
+def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 1e-5) -> None:
     """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights of `decode`."""
     random = np.random.default_rng(hypotheses)
     tokens = random.integers(1, VOCAB, (length, 2, hypotheses))
     parents = random.integers(0, hypotheses, (length, 2, hypotheses))
     memory, cache = model.encode(tf.constant(INPUTS)), model.start(2 * hypotheses)
+    repeated_memory = model.encode(np.repeat(INPUTS, hypotheses, axis=0))
     ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
     for t in range(length):
-        weights: list[Any] = []
-        options = {"save_weights_to": weights} if model.has_attention else {}
-        logits, cache = model.decode_step(tf.constant(ids), tf.constant(t), cache, memory, **options)
+        saved: list[list[Any]] = [[], []]
+        options = [{"save_weights_to": weights} if model.has_attention else {} for weights in saved]
+        logits, cache = model.decode_step(tf.constant(ids), tf.constant(t), cache, memory, **options[0])
         targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
-        expected_weights: list[Any] = []
-        options = {"save_weights_to": expected_weights} if model.has_attention else {}
-        inputs = np.repeat(INPUTS, hypotheses, axis=0)
-        expected = np.asarray(model.decode(targets, model.encode(inputs), **options))[:, t]
+        expected = np.asarray(model.decode(targets, repeated_memory, **options[1]))[:, t]
         np.testing.assert_allclose(logits, expected.reshape(2, hypotheses, VOCAB), atol=atol)
-        for ours, saved in zip(weights, expected_weights, strict=True):
-            last = np.asarray(saved)[:, :, t].reshape(2, hypotheses, -1, INPUTS.shape[1])
-            np.testing.assert_allclose(ours, last.transpose(0, 2, 1, 3), atol=atol)
+        for weights, expected_weights in zip(*saved, strict=True):
+            last = np.asarray(expected_weights)[:, :, t].reshape(2, hypotheses, -1, INPUTS.shape[1])
+            np.testing.assert_allclose(weights, last.transpose(0, 2, 1, 3), atol=atol)
         order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
         cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
         ids = tokens[t]
@@ -121,7 +118,7 @@ def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.2, **options: Any) -> Any:
+def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.2) -> Any:
     """Returns a model with random weights. Calls with equal arguments return models with equal weights.
 
     Args:
@@ -129,10 +126,9 @@ def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.
         precision: dtype of weights and products.
         spread: standard deviation of random numbers that are added to all initial weights, so that no part of the model
             does almost nothing.
-        options: further arguments of `make_model`.
     """
     keras.utils.set_random_seed(1)
-    model, random = make_model(hparams, VOCAB, 0, precision, **options), np.random.default_rng(0)
+    model, random = make_model(hparams, VOCAB, SPACE, precision), np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(variable + random.normal(0, spread, variable.shape))
     return model

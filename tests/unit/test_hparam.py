@@ -43,7 +43,6 @@ def test_an_override_has_the_type_of_its_field() -> None:
     [
         *((HParams(), text, words) for text, words in (
             ("hidden_size=1.0", "of type int"),
-            ("hidden_size=", "hidden_size=: "),
             ("norm_before=yes", "true or false"),
             ("hiden_size=256", "did you mean 'hidden_size'?"),
             ("ranges=256", "'ranges'"),
@@ -61,7 +60,6 @@ def test_an_override_has_the_type_of_its_field() -> None:
             ("optimizer_adam_epsilon=1e-60", "optimizer_adam_epsilon=1e-60"),
             ("pos=timings", "did you mean 'timing'?"),
             ("max_relative_position=20", "needs both"),
-            (RELATIVE, "needs both"),
             (f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4", "self_attention_neighborhood=4 has"),
             ("shared_embedding=true", "shared_embedding=true has no effect"),
             ("learning_rate_schedule=constant*noan", "did you mean 'noam'?"),
@@ -71,7 +69,6 @@ def test_an_override_has_the_type_of_its_field() -> None:
             ("beam_size=0", "beam_size=0"),
             ("alpha=60", "must be in 0 .. 10"),
             ("n=5", "n=5 must be at most beam_size=4"),
-            ("coverage_penalty=-0.1", "coverage_penalty=-0.1"),
             ("repeat_ngram_size=2", "give both or none"),
             ("repeat_ngram_size=2,repeat_ngram_penalty=inf,well_formed=true", "repeat_ngram_penalty=inf"),
             ("sampling_method=randon", "did you mean 'random'?"),
@@ -82,7 +79,6 @@ def test_an_override_has_the_type_of_its_field() -> None:
             (f"{RANDOM},beam_size=4", "beam_size=4 has no effect"),
         )),
         (MyHParams(), "depth=10", "depth=10 must be in 1 .. 9"),
-        (MyHParams(), "share=x", "share=x"),
         (MyHParams(), "filter_size=8", "filter_size=8 has no effect in the model mine"),
     ],
 )  # fmt: skip
@@ -108,16 +104,13 @@ def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_an_hparam_that_no_factor_of_the_schedule_uses_is_an_error() -> None:
+    check_schedule(override(HParams(), "learning_rate_schedule=constant*rsqrt_decay,learning_rate_constant=2"))
+    for changes, words in (
         ("learning_rate_schedule=noam,learning_rate_constant=0.5", 'e.g. "constant*noam", or give'),
         ("learning_rate_schedule=constant,learning_rate_warmup_steps=8000", '"linear_warmup*constant", or give'),
-    ],
-)
-def test_an_hparam_that_no_factor_of_the_schedule_uses_is_an_error(changes: str, words: str) -> None:
-    check_schedule(override(HParams(), "learning_rate_schedule=constant*rsqrt_decay,learning_rate_constant=2"))
-    assert words in user_error(check_schedule, override(HParams(), changes))
+    ):
+        assert words in user_error(check_schedule, override(HParams(), changes))
 
 
 def test_hparams_of_another_model_keep_what_both_have() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -59,18 +58,9 @@ def package(folder: Path, **modules: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("TextFiles", "text_files"),
-        ("TranslateEndeWmt32k", "translate_ende_wmt32k"),
-        ("MyBPE32k", "my_bp_e32k"),
-        ("TranslateWMT14Ende", "translate_wm_t14_ende"),
-        ("ABC", "abc"),
-    ],
-)
-def test_snake_case(name: str, expected: str) -> None:
-    assert snake_case(name) == expected
+def test_snake_case() -> None:
+    names = {"TranslateEndeWmt32k": "translate_ende_wmt32k", "MyBPE32k": "my_bp_e32k", "AWMT14B": "awm_t14_b"}
+    assert {name: snake_case(name) for name in names} == names
 
 
 def test_names_that_cannot_be_registered_or_found() -> None:
@@ -96,27 +86,10 @@ def test_rev_reverses_a_problem() -> None:
 
 
 def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None:
-    sections = {}
-    for section in registry.help_text().split("\n\n"):
-        title, *lines = section.splitlines()
-        sections[title] = dict((*line.split(maxsplit=1), "")[:2] for line in lines)
-    assert list(sections) == ["problems:", "hparams sets:", "models:"]
-    assert sections["problems:"]["text_files"].startswith("Your own parallel text")
-    assert sections["models:"]["transformer"].startswith("The Transformer: ")
-    assert list(sections["hparams sets:"]) == sorted(sections["hparams sets:"])
-
-
-def test_listing_the_names_does_not_import_tensorflow() -> None:
-    code = (
-        f"import json, sys; sys.path[:] = {sys.path!r}\n"
-        "from t2t_repro import registry; text = registry.help_text()\n"
-        "heavy = [name for name in ('tensorflow', 'keras', 'tensorflow_text') if name in sys.modules]\n"
-        "print(json.dumps([text, heavy]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    text, heavy = json.loads(done.stdout)
-    assert "numbers_ende" in text
-    assert heavy == []
+    sections = [section.splitlines() for section in registry.help_text().split("\n\n")]
+    assert [section[0] for section in sections] == ["problems:", "hparams sets:", "models:"]
+    assert re.search(r"^  transformer +The Transformer: stacks of", registry.help_text(), re.MULTILINE)
+    assert all(lines == sorted(lines) for _, *lines in sections)
 
 
 @pytest.mark.parametrize("code", ["from usr_good import mine\n", "from . import mine\n"])
@@ -135,10 +108,8 @@ def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
     ("function", "words"),
     [
         (lambda: HParams(hiden_size=256), "unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),  # type: ignore[call-arg]
-        (lambda: replace(HParams(), batch_size=1e3), "batch_size=1000.0 must be of type int"),  # type: ignore[arg-type]
         (lambda: replace(HParams(), max_length=0), "test_registry.py:"),
         (lambda: setattr(HParams(), "hidden_size", 64), "; return dataclasses.replace(hparams, name=value)"),
-        (lambda: HParams().add_hparam("x", 1), "; return dataclasses.replace(hparams, name=value)"),  # type: ignore[attr-defined]
         (lambda: {"hidden_size": 1}, "must return HParams"),
         (lambda: HParams(model="transfomer"), "did you mean 'transformer'?"),
         (lambda: HParams(model="gnmt", filter_size=64), "filter_size=64 has no effect in the model gnmt"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding_models import FAMILIES, VOCAB, small_model
+from decoding_models import FAMILIES, VOCAB, check_steps, small_model
 from t2t_repro.rivals.bytenet import ByteNet, ResidualBlock
 
 HPARAMS = FAMILIES["bytenet"]
@@ -71,3 +71,4 @@ def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
     for row, (source, target) in enumerate(LENGTHS):
         expected = numpy_model(model, inputs[row, :source], targets[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=1e-4)
+    check_steps(model, length=8)  # beyond the 6 positions of the encoder's output

@@ -20,11 +20,6 @@ HPARAMS = FAMILIES["convs2s"]
 SEPARATE = {"shared_embedding_and_softmax_weights": False, "output_embedding_size": 10}
 
 
-def build(changes: dict[str, Any] | None = None) -> Any:
-    """Returns a small ConvS2S. Calls with equal arguments return models with equal random weights."""
-    return small_model(replace(HPARAMS, **changes or {}))
-
-
 def linear(layer: Any, x: np.ndarray) -> np.ndarray:
     v, g, b = (np.asarray(weight) for weight in (layer.v, layer.g, layer.b))
     return x @ (v / np.linalg.norm(v, axis=0) * g) + b
@@ -71,7 +66,7 @@ def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple
 
 @pytest.mark.parametrize("changes", [{}, {**SEPARATE, "num_decoder_layers": 3}])
 def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(changes: dict[str, Any]) -> None:
-    check_against_numpy(build(changes), numpy_model, atol=1e-4)
+    check_against_numpy(small_model(replace(HPARAMS, **changes)), numpy_model, atol=1e-4)
 
 
 def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,27 +77,28 @@ def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(monkeypa
         return dropout(x, rate, seeds)
 
     monkeypatch.setattr("t2t_repro.rivals.convs2s.dropout", recorded)
-    build()(INPUTS, TARGETS)
+    small_model(HPARAMS)(INPUTS, TARGETS)
     encoder, decoder = [(5, 16), (5, 8), (5, 8), (5, 8)], [(4, 16), (4, 8), (4, 8), (4, 16)]
     assert shapes == encoder + decoder  # the last is before the softmax (section 4.2)
 
 
 def test_only_the_encoder_receives_scaled_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gradients() -> dict[str, np.ndarray]:
-        model = build(SEPARATE)
+    model = small_model(replace(HPARAMS, **SEPARATE))
+
+    def gradients() -> list[np.ndarray]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(INPUTS, TARGETS) ** 2)
         values = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-        names = [weight.path for weight in model.trainable_variables]
-        return {name: tf.convert_to_tensor(value).numpy() for name, value in zip(names, values, strict=True)}
+        return [tf.convert_to_tensor(value).numpy() for value in values]
 
     scaled = gradients()
     monkeypatch.setattr("t2t_repro.rivals.convs2s.scale_gradient", lambda x, scale: x)
-    for name, gradient in gradients().items():
+    for weight, gradient, unscaled in zip(model.trainable_variables, scaled, gradients(), strict=True):
+        name = weight.path
         is_embedding = name in ("convs2s/embedding/table", "convs2s/encoder/position/table")
         # The 2 decoder layers read the encoder output as keys and in values.
         factor = 1 / 4 if "encoder" in name and not is_embedding else 1
-        assert np.allclose(scaled[name], factor * gradient, rtol=1e-3, atol=1e-4) != is_embedding, name
+        assert np.allclose(gradient, factor * unscaled, rtol=1e-3, atol=1e-4) != is_embedding, name
 
 
 def test_initial_variances_are_those_of_section_3_5() -> None:

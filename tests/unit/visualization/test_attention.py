@@ -13,7 +13,7 @@ from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import save_weights
+from t2t_repro.layers.attention import save_self_weights
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import (
     START,
@@ -51,7 +51,7 @@ def new_model(**changes: Any) -> Transformer:
 def test_weights_are_those_of_their_layers(changes: dict[str, Any]) -> None:
     model, cross = new_model(**changes), list[Any]()
     weights = attention_weights(model, SOURCE, TARGET)
-    with save_weights() as encoder:
+    with save_self_weights() as encoder:
         memory = model.encode(SOURCE[None])
     model.decode(TARGET[None], memory, save_weights_to=cross)
     assert list(weights) == ["encoder", "decoder", "cross"]

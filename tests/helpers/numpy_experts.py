@@ -1,0 +1,23 @@
+"""A mixture of experts in numpy (Shazeer et al. 2017), computed position by position."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def gates_of(logits: np.ndarray, k: int) -> np.ndarray:
+    """Returns the gates of all experts [n] for logits [n], of which the k highest count (equations 3 and 5)."""
+    gates, best = np.zeros_like(logits), np.argsort(-logits)[:k]
+    gates[best] = np.exp(logits[best]) / np.exp(logits[best]).sum()
+    return gates
+
+
+def experts_outputs(kernels1: np.ndarray, kernels2: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Returns the outputs of all experts [n, D] for a vector x [D]."""
+    return (np.maximum(0, x @ kernels1)[:, None] @ kernels2)[:, 0]
+
+
+def mixture(gate: np.ndarray, kernels1: np.ndarray, kernels2: np.ndarray, k: int, x: np.ndarray) -> np.ndarray:
+    """Returns the outputs of the mixture without noise, for x [N, D] (equation 1)."""
+    rows = [gates_of(row @ gate, k) @ experts_outputs(kernels1, kernels2, row) for row in x]
+    return np.reshape(rows, x.shape)
