@@ -28,7 +28,6 @@ from t2t_repro import registry
 from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.corpora.private_folder import default_folder
-from t2t_repro.decoding.precision import PRECISIONS
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
 from t2t_repro.files.textfile import decode_lines
@@ -43,49 +42,43 @@ STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
 
-SHARED: dict[str, tuple[str | Sequence[str], str]] = {
-    "problem": ("", "name of the problem; --registry_help lists the names"),
-    "data_dir": ("t2t_data", "folder of the generated data"),
-    "tmp_dir": (
-        default_folder(),
-        "folder of downloads and other source files, which other users must not be able to write",
-    ),
-    "output_dir": (
-        "",
-        "the model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, "
-        "separated by commas, which form an ensemble",
-    ),
-    "checkpoint_path": (
-        "",
-        "checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if "
-        "it is newer",
-    ),
-    "long_lines": (
-        ("split", "truncate", "error"),
-        "what to do with lines that are longer than the model was trained on, or than max_input_size in "
-        "--decode_hparams: split them into sentences, drop their end, or stop with an error",
-    ),
-    "target_language": (
-        "",
-        'language of the translations, e.g. fr, whose Moses rules "BLEU, the paper\'s way" uses; default: that of the '
-        "model's problem or of --language_pair",
-    ),
-    "precision": (
-        PRECISIONS,
-        "dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports "
-        "it",
-    ),
-    "decode_hparams": (
-        "",
-        'changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper. '
-        "batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.) "
-        f"docs/decoding.md explains the names: {', '.join(field.name for field in dataclasses.fields(DecodeHParams))}",
-    ),
-}
-"""Flags of several programs: the default, or the choices with the default first; and the help."""
-
 Main = Callable[[flags.FlagValues], None]
 T = TypeVar("T")
+TEXTS = tuple[str, ...]
+"""Type of a field whose flag is a list of texts, separated by commas."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedFlags:
+    """Flags of several programs; see `define_shared`."""
+
+    problem: str = ""
+    """Name of the problem; --registry_help lists the names."""
+    data_dir: str = "t2t_data"
+    """Folder of the generated data."""
+    tmp_dir: str = dataclasses.field(default=default_folder())
+    """Folder of downloads and other source files, which other users must not be able to write."""
+    output_dir: str = ""
+    """The model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, separated
+    by commas, which form an ensemble."""
+    checkpoint_path: str = ""
+    """Checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if it
+    is newer."""
+    long_lines: Literal["split", "truncate", "error"] = "split"
+    """What to do with lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
+    split them into sentences, drop their end, or stop with an error."""
+    target_language: str = ""
+    """Language of the translations, e.g. fr, whose Moses rules "BLEU, the paper's way" uses; default: that of the
+    model's problem or of --language_pair."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports
+    it."""
+    decode_hparams: str = ""
+    """Changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper.
+    batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.)
+    docs/decoding.md explains the names: beam_size, alpha, extra_length, batch_size, max_input_size, n,
+    write_beam_scores, prefix_file, well_formed, coverage_penalty, repeat_ngram_size, repeat_ngram_penalty,
+    sampling_method, sampling_temp, sampling_keep_top_k, sampling_keep_top_p, sampling_seed."""
 
 
 def entry_point(main: Main, values: flags.FlagValues, description: str | None) -> Callable[[], None]:
@@ -259,13 +252,8 @@ def load_tensorflow() -> Any:
 
 
 def define_shared(values: flags.FlagValues, *names: str) -> None:
-    """Defines flags of the table `SHARED`."""
-    for name in names:
-        default, help = SHARED[name]
-        if isinstance(default, str):
-            flags.DEFINE_string(name, default, help, flag_values=values)
-        else:
-            flags.DEFINE_enum(name, default[0], default, help, flag_values=values)
+    """Defines flags of `SharedFlags`."""
+    define_fields(values, SharedFlags, omit=[name for name in vars(SharedFlags()) if name not in names])
 
 
 def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()) -> None:
@@ -276,6 +264,7 @@ def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()
     metadata "lower_bound" and "upper_bound"; without them, it must be 0 or more.
     """
     types, help = get_type_hints(kind), field_help(kind)
+    define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool, TEXTS: flags.DEFINE_list}
     for field in dataclasses.fields(kind):
         name, of_type = field.name, types[field.name]
         default = "" if field.default is dataclasses.MISSING else field.default
@@ -283,13 +272,10 @@ def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()
             continue
         if get_origin(of_type) is Literal:
             flags.DEFINE_enum(name, default, get_args(of_type), help[name], flag_values=values)
-        elif of_type in (int, float):
-            define = flags.DEFINE_integer if of_type is int else flags.DEFINE_float
-            bounds = {"lower_bound": 0, **field.metadata}
-            define(name, default, help[name], flag_values=values, **bounds)
         else:
-            define = flags.DEFINE_bool if of_type is bool else flags.DEFINE_string
-            define(name, default, help[name], flag_values=values)
+            options = {"lower_bound": 0, **field.metadata} if of_type in (int, float) else {}
+            default = list(default) if of_type == TEXTS else default
+            define.get(of_type, flags.DEFINE_string)(name, default, help[name], flag_values=values, **options)
 
 
 def field_help(kind: type) -> dict[str, str]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
@@ -33,40 +34,54 @@ if TYPE_CHECKING:
 
 STYLES = ("lines", "heatmap")
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    source: str = ""
+    """The source text; with --figure, the paper's sentence by default."""
+    target: str = ""
+    """The target text; by default, the model's translation."""
+    out: str = ""
+    """Folder of the files to write."""
+    word: str = ""
+    """Draw only the strokes of this word: the first query with this name. A query is a token, or with --merge_subwords
+    or --figure a word."""
+    attention: tuple[str, ...] = ()
+    """Kinds of attention: encoder, decoder, cross; default: all that the model has."""
+    style: tuple[str, ...] = STYLES
+    """Kinds of pictures: lines (words joined by strokes), heatmap."""
+    layers: tuple[str, ...] = ()
+    """Numbers of layers, from 1; default: all."""
+    heads: tuple[str, ...] = ()
+    """Numbers of heads, from 1; default: all."""
+    format: tuple[str, ...] = ("png",)
+    """Formats of the files: png, svg, pdf, npz, json, bertviz."""
+    figure: Literal["", "3", "4", "5"] = ""
+    """Draw only this figure of the paper."""
+    merge_subwords: bool = False
+    """Show words: weights are summed over keys and averaged over queries."""
+    overwrite: bool = False
+    """Replace files that exist."""
+
+
 FLAGS = flags.FlagValues()
 program.define_shared(FLAGS, "output_dir", "checkpoint_path")
-for name, default, text in (
-    ("source", "", "the source text; with --figure, the paper's sentence by default"),
-    ("target", "", "the target text; by default, the model's translation"),
-    ("out", "", "folder of the files to write"),
-    ("word", "", "draw only the strokes of this word: the first word or token of the queries with this name"),
-):
-    flags.DEFINE_string(name, default, text, flag_values=FLAGS)
-for name, values, text in (
-    ("attention", list(KINDS), f"kinds of attention: {', '.join(KINDS)}"),
-    ("style", list(STYLES), "kinds of pictures: lines (words joined by strokes), heatmap"),
-    ("layers", [], "numbers of layers, from 1; default: all"),
-    ("heads", [], "numbers of heads, from 1; default: all"),
-    ("format", ["png"], f"formats of the files: {', '.join((*FORMATS, *WRITERS))}"),
-):
-    flags.DEFINE_list(name, values, text, flag_values=FLAGS)
-flags.DEFINE_enum("figure", "", ["", *map(str, FIGURES)], "draw only this figure of the paper", flag_values=FLAGS)
-flags.DEFINE_bool(
-    "merge_subwords", False, "show words: weights are summed over keys and averaged over queries", flag_values=FLAGS
-)
-flags.DEFINE_bool("overwrite", False, "replace files that exist", flag_values=FLAGS)
+program.define_fields(FLAGS, Flags)
+
+USELESS = {"with --figure": ("attention", "style", "merge_subwords")}
+"""For the mode of the program with --figure, the flags that have no effect; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:
     """Computes the attention weights of one sentence pair and writes the files that the flags name."""
-    program.require(values, "output_dir", "out")
-    check_choices(values)
-    layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)
+    check_flags(values)
     figure = int(values.figure or 0)
     source = values.source or (FIGURES[figure].source if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
-    refuse_ensemble("output_dir", values.output_dir)
+    layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
 
     program.load_tensorflow()
@@ -81,12 +96,11 @@ def main(values: flags.FlagValues) -> None:
     result = pair_attention(translator, source, target, values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
     if figure:
-        kinds = select(result.kinds, ["encoder"], "omit --figure")
+        kinds = select(result.kinds, ["encoder"])
         drawings = {f"figure{figure}": paper_figure(figure, kinds["encoder"], values.word, layers, heads)}
     else:
         say(f"target: {result.target}")
-        chosen = values.attention if values["attention"].present else list(result.kinds)
-        kinds = select(result.kinds, chosen, f"give --attention={','.join(result.kinds)}")
+        kinds = select(result.kinds, values.attention)
         kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
         drawings = draw(kinds, values) if has_pictures(values) else {}
     report_missing_characters(kinds)
@@ -96,17 +110,16 @@ def main(values: flags.FlagValues) -> None:
     write(Path(values.out), files, values.overwrite)
 
 
-def check_choices(values: flags.FlagValues) -> None:
-    """Raises UserError if a list has an unknown name, or if a flag has no effect with others."""
+def check_flags(values: flags.FlagValues) -> None:
+    """Raises UserError if a flag is missing, has an unknown name, or has no effect with others."""
+    program.require(values, "output_dir", "out", "style", "format")
+    program.refuse_useless(values, USELESS)
+    refuse_ensemble("output_dir", values.output_dir)
     formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
     for flag, names in (("format", formats), ("style", STYLES), ("attention", KINDS)):
-        program.require(values, flag)
         for name in values[flag].value:
             if name not in names:
                 raise unknown(f"--{flag}", name, names)
-    for flag in ("attention", "style", "merge_subwords"):
-        if values.figure and values[flag].present:
-            raise UserError(f"--{flag} has no effect with --figure; omit one of them")
     if values.word and not values.figure and not (has_pictures(values) and "lines" in values.style):
         raise UserError("--word chooses strokes, which no file would show; omit it")
     if values.merge_subwords and "bertviz" in values.format:
@@ -128,12 +141,12 @@ def numbers(flag: str, texts: Sequence[str]) -> list[int]:
         raise UserError(f"--{flag}={','.join(texts)}: give numbers from 1, separated by commas") from None
 
 
-def select(kinds: Mapping[str, Attention], chosen: Sequence[str], cure: str) -> dict[str, Attention]:
-    """Returns the chosen kinds of attention. Raises UserError, which ends with `cure`, if the model lacks one."""
+def select(kinds: Mapping[str, Attention], chosen: Sequence[str]) -> dict[str, Attention]:
+    """Returns the chosen kinds of attention; empty for all. Raises UserError if the model lacks one."""
     for kind in chosen:
         if kind not in kinds:
-            raise UserError(f"this model saves no {KINDS[kind]}; {cure}")
-    return {kind: kinds[kind] for kind in KINDS if kind in chosen}
+            raise UserError(f"this model saves no {KINDS[kind]}; it has only {', '.join(kinds)}")
+    return {kind: kinds[kind] for kind in kinds if kind in (chosen or kinds)}
 
 
 def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, Figure]:
@@ -142,10 +155,9 @@ def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, 
     With --word, there are pictures with lines only of the kinds that have this word among their queries. Raises
     UserError if there are none.
     """
-    has_word = [kind for kind in kinds if not values.word or kinds[kind].has_query(values.word)]
+    has_word = [kind for kind in kinds if not values.word or values.word in kinds[kind].names]
     if not has_word:
-        hint = "" if values.merge_subwords else ", or give --merge_subwords if the word has several subwords"
-        kinds[next(iter(kinds))].query(values.word, hint)  # raises the error
+        kinds[next(iter(kinds))].query(values.word)  # raises the error
     drawings = {}
     for kind, attention in kinds.items():
         if "lines" in values.style and kind in has_word:

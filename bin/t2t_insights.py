@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import warnings
+from dataclasses import dataclass, field
 
 from absl import flags
 
@@ -21,17 +21,24 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    compare_with: str = ""
+    """Model folder of a second model to show beside the first."""
+    compare_checkpoint_path: str = ""
+    """Checkpoint of the second model; the default is chosen as for --checkpoint_path."""
+    host: str = "127.0.0.1"
+    """Address of this machine at which the page is served."""
+    port: int = field(default=8008, metadata={"upper_bound": 65535})
+    """Port of the page; 0 for a free one."""
+
+
 FLAGS = flags.FlagValues()
 program.define_shared(FLAGS, "output_dir", "checkpoint_path")
-for name, text in (
-    ("compare_with", "model folder of a second model to show beside the first"),
-    ("compare_checkpoint_path", "checkpoint of the second model; the default is chosen as for --checkpoint_path"),
-):
-    flags.DEFINE_string(name, "", text, flag_values=FLAGS)
-flags.DEFINE_string("host", "127.0.0.1", "address of this machine at which the page is served", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "port", 8008, "port of the page; 0 for a free one", lower_bound=0, upper_bound=65535, flag_values=FLAGS
-)
+program.define_fields(FLAGS, Flags)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -49,8 +56,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError('Flask or waitress is not installed; pip install "t2t_repro[insights]"') from None
 
     program.load_tensorflow()
-    # Keras warns of attention to a single token, TensorFlow of new shapes, and waitress of requests that wait.
-    warnings.filterwarnings("ignore", "You are using a softmax over axis")
+    # TensorFlow warns of new shapes, and waitress of requests that wait.
     for name in ("tensorflow", "waitress"):
         logging.getLogger(name).setLevel(logging.ERROR)
     from t2t_repro import devices

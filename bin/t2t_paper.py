@@ -13,6 +13,9 @@ hparams set and problem. Models that fit no row get a separate table. docs/paper
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Literal
+
 from absl import flags
 
 from t2t_repro.bin import program
@@ -20,32 +23,28 @@ from t2t_repro.checkpoints.model_folder import folder_paths
 from t2t_repro.console.tables import to_csv, to_markdown, to_text
 from t2t_repro.errors import UserError
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of this program."""
+
+    table: tuple[str, ...] = ("2", "3", "4")
+    """Numbers of the tables."""
+    format: Literal["text", "markdown", "csv"] = "text"
+    """Format of the output."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns to print, as in CSV's header, or "all"; default: the main figures; in CSV, all columns."""
+    output_dirs: str = ""
+    """Model folders to compare with the paper, separated by commas."""
+    vocab_size: int = field(default=0, metadata={"upper_bound": 2**31 - 1})
+    """Vocabulary size with which the parameters of all rows are counted; 0: for each row, the size that fits the
+    paper."""
+    sustained_tflops: tuple[str, ...] = ()
+    """Sustained TFLOPS (10^12 operations per second) of a GPU, e.g. "V100=14"; overrides the paper's values."""
+
+
 FLAGS = flags.FlagValues()
-flags.DEFINE_list("table", ["2", "3", "4"], "numbers of the tables", flag_values=FLAGS)
-flags.DEFINE_enum("format", "text", ["text", "markdown", "csv"], "format of the output", flag_values=FLAGS)
-flags.DEFINE_list(
-    "columns",
-    [],
-    'names of the columns to print, as in CSV\'s header, or "all"; default: the main figures; in CSV, all columns',
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "output_dirs", "", "model folders to compare with the paper, separated by commas", flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "vocab_size",
-    0,
-    "vocabulary size with which the parameters of all rows are counted; 0: for each row, the size that fits the paper",
-    lower_bound=0,
-    upper_bound=2**31 - 1,
-    flag_values=FLAGS,
-)
-flags.DEFINE_list(
-    "sustained_tflops",
-    [],
-    'sustained TFLOPS (10^12 operations per second) of a GPU, e.g. "V100=14"; overrides the paper\'s values',
-    flag_values=FLAGS,
-)
+program.define_fields(FLAGS, Flags)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -60,13 +59,8 @@ def main(values: flags.FlagValues) -> None:
     devices.hide_gpus()  # counting parameters needs none of their memory
     tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
     columns = select_columns(tables, values.columns or (["all"] if values.format == "csv" else []))
-    if values.format == "csv":
-        text = to_csv(tables, columns)
-    elif values.format == "markdown":
-        text = to_markdown(tables, columns)
-    else:
-        text = to_text(tables, columns)
-    program.write_lines([text.removesuffix("\n")])
+    write = {"text": to_text, "markdown": to_markdown, "csv": to_csv}[values.format]
+    program.write_lines([write(tables, columns).removesuffix("\n")])
 
 
 def _read_tflops(text: str) -> tuple[str, float]:

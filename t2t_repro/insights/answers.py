@@ -21,14 +21,7 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.insights.search_tree import SearchTree, search_tree
-from t2t_repro.visualization.attention import (
-    KINDS,
-    attention_of,
-    attention_weights,
-    require_attention,
-    require_numbers,
-    source_ids,
-)
+from t2t_repro.visualization.attention import KINDS, attention_weights, ids_attention, source_ids
 
 MAX_CHARACTERS = 1000
 """Maximum number of characters in a source."""
@@ -124,18 +117,14 @@ class ExploredModel:
 
         Raises UserError if the model does not have this attention, or a text is empty, too long or not valid.
         """
-        require_attention(self.translator.model)
-        if kind not in self._attention_shapes:
-            raise unknown("kind of attention", kind, self._attention_shapes)
-        vocabulary = self.translator.vocabulary
         inputs = source_ids(self.translator, self._check_source(source))
         if not 0 < len(target_ids) <= MAX_TARGET:
             raise UserError(f"target_ids has {len(target_ids)} ids; give 1 to {MAX_TARGET}")
-        if not all(0 < number < vocabulary.size for number in target_ids):
-            raise UserError(f"target_ids: give ids from 1 to {vocabulary.size - 1}")
-        pair = np.array(inputs, np.int32), np.array(target_ids, np.int32)
-        kinds = attention_of(self.translator.model, vocabulary, *pair)
-        require_numbers(kinds)
+        if not all(0 < number < self.translator.vocabulary.size for number in target_ids):
+            raise UserError(f"target_ids: give ids from 1 to {self.translator.vocabulary.size - 1}")
+        kinds = ids_attention(self.translator, inputs, target_ids)
+        if kind not in kinds:
+            raise unknown("kind of attention", kind, kinds)
         attention = kinds[kind]
         return {
             "kind": kind,

@@ -32,9 +32,7 @@ Scores = dict[str, list[Score]]
 """The scores of a model on each test set, by name of the test set."""
 
 
-def evaluate(
-    folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams | None = None
-) -> tuple[Scores, Results]:
+def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams) -> tuple[Scores, Results]:
     """Returns the scores of a model's outputs on the test sets, and the model's results. Writes results.json.
 
     Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work.
@@ -43,11 +41,10 @@ def evaluate(
         folder: the model folder.
         data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
         tmp_dir: folder of downloads. Test sets that are missing in data_dir are extracted from these.
-        decode_hparams: settings of decoding; by default, the problem's decode_hparams.
+        decode_hparams: settings of decoding.
 
     Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
     """
-    decode_hparams = decode_hparams or folder.problem.decode_hparams
     defaults = vars(folder.problem.decode_hparams).items()
     changes = [f"{name}={value}" for name, value in vars(decode_hparams).items() if (name, value) not in defaults]
     changes = [change for change in changes if not change.startswith("batch_size=")]  # it affects no output

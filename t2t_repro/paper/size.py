@@ -21,21 +21,15 @@ BACKWARD = 2
 """Number of matrix products in the backward pass for each product in the forward pass: one gradient per factor."""
 
 
-@functools.cache
-def parameters(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> int:
-    """Returns the number of trainable parameters.
-
-    Args:
-        vocab_size: number of entries in the vocabulary of the targets.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
-    """
-    return parameter_count(_model(hparams, vocab_size, source_vocab_size))
+def parameters(hparams: HParams, vocab_size: int) -> int:
+    """Returns the number of trainable parameters, with a vocabulary that source and target share."""
+    return parameter_count(_model(hparams, vocab_size))
 
 
-def _model(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> Any:
+def _model(hparams: HParams, vocab_size: int) -> Any:
     """Returns a model without values and without dropout, which has no products: its graph is made in less time."""
     rates: dict[str, Any] = {name: 0.0 for name in vars(hparams) if name.endswith("_dropout")}
-    return _built(dataclasses.replace(hparams, **rates, label_smoothing=0.0), vocab_size, source_vocab_size)
+    return _built(dataclasses.replace(hparams, **rates, label_smoothing=0.0), vocab_size)
 
 
 _built = functools.cache(model_without_values)

@@ -137,8 +137,6 @@ def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column
 class TrainedModel:
     """A model folder and the results of its model."""
 
-    path: str
-    """Path of the folder as the user wrote it."""
     folder: ModelFolder
     results: Results
     """The content of results.json, or the figures in the training log if results.json is missing or older than the
@@ -153,7 +151,7 @@ class TrainedModel:
         steps = max(map(step_of, folder.checkpoints()), default=0)
         if not results or (steps and results.steps != steps):  # training continued after results.json was written
             results = training_results(path)
-        return cls(path, folder, results, sustained_tflops(results.hardware, tflops))
+        return cls(folder, results, sustained_tflops(results.hardware, tflops))
 
     def reproduces(self, row: Row) -> bool:
         """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
@@ -173,7 +171,7 @@ class TrainedModel:
         if results.train_seconds and results.gpu_count and self.tflops:
             cost = rows.flops_by_time(results.train_seconds, results.gpu_count, self.tflops)
         return {
-            "output_dir": self.path,
+            "output_dir": str(self.folder.path),
             "problem": self.folder.problem.name,
             "measured_steps": results.steps,
             "measured_perplexity": results.dev_perplexity,
@@ -206,7 +204,7 @@ class TrainedModel:
         if settings := self.folder.problem.changed_settings:
             flags = " ".join(f"--{name}={value}" for name, value in settings.items())
             notes.append(f"its data was generated with {flags}")
-        return [f"{self.path}: {note}" for note in notes]
+        return [f"{self.folder.path}: {note}" for note in notes]
 
 
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:

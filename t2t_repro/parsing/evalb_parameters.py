@@ -9,7 +9,7 @@ from typing import Any
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.textfile import read_lines
 
-NUMBERS = ("DEBUG", "MAX_ERROR", "CUTOFF_LEN", "LABELED")
+NUMBERS = ("MAX_ERROR", "CUTOFF_LEN", "LABELED")
 LABELS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
 PAIRS = ("EQ_LABEL", "EQ_WORD")
 
@@ -60,7 +60,7 @@ def read_parameters(path: str) -> Parameters:
     values: dict[str, Any] = {name.lower(): frozenset() for name in (*LABELS, *PAIRS)}
     for number, line in enumerate(read_lines(path), 1):
         name, *words = line.split() or ["#"]
-        if name.startswith("#"):
+        if name.startswith("#") or name == "DEBUG":  # DEBUG 1 makes EVALB list the brackets
             continue
         place, key = f"{path}:{number}", name.lower()
         if name not in (*NUMBERS, *LABELS, *PAIRS):
@@ -75,8 +75,5 @@ def read_parameters(path: str) -> Parameters:
             raise UserError(f"{place}: {name} takes a whole number of at most 9 digits, not {words[0]!r}")
         else:
             values[key] = int(words[0])
-        if values.get("debug"):
-            raise UserError(f"{place}: DEBUG {words[0]}: this program lists no brackets; write DEBUG 0")
-    values.pop("debug", None)
     values["labeled"] = bool(values.get("labeled", True))
     return Parameters(**values)

@@ -6,7 +6,7 @@ Shapes: L layers, H heads, Q queries, K keys, S source tokens, T target tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from t2t_repro.errors import UserError, shortened
 if TYPE_CHECKING:
     from t2t_repro.decoding.translator import Translator
     from t2t_repro.hparam import DecodeHParams
-    from t2t_repro.models.model import DecodingModel, Model
+    from t2t_repro.models.model import DecodingModel
 
 KINDS = {
     "encoder": "encoder self-attention",
@@ -60,27 +60,25 @@ class Attention:
             heads=tuple(self.heads[column] for column in columns),
         )
 
-    def query(self, word: str, hint: str = "") -> int:
-        """Returns the index of the first query that is a word. Raises UserError, which ends with `hint`, if none is."""
-        names = self._names()
-        if word not in names:
+    @property
+    def names(self) -> list[str]:
+        """The label of each query without the signs for spaces; the label itself if it has only such signs."""
+        return [label.strip("▁_ ") or label for label in self.queries]
+
+    def query(self, word: str) -> int:
+        """Returns the index of the first query that is a word. Raises UserError if none is."""
+        if word not in self.names:
             raise UserError(
                 f"--word={shortened(word)}: no query of {KINDS[self.kind]} has this name; choose one of "
-                f"{' '.join(names)}{hint}"
+                f"{' '.join(self.names)}"
             )
-        return names.index(word)
-
-    def has_query(self, word: str) -> bool:
-        return word in self._names()
+        return self.names.index(word)
 
     def _index(self, name: str, number: int, numbers: Sequence[int]) -> int:
         if number not in numbers:
             choices = ", ".join(map(str, numbers))
             raise UserError(f"--{name}s={number}: {KINDS[self.kind]} has no {name} {number}; choose one of {choices}")
         return numbers.index(number)
-
-    def _names(self) -> list[str]:
-        return [label.strip("▁_ ") or label for label in self.queries]
 
 
 class PairAttention(NamedTuple):
@@ -187,7 +185,6 @@ def pair_attention(
 
     Raises UserError if a text is empty or too long, or the model has no attention or has diverged.
     """
-    require_attention(translator.model)
     inputs = source_ids(translator, source)
     if is_empty(target):
         hypothesis = translator.translate([source])[0].hypotheses[0]
@@ -196,10 +193,26 @@ def pair_attention(
         [targets] = translator.vocabulary.encode_targets([target])
         longest = translator.decode_hparams.max_input_size or translator.max_length
         _refuse_longer("target", targets, longest and longest + translator.decode_hparams.extra_length)
+    return PairAttention(source, target, ids_attention(translator, inputs, targets, merge_subwords))
+
+
+def ids_attention(
+    translator: Translator, inputs: Sequence[int], targets: Sequence[int], merge_subwords: bool = False
+) -> dict[str, Attention]:
+    """Returns each kind of attention for source ids and target ids with their end tokens; see `attention_of`.
+
+    Raises UserError if the model cannot save attention weights, or if a weight is NaN, because training has diverged.
+    """
+    if not translator.model.has_attention:
+        raise UserError(
+            f"model {translator.model.name!r} has no attention; use another model (docs/rivals.md says which models "
+            "have it)"
+        )
     pair = np.array(inputs, np.int32), np.array(targets, np.int32)
     kinds = attention_of(translator.model, translator.vocabulary, *pair, merge_subwords)
-    require_numbers(kinds)
-    return PairAttention(source, target, kinds)
+    if not all(np.isfinite(attention.weights).all() for attention in kinds.values()):
+        raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")
+    return kinds
 
 
 def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParams | None = None) -> list[int]:
@@ -218,17 +231,3 @@ def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParam
 def _refuse_longer(name: str, ids: Sequence[int], limit: int) -> None:
     if limit and len(ids) > limit:
         raise UserError(f"the {name} has {len(ids)} tokens, but this model at most {limit}; shorten it")
-
-
-def require_attention(model: Model) -> None:
-    """Raises UserError if a model cannot save attention weights."""
-    if not model.has_attention:
-        raise UserError(
-            f"model {model.name!r} has no attention; use another model (docs/rivals.md says which models have it)"
-        )
-
-
-def require_numbers(kinds: Mapping[str, Attention]) -> None:
-    """Raises UserError if a weight is NaN, because training has diverged."""
-    if not all(np.isfinite(attention.weights).all() for attention in kinds.values()):
-        raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")

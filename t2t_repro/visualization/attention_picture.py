@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import struct
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,6 @@ from t2t_repro.visualization.attention import Attention, attention_of
 from t2t_repro.visualization.labels import fonts, label
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_TOKENS = 40
@@ -33,8 +31,8 @@ CELL = 0.16
 """Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
 GAP = 0.15
 """Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
-MIN_PANEL = 0.5
-"""Minimum width and height of a panel in inches, enough for a title with the head. With the layer, it is twice."""
+MIN_WIDTH, MIN_HEIGHT = 1.0, 0.5
+"""Minimum width and height of a panel in inches, enough for its title."""
 FONT_SIZE = 7
 """Size of labels in points."""
 MAX_INCHES = 160
@@ -89,24 +87,16 @@ def attention_picture(attention: Attention) -> Picture:
     queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
     part = replace(part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)])
-    sides = zip(AXES[attention.kind], (queries, keys), (attention.queries, attention.keys), strict=True)
-    titles = [
-        name if len(shown) == len(tokens) else f"{name}, the first {len(shown)} of {len(tokens)} tokens"
-        for name, shown, tokens in sides
-    ]
-    png = rendered(heat_maps(part, titles, show_layers=False), "png")
+    png = rendered(heat_maps(part), "png")
     return Picture(png, *struct.unpack(">II", png[16:24]))
 
 
-def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers: bool = True) -> Figure:
+def heat_maps(attention: Attention) -> Figure:
     """Returns a figure with a panel for each head. A row of panels is a layer; a single layer may have several rows.
 
     In a panel, rows are queries and columns are keys. The darker a cell, the more the query attends to the key.
 
-    Args:
-        attention: weights with labels in any alphabet. A character that no installed font has is drawn as a box.
-        axis_titles: names of the queries and of the keys; by default, those in `AXES`.
-        show_layers: true to name the layer in each panel's title, besides the head.
+    A character that no installed font has is drawn as a box.
 
     Raises UserError if the figure is larger than `MAX_INCHES`.
     """
@@ -115,7 +105,7 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers
     font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    width, height = max(CELL * columns, MIN_PANEL * (1 + show_layers)), max(CELL * rows, MIN_PANEL)
+    width, height = max(CELL * columns, MIN_WIDTH), max(CELL * rows, MIN_HEIGHT)
     figure = new_figure(panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
@@ -124,8 +114,7 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers
     weights = attention.weights.reshape(-1, rows, columns)
     for number, (panel, (layer, head)) in enumerate(zip(panels, names, strict=False)):
         image = panel.imshow(weights[number], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        title = f"layer {layer}, head {head}" if show_layers else f"head {head}"
-        panel.set_title(title, size=FONT_SIZE + 1, pad=3)
+        panel.set_title(f"layer {layer}, head {head}", size=FONT_SIZE + 1, pad=3)
         panel.set_xticks(range(columns), keys, rotation=90, **font)
         panel.set_yticks(range(rows), queries, **font)
         is_lowest = number + panel_columns >= len(names)
@@ -134,17 +123,13 @@ def heat_maps(attention: Attention, axis_titles: Sequence[str] = (), show_layers
     for panel in panels[len(names) :]:
         panel.remove()
     corner_panel = panels[panel_columns * (panel_rows - 1)]
-    row_name, column_name = axis_titles or AXES[attention.kind]
+    row_name, column_name = AXES[attention.kind]
     corner_panel.set_ylabel(row_name, size=FONT_SIZE + 1)
     corner_panel.set_xlabel(column_name, size=FONT_SIZE + 1)
-    _color_scale(figure, panels[panel_columns - 1], image, width)
-    return figure
-
-
-def _color_scale(figure: Figure, panel: Axes, image: Any, width: float) -> None:
-    """Draws a scale of colors to the right of a panel that is `width` inches wide."""
-    scale = figure.colorbar(image, panel.inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1)), ticks=(0, 1))
+    scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
+    scale = figure.colorbar(image, scale_place, ticks=(0, 1))  # to the right of the upper right panel
     scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
+    return figure
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -13,7 +13,7 @@ import pytest
 from programs import output
 from t2t_repro import registry
 from t2t_repro.paper import size
-from t2t_repro.paper.rows import ROWS, SUSTAINED_TFLOPS, Row, flops_by_time
+from t2t_repro.paper.rows import BASE_VOCABULARY, BIG_VOCABULARY, ROWS, SUSTAINED_TFLOPS, Row, flops_by_time
 
 PAPER = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "paper.md"
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
@@ -78,10 +78,20 @@ def test_every_figure_of_table_4_is_the_papers() -> None:
     assert rows == printed_rows
 
 
-def test_differences_at_bases_width_hold_with_any_vocabulary() -> None:
-    vocab_size = 32_000
-    sets = [row.experiments[0].hparams_set for row in table_rows(3)]
-    parameters = {name: size.parameters(registry.hparams(name), vocab_size) for name in sets}
+@pytest.fixture(scope="module")
+def parameters() -> dict[str, int]:
+    """Returns the number of parameters of each set of Table 3, with the vocabulary of its row."""
+    sizes = {row.experiments[0].hparams_set: row.experiments[0].vocab_size for row in table_rows(3)}
+    return {name: size.parameters(registry.hparams(name), entries) for name, entries in sizes.items()}
+
+
+def test_sizes_are_the_papers(parameters: dict[str, int]) -> None:
+    printed = {row.experiments[0].hparams_set for row in table_rows(3) if "parameters" in row.figures}
+    assert {name: round(parameters[name] / 1e6) for name in printed} == SIZES
+
+
+def test_differences_at_bases_width_hold_with_any_vocabulary(parameters: dict[str, int]) -> None:
+    """All these sets have the same vocabulary and width, so they have equally large embeddings."""
     base = parameters["transformer_base"]
     for name, millions in SIZES.items():
         if name not in OTHER_WIDTH:
@@ -92,7 +102,7 @@ def test_differences_at_bases_width_hold_with_any_vocabulary() -> None:
     assert parameters["transformer_pos_emb"] - base == 2 * 256 * 512
 
 
-def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
+def test_one_vocabulary_fits_all_sizes_except_bigs(parameters: dict[str, int]) -> None:
     """One range of vocabulary sizes gives all models except big the paper's sizes, as paper/rows.py states."""
 
     def fitting(names: Iterable[str]) -> tuple[int, int]:
@@ -100,23 +110,16 @@ def test_one_vocabulary_fits_all_sizes_except_bigs() -> None:
         vocabularies = np.arange(30_000, 50_000)
         fits = np.ones(len(vocabularies), bool)
         for name in names:
-            first, second = (size.parameters(registry.hparams(name), int(entries)) for entries in vocabularies[:2])
-            counts = first + (second - first) * np.arange(len(vocabularies))
+            rows_own = BIG_VOCABULARY if name == "transformer_big" else BASE_VOCABULARY
+            counts = parameters[name] + registry.hparams(name).hidden_size * (vocabularies - rows_own)
             fits &= abs(counts - SIZES[name] * 10**6) <= 500_000
         vocabularies = vocabularies[fits]
         return vocabularies.min(), vocabularies.max()
 
     assert fitting(SIZES.keys() - {"transformer_big"}) == (41_004, 41_208)
     assert fitting(["transformer_big"]) == (35_368, 36_344)
-
-
-def test_sizes_are_the_papers() -> None:
-    experiments = [row.experiments[0] for row in table_rows(3) if "parameters" in row.figures]
-    assert {ours.hparams_set for ours in experiments} == SIZES.keys()
-    for ours in experiments:
-        assert (
-            round(size.parameters(registry.hparams(ours.hparams_set), ours.vocab_size) / 1e6) == SIZES[ours.hparams_set]
-        )
+    base = registry.hparams("transformer_base")
+    assert size.parameters(base, 30_001) - size.parameters(base, 30_000) == base.hidden_size
 
 
 @pytest.mark.parametrize(

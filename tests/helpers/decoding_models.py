@@ -105,16 +105,21 @@ def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:
 
 
 def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list to which each matrix product that is computed from now on adds its number of multiplications."""
+    """Returns a list to which each matrix product and convolution from now on adds its number of multiplications."""
     counts: list[int] = []
-    matmul = keras.ops.matmul
 
-    def counted(x: Any, y: Any) -> Any:
-        result = matmul(x, y)
-        counts.append(int(np.prod(result.shape)) * x.shape[-1])
-        return result
+    def count(name: str, summed: Callable[[Any, Any], Any]) -> None:
+        function = getattr(keras.ops, name)
 
-    monkeypatch.setattr(keras.ops, "matmul", counted)
+        def counted(x: Any, y: Any, **options: Any) -> Any:
+            result = function(x, y, **options)
+            counts.append(int(np.prod(result.shape) * summed(x, y)))
+            return result
+
+        monkeypatch.setattr(keras.ops, name, counted)
+
+    count("matmul", lambda x, y: x.shape[-1])
+    count("conv", lambda x, kernel: np.prod(kernel.shape[:-1]))
     return counts
 
 

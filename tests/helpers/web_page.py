@@ -1,14 +1,13 @@
-"""The page of t2t-insights in a real browser, and a server with two untrained models."""
+"""The page of t2t-insights in a real browser, and its server in a thread, with two untrained models."""
 
 from __future__ import annotations
 
-import json
-import re
+import functools
 import shutil
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,12 +19,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from models import weights_of, write_checkpoint
-from processes import start_program
-from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
-from t2t_repro.hparam import HParams
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.insights.answers import ExploredModel
+from t2t_repro.insights.server import address, listen, serve
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import KINDS
 
@@ -37,80 +36,53 @@ OPTIONS = (
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 SENTENCE = "the cat sat on the dog"
 SLOW = "slow"
-"""First word of sentences whose answer the server delays until a file exists."""
-HOOK = """
-import sys, time
-from pathlib import Path
-from t2t_repro.hparam import DecodeHParams
-from t2t_repro.insights.answers import ExploredModel
-from t2t_repro.problem import Problem
+"""First word of sentences whose answer the server delays until it may go on."""
 
-Problem.decode_hparams = DecodeHParams(extra_length=4)  # outputs of untrained models are long
-translate = ExploredModel.translate
 
-def delayed(self, source, *settings):
-    is_slow = source.startswith({slow!r})
-    if is_slow:
-        print("waits with", source, file=sys.stderr, flush=True)
-    while is_slow and not Path({file!r}).exists():
-        time.sleep(0.01)
-    answer = translate(self, source, *settings)
-    if is_slow:
-        print("has translated", source, file=sys.stderr, flush=True)
-    return answer
+class SlowModel(ExploredModel):
+    """A model whose answer for a sentence that begins with `SLOW` waits until the event `go_on`."""
 
-ExploredModel.translate = delayed
-"""
+    asked, go_on, answered = Event(), Event(), Event()
+
+    def translate(self, source: str, *settings: Any) -> dict[str, Any]:
+        if not source.startswith(SLOW):
+            return super().translate(source, *settings)
+        self.asked.set()
+        self.go_on.wait()
+        answer = super().translate(source, *settings)
+        self.answered.set()
+        return answer
 
 
 class Server:
-    """t2t-insights with two untrained models, as a process."""
+    """The server of the page, in a thread that ends with the tests."""
 
-    def __init__(self, root: Path) -> None:
-        self.models = [make_model(root / "first", 26, 2), make_model(root / "second", 19, 1)]
-        self.go_on, self.answers = root / "go_on", dict[str, Any]()
-        folders = [f"--output_dir={self.models[0]}", f"--compare_with={self.models[1]}", "--port=0"]
-        hook = HOOK.format(slow=SLOW, file=str(self.go_on))
-        self.process = start_program("insights", *folders, before=hook)
-        self.process.wait_for("is ready")
-        [self.url] = re.findall(r"http://\S+", self.process.errors)
+    def __init__(self) -> None:
+        self.models = [new_model("first", 26, 2), new_model("second", 19, 1)]
+        listener = listen("127.0.0.1", 0)
+        self.url = address(listener)
+        Thread(target=serve, args=(self.models, listener, "127.0.0.1"), daemon=True).start()
 
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def ask(self, name: str, **question: Any) -> Any:
-        """Returns the server's answer to /api/NAME. Asks each question only once."""
-        address = f"{self.url}api/{name}?{urlencode(question)}"
-        if address not in self.answers:
-            with urllib.request.urlopen(address) as answer:
-                self.answers[address] = json.load(answer)
-        return self.answers[address]
-
-    def translate(self, source: str = SENTENCE, **changes: Any) -> Any:
-        """Returns the server's answer for a sentence, with the settings that the page has at first."""
-        settings = {"model": 0, "source": source, "beam_size": 4, "alpha": 0.6, "num_best": 4}
-        return self.ask("translate", **settings | changes)
+    @functools.cache  # noqa: B019, the server lives as long as the tests
+    def translate(self, model: int = 0, beam_size: int = 4, num_best: int = 4) -> Any:
+        """Returns the server's answer for `SENTENCE`, by default with the settings that the page has at first."""
+        return self.models[model].translate(SENTENCE, beam_size, 0.6, num_best)
 
 
-def make_model(path: Path, seed: int, encoder_layers: int) -> Path:
-    """Writes a model folder with an untrained Transformer of two decoder layers with two heads; returns its path.
+def new_model(name: str, seed: int, encoder_layers: int) -> ExploredModel:
+    """Returns an untrained Transformer of two decoder layers with two heads.
 
     Its softmax prefers pieces of words to bytes, and the end token to most pieces.
     """
     layers = {"num_encoder_layers": encoder_layers, "num_decoder_layers": 2}
-    hparams = HParams(**layers, hidden_size=16, filter_size=16, num_heads=2)
     words = sentencepiece.train(["the dog", "a cat", SENTENCE], 290)
-    origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
-    folder = ModelFolder.create(path, hparams, words, origin)
     keras.utils.set_random_seed(seed)
-    weights = weights_of(Transformer(hparams, words.size))
+    model = Transformer(HParams(**layers, hidden_size=16, filter_size=16, num_heads=2), words.size)
     scales = [0.1 if piece.startswith("<0x") else 3.0 for piece in words.pieces(list(range(words.size)))]
     scales[EOS_ID] = 6.0
-    table = weights["transformer/embedding/table"]
+    table = model.softmax.table
     table.assign(table * np.array(scales, np.float32)[:, None])
-    write_checkpoint(folder.path, 1, weights, words.fingerprint)
-    return path
+    return SlowModel(name, "", Translator(model, words, DecodeHParams(extra_length=4), max_length=256))
 
 
 class Page:

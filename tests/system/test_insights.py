@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from web_page import CHROMIUM, DRIVER, SENTENCE, SLOW, Page, Server, browser, set_screen
+from web_page import CHROMIUM, DRIVER, SENTENCE, SLOW, Page, Server, SlowModel, browser, set_screen
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"),
+    pytest.mark.usefixtures("no_graphs"),
+]
 VIEW = "h3, .summary, .translation, .heatmap th"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("insights"))
-    yield server
-    server.stop()
+def server() -> Server:
+    return Server()
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +92,12 @@ def check_step(page: Page, steps: Any, step: int) -> None:
 
 def test_layers_and_heads_of_attention(page: Page, server: Server) -> None:
     page.open(source=SENTENCE)
-    ids = ",".join(map(str, server.translate()["hypotheses"][0]["ids"]))
+    ids = server.translate()["hypotheses"][0]["ids"]
     for kind, layer, head in (("cross", 1, "2"), ("cross", 2, "mean"), ("encoder", 1, "1")):
         page.choose("Attention", kind)
         page.choose("Layer", str(layer))
         page.choose("Head", head)
-        answer = server.ask("attention", model=0, source=SENTENCE, target_ids=ids, kind=kind)
+        answer = server.models[0].attention(SENTENCE, ids, kind)
         heads = np.array(answer["weights"][layer - 1])
         weights = heads.mean(axis=0) if head == "mean" else heads[int(head) - 1]
         shown = [float(label.rpartition(": ")[2]) for label in page.labels(".heatmap .cell")]
@@ -172,19 +173,20 @@ def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_repor
     page.open(source=SENTENCE)
     page.type(f"{SLOW} dog")
     page.press(Keys.ENTER)
-    server.process.wait_for(f"waits with {SLOW} dog")
+    assert SlowModel.asked.wait(30)
     page.type("a cat")
     page.press(Keys.ENTER)
     page.wait("return document.querySelector('.source').innerText === 'a cat'")
-    server.go_on.touch()
-    server.process.wait_for(f"has translated {SLOW} dog")
+    SlowModel.go_on.set()
+    assert SlowModel.answered.wait(30)
     # The page would read the older answer before these two.
     page.driver.execute_async_script("const ask = () => fetch('api/models'); ask().then(ask).then(arguments[0])")
     page.wait_for_results()
     assert page.texts(".side .source") == ["a cat"]
-    server.stop()
+    page.driver.set_network_conditions(offline=True, latency=0, throughput=0)
     page.type("a dog")
     page.press(Keys.ENTER)
     page.wait("return document.querySelector('#error').innerText.includes('The server has stopped')")
     assert page.texts(".side .source") == ["a cat"]
+    page.driver.delete_network_conditions()
     assert all("ERR_" in message for message in page.errors())  # the browser's own messages about the connection

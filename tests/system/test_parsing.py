@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from programs import SMALL, succeed
+from programs import LOOKUP, SMALL, succeed
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.parsing.trees import read_trees
 from treebanks import write_treebank
@@ -19,10 +19,10 @@ def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
          "--train_sections=02"),
         ("trainer", "--problem=wsj_parsing", "--hparams_set=transformer_tiny",
          f"--hparams={SMALL},num_last_checkpoints=5", f"--data_dir={data}", f"--output_dir={model}", "--train_steps=6",
-         "--local_eval_frequency=1", "--eval_decode_lines=0"),
-        ("avg-checkpoints", f"--output_dir={model}", "--nocompare"),  # averages 5 checkpoints, as the hparams say
+         "--local_eval_frequency=1", "--eval_decode_lines=0", *LOOKUP),
+        ("avg-checkpoints", f"--output_dir={model}", "--nocompare", LOOKUP[0]),  # 5 checkpoints, as the hparams say
         ("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={parsed}",
-         "--decode_hparams=beam_size=2,extra_length=10"),
+         "--decode_hparams=beam_size=2,extra_length=10", LOOKUP[0]),
         ("evalb", f"--gold={gold}", f"--test={parsed}"),
     ):  # fmt: skip
         result = succeed(program, *flags)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import resource
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from t2t_repro.bin import program
 from t2t_repro.console.progress import say
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input
+from t2t_repro.hparam import DecodeHParams
 from terminals import screen
 from user_errors import user_error
 
@@ -102,6 +101,8 @@ class Settings:
     """True if new."""
     kind: Literal["few", "many"] = "few"
     """Kind."""
+    parts: tuple[str, ...] = ("x", "y")
+    """Parts."""
     inner: int = 7
     """A field that has no flag."""
 
@@ -115,10 +116,11 @@ def settings_flags(*arguments: str) -> flags.FlagValues:
 
 
 def test_flags_are_made_from_the_fields_of_a_dataclass() -> None:
-    assert program.from_flags(Settings, settings_flags()) == Settings()
-    values = settings_flags("--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many")
-    assert program.from_flags(Settings, values, inner=9) == Settings(2, 1.0, "b", True, "many", 9)
+    assert program.from_flags(Settings, settings_flags(), parts=("x", "y")) == Settings()
+    values = settings_flags("--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many", "--parts=z")
+    assert program.from_flags(Settings, values, inner=9) == Settings(2, 1.0, "b", True, "many", ["z"], 9)
     assert values["size"].help == "Number of parts, counted."
+    assert all(name in program.field_help(program.SharedFlags)["decode_hparams"] for name in vars(DecodeHParams()))
 
 
 @pytest.mark.parametrize("argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--inner=1"])
@@ -127,23 +129,14 @@ def test_a_value_that_the_field_does_not_allow_is_an_error(argument: str) -> Non
         settings_flags(argument)
 
 
-PRINTER = """
-import sys
-from absl import flags
-from t2t_repro.bin import program
-text = "x" * int(sys.argv.pop())
-sys.exit(program.run(lambda values: print(text), flags.FlagValues(), "", ["t2t-printer"]))
-"""
-"""A program that prints a line. Its argument is the number of letters in the line."""
-
-
 @pytest.mark.parametrize("count", [10, 100_000])
-def test_output_that_cannot_be_written_is_an_error(count: int) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+def test_output_that_cannot_be_written_is_an_error(
+    count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-c", PRINTER, str(count)]
-        result = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (result.returncode, result.stderr) == (2, "t2t-printer: input/output: No space left on device\n")
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run(lambda values: print("x" * count)) == 2
+    assert capsys.readouterr().err == "t2t-counter: input/output: No space left on device\n"
 
 
 @pytest.mark.parametrize(

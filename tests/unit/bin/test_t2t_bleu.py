@@ -78,7 +78,6 @@ def test_a_test_set_in_a_language_without_moses_rules_is_scored(
         (["--reference=FOLDER/two", "--test_set=wmt14/full"], "--reference has no effect with --test_set; omit it"),
         (["--reference=FOLDER/two", "--language_pair=en-de"], "--language_pair has no effect without --test_set"),
         (["--test_set=list", "--language_pair=en-de"], "--translation has no effect with --test_set=list"),
-        (["--test_set=wmt14/full"], "give either --reference, or --test_set with --language_pair"),
         (["--reference=FOLDER/two", "--translation="], "--translation is required"),
         (["--reference=FOLDER/three"], "FOLDER/two has 2 lines, FOLDER/three has 3;"),
         (["--reference=FOLDER/empty"], "FOLDER/empty: empty"),

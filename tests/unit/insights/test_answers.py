@@ -106,10 +106,9 @@ def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> N
     np.testing.assert_allclose(unfinished["weights"], expected["cross"].weights[:, :, :-1], atol=5.1e-5)
 
 
-@pytest.mark.parametrize("text", ["a\ncat", "a \ud800 cat", "<script>alert(1)</script>"])
-def test_odd_characters_are_translated(explored: list[ExploredModel], text: str) -> None:
-    answer = as_json(explored[1].translate(text, **SETTINGS))
-    assert answer["hypotheses"][0]["text"] == text.replace("\n", " ").replace("\ud800", "\ufffd")
+def test_odd_characters_are_translated(explored: list[ExploredModel]) -> None:
+    answer = as_json(explored[1].translate("a\n<b>\ud800 cat", **SETTINGS))
+    assert answer["hypotheses"][0]["text"] == "a <b>\ufffd cat"
 
 
 def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:

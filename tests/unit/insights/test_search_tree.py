@@ -19,6 +19,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search, search_tree
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
 VOCAB = 7
 Ids = tuple[int, ...]
 
@@ -111,7 +112,7 @@ def test_the_tree_is_that_of_a_search_in_plain_python(
 ) -> None:
     decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
     ends = set()
-    for seed in range(10):
+    for seed in (3, 5, 9):
         table, limit = random_table(seed, end), 1 + seed
         tree, plain = recorded(table, limit, decode_hparams), plain_search(table, limit, decode_hparams)
         steps = as_nodes(tree)
@@ -149,17 +150,11 @@ def test_nan_is_refused() -> None:
         recorded(table, 9, DecodeHParams())
 
 
-@pytest.fixture(scope="module")
-def translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Translator:
-    """Returns a translator whose outputs are words. All tests share it, because its graphs are slow to build."""
-    return Translator(
-        word_model(1, tiny_hparams, tiny_vocabulary), tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50
-    )
-
-
-def test_translations_are_those_of_the_translator(translator: Translator) -> None:
+def test_translations_are_those_of_the_translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+    model = word_model(1, tiny_hparams, tiny_vocabulary)
+    translator = Translator(model, tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50)
     options: dict[str, Any] = {"beam_size": 4, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3}
-    texts = ["dog", "the cat sat", "a dog on the cat"]
+    texts = ["dog", "a dog on the cat"]
     for text, expected in zip(texts, translator.translate(texts, details=True, **options), strict=True):
         translation, tree = search_tree(translator, text, **options)
         assert translation.source_ids == expected.source_ids and tree.limit == len(expected.source_ids) + 2
@@ -167,16 +162,8 @@ def test_translations_are_those_of_the_translator(translator: Translator) -> Non
         for ours, theirs in zip(translation.hypotheses, expected.hypotheses, strict=True):
             assert (ours.text, ours.ids) == (theirs.text, theirs.ids)
             assert (ours.score, *ours.token_scores) == pytest.approx((theirs.score, *theirs.token_scores), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        ("", {}, "the source is empty"),
-        ("dog " * 60, {}, "the source has 61 tokens, but this model at most 50; shorten it"),
-        ("dog", {"sampling_method": "random"}, "without a search tree"),
-    ],
-)
-def test_mistakes(translator: Translator, source: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        search_tree(translator, source, **options)
+    for source, message in (("", "is empty"), ("dog " * 60, "61 tokens, but this model at most 50; shorten it")):
+        with pytest.raises(UserError, match=message):
+            search_tree(translator, source)
+    with pytest.raises(UserError, match="without a search tree"):
+        search_tree(translator, "dog", sampling_method="random")

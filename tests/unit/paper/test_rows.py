@@ -80,7 +80,6 @@ def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row
 def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
     experiments = [(row.table, experiment) for row in ROWS for experiment in row.experiments]
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
-    assert Counter(table for table, _ in experiments) == {2: 12, 3: 20, 4: 2}
     assert len({experiment.hparams_set for table, experiment in experiments if table != 2}) == 22
     for table, experiment in experiments:
         published = experiment.hparams_set.startswith(("convs2s", "bytenet")) or experiment.corpus == EN_DE

@@ -60,9 +60,8 @@ def test_a_sentence_has_the_counts_made_by_hand() -> None:
     """All six brackets of the gold tree match. The test tree has one more NP. TOP and the full stop do not count."""
     sentence = scored(GOLD, TEST)
     assert sentence == Sentence(1, 8, Status.OK, matched=6, gold=6, test=7, crossing=0, words=7, correct_tags=6)
-    assert sentence.recall == 100
-    assert sentence.precision == pytest.approx(600 / 7)
-    assert sentence.tagging_accuracy == pytest.approx(600 / 7)
+    figures = sentence.recall, sentence.precision, sentence.tagging_accuracy
+    assert figures == pytest.approx((100, 600 / 7, 600 / 7))
 
 
 @pytest.mark.parametrize(
@@ -79,8 +78,6 @@ def test_a_sentence_has_the_counts_made_by_hand() -> None:
         ("((S (N a)))", "(S (N a))", (1, 2, 1)),
         # Equal brackets match one to one.
         ("(NP (NP (NP (N a))))", "(NP (NP (N a)))", (2, 3, 2)),
-        # A line may hold several trees.
-        ("(S (N a) (N b))", "(N a) (N b)", (0, 1, 0)),
     ],
 )
 def test_labels_words_and_traces_decide_which_brackets_count(
@@ -95,45 +92,39 @@ def test_equal_labels_match() -> None:
         assert (sentence.matched, sentence.correct_tags) == (2, 1)
     equal = dataclasses.replace(COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")}))
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
-    # ROOT is deleted like TOP, because `equal` makes the two labels equal.
+    # ROOT is deleted like TOP, because `equal` makes the two labels equal; but not as a tag of a word.
     assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)
-    assert scored("(S (TOP a) (N b))", "(S (TOP a) (N b))", equal).words == 1
+    assert scored("(S (ROOT a) (TOP b))", "(S (ROOT a) (TOP b))", equal).words == 1
     assert scored("(S (N-1 a) (M b))", "(S (N a) (M b))").correct_tags == 1  # tags are not cut
-    # As a tag of a word, ROOT is not deleted, although TOP is.
-    assert scored("(S (ROOT a) (N b))", "(S (ROOT a) (N b))", equal).words == 2
 
 
 def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
     assert scored("(S (N a) (N b))", "(S (N a))") == Sentence(1, 2, Status.ERROR, message="Length unmatch (2|1)")
     assert scored("(S (N a) (N b))", "(S (N a) (N c))") == Sentence(1, 2, Status.ERROR, message="Words unmatch (b|c)")
-    assert scored("(S (N a))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
+    assert scored("(S (. .))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
     gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"  # its length counts the gold words, without the trace
     assert [scored(gold, test).length for test in (gold, "(S (N a))", "(. .)")] == [4, 4, 4]
     equal = dataclasses.replace(COLLINS, eq_word=frozenset({("b", "c")}))
     for gold, test in (("b", "c"), ("c", "b")):
         assert scored(f"(S (P {gold}))", f"(S (P {test}))", equal).status == Status.OK
-    assert scored("(S (. .))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
 
 
-@pytest.mark.parametrize("mark", ["'", '"', "/"])
-def test_quotation_marks_that_only_one_tree_deletes_count_in_both(mark: str) -> None:
+def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
     """If only tree `one` loses its quotation marks, the scorer inserts the marks again. Then `one` has 5 words."""
-    one = f"(S (NP (DT the) (`` {mark}) (NN dog) ('' {mark})) (VP (VBZ barks)))"
-    other = f"(S (NP (DT the) (POS {mark}) (NN dog)) (VP (NN {mark}) (VBZ barks)))"
-    expected = Sentence(1, 5, matched=1, gold=3, test=3, crossing=1, words=5, correct_tags=3)
-    assert scored(one, other, QUOTING) == expected
-    assert scored(other, one, QUOTING) == expected
-    assert scored(one, other).message == "Length unmatch (3|5)"
-    # Marks that both trees delete stay deleted, and other words are not inserted.
-    assert scored(one, one, QUOTING).words == 3
+    for mark in ("'", '"', "/"):
+        one = f"(S (NP (DT the) (`` {mark}) (NN dog) ('' {mark})) (VP (VBZ barks)))"
+        other = f"(S (NP (DT the) (POS {mark}) (NN dog)) (VP (NN {mark}) (VBZ barks)))"
+        expected = Sentence(1, 5, matched=1, gold=3, test=3, crossing=1, words=5, correct_tags=3)
+        assert scored(one, other, QUOTING) == scored(other, one, QUOTING) == expected
+        assert scored(one, other).message == "Length unmatch (3|5)"
+        assert scored(one, one, QUOTING).words == 3  # marks that both trees delete stay deleted
     assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).message == "Length unmatch (1|2)"
-    assert scored("(S (N a) (`` '))", "(S (N a) (NN ') (N b))", QUOTING).message == "Length unmatch (2|3)"
 
 
 def test_counts_equal_brute_force() -> None:
     unlabelled = dataclasses.replace(DELETE_NOTHING, labeled=False)
     repeated = several = 0
-    for gold, test in random_pairs(300):
+    for gold, test in random_pairs(200):
         brackets = [list(constituents(tree)) for tree in (gold, test)]
         common = Counter(brackets[0]) & Counter(brackets[1])
         sentence = score([gold], [test], DELETE_NOTHING)
@@ -147,11 +138,8 @@ def test_counts_equal_brute_force() -> None:
         assert sentence.crossing == sum(map(bool, crossed))
         repeated += max(Counter(brackets[0]).values()) > 1
         several += max(map(len, crossed)) > 1
-    assert min(repeated, several) > 30  # many trees have two equal brackets, or a bracket that crosses several
-    deep = Tree("NP", word="a")
-    for _ in range(5000):
-        deep = Tree("NP", (deep,))
-    assert counts(score([deep], [deep])) == (5000, 5000, 5000)
+    assert min(repeated, several) > 20  # many trees have two equal brackets, or a bracket that crosses several
+    assert counts(scored(*["(NP " * 3000 + "(NN a)" + ")" * 3000] * 2)) == (3000, 3000, 3000)
 
 
 def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ DEFAULTS = Parameters(delete_label=frozenset(), delete_label_for_length=frozense
 
 
 def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
-    lines = ["##-----##", "", "DEBUG 0", "MAX_ERROR 5", "CUTOFF_LEN\t70  ", "LABELED 0", "DELETE_LABEL TOP"]
+    lines = ["##-----##", "", "DEBUG 1", "MAX_ERROR 5", "CUTOFF_LEN\t70  ", "LABELED 0", "DELETE_LABEL TOP"]
     lines += ["DELETE_LABEL #", "DELETE_LABEL_FOR_LENGTH -NONE-", "QUOTE_LABEL POS", "EQ_LABEL  A B"]
     path = write_lines(tmp_path / "x.prm", [*lines, "EQ_WORD Dog dog", "# EQ_WORD Cat cat"])
     assert read_parameters(path) == Parameters(
@@ -41,7 +41,6 @@ def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
         ("DELETE_LABEL TOP S1", "DELETE_LABEL takes one value, not 2"),
         ("EQ_LABEL ADVP", "EQ_LABEL takes two values, not 1"),
         ("MAX_ERROR many", "MAX_ERROR takes a whole number of at most 9 digits, not 'many'"),
-        ("DEBUG 1", "DEBUG 1: this program lists no brackets; write DEBUG 0"),
     ],
 )
 def test_a_wrong_line_is_reported(line: str, message: str, tmp_path: Path) -> None:

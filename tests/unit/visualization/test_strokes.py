@@ -95,17 +95,18 @@ def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
     assert lowest > lower.title.get_window_extent(renderer).y1
 
 
-def paper_attention(layers: int, heads: int, sentence: str) -> Attention:
-    return attention(layers, heads, f"{sentence} </s>", f"{sentence} </s>")
+def paper_attention(layers: int, heads: int, number: int) -> Attention:
+    """Returns attention over the sentence of a figure of the paper."""
+    return attention(layers, heads, *[f"{FIGURES[number].source} </s>"] * 2)
 
 
 def test_figures_3_and_4_have_heads_of_layer_5() -> None:
-    drawn = paper_attention(6, 8, FIGURES[3].source)
+    drawn = paper_attention(6, 8, 3)
     (axes,) = paper_figure(3, drawn).axes
     counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)  # [heads, queries]
     assert [len(lines) for lines in strokes(axes).values()] == counts[:, drawn.queries.index("making")].tolist()
     assert axes.get_title() == 'layer 5, "making"'
-    drawn = paper_attention(6, 8, FIGURES[4].source)
+    drawn = paper_attention(6, 8, 4)
     upper, lower = paper_figure(4, drawn).axes
     counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)
     assert [len(lines) for lines in strokes(upper).values()] == [counts[4].sum()]
@@ -114,9 +115,8 @@ def test_figures_3_and_4_have_heads_of_layer_5() -> None:
 
 
 def test_figure_5_has_two_heads_side_by_side() -> None:
-    drawn = paper_attention(2, 4, FIGURES[5].source)  # a small model: the layer before the last, and its last two heads
+    drawn = paper_attention(2, 4, 5)  # a small model: the layer before the last, and its last two heads
     left, right = paper_figure(5, drawn).axes
     assert [axes.get_title() for axes in (left, right)] == ["layer 1, head 3", "layer 1, head 4"]
     assert left.get_position().x1 < right.get_position().x0 and left.get_position().y0 == right.get_position().y0
-    other = paper_figure(5, drawn, layers=[2], heads=[1]).axes
-    assert [axes.get_title() for axes in other] == ["layer 2, head 1"]
+    assert [axes.get_title() for axes in paper_figure(5, drawn, layers=[2], heads=[1]).axes] == ["layer 2, head 1"]
