@@ -84,14 +84,14 @@ class Tree:
         )
 
 
-def parse_trees(lines: Iterable[str], source: str) -> Iterator[Tree]:
+def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Iterator[Tree]:
     """Yields the trees in lines of bracketed text. A tree may span lines, and a line may hold several trees.
 
     Raises UserError, which names `source` and the line, if the brackets are not those of trees.
     """
     # An entry for each open bracket: its line number, the label and word read so far, and its finished children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first_line):
         for token in TOKEN.findall(line):
             if token == "(":
                 opened.append((number, [], []))

@@ -50,6 +50,8 @@ def test_wrong_brackets_are_reported_with_file_and_line(
     with pytest.raises(UserError) as error:
         list(read_trees(str(path)))
     assert str(error.value).startswith(f"{path}:{number}: ") and fault in str(error.value)
+    with pytest.raises(UserError, match=f"^text:{number + 10}: "):
+        list(parse_trees(lines, "text", first_line=11))
 
 
 @pytest.mark.parametrize(
