@@ -30,31 +30,29 @@ def test_the_default_folder(cache: str, home: str, folder: str, monkeypatch: pyt
     assert default_folder() == folder
 
 
-@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1755])
-def test_a_folder_that_only_its_owner_can_write_is_accepted(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-    make_private(tmp_path)
-    make_private(tmp_path / "new" / "folder")
-    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
-
-
 @pytest.mark.parametrize(
     ("mode", "cure"),
-    [(0o777, "run chmod go-w"), (0o775, "run chmod go-w"), (0o702, "run chmod go-w"), (0o1777, "such as --tmp_dir=")],
+    [
+        *((mode, "") for mode in (0o700, 0o755, 0o1755)),
+        *((mode, "run chmod go-w") for mode in (0o777, 0o775, 0o702)),
+        (0o1777, "such as --tmp_dir="),
+    ],
 )
-def test_a_folder_that_others_can_write_is_refused(
+def test_only_a_folder_that_no_other_user_can_write_is_accepted(
     tmp_path: Path, mode: int, cure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tmp_path.chmod(mode)
     name = pwd.getpwuid(os.geteuid()).pw_name
     for others in (["anna"], []):
         group = types.SimpleNamespace(gr_name=name, gr_mem=[name, *others])
         monkeypatch.setattr(grp, "getgrgid", lambda group_id: group)  # noqa: B023
-        tmp_path.chmod(mode)
-        if others or mode & 0o002:
+        if cure and (others or mode & 0o002):
             message = user_error(make_private, tmp_path)
             assert f"--tmp_dir={tmp_path}: other users can write there" in message and cure in message
         else:  # the user's own group may write
             make_private(tmp_path)
+    make_private(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,14 +27,6 @@ def user_file(tmp_path: Path) -> Path:
     return tmp_path / "user" / "vocab.other.32000.model"
 
 
-@pytest.fixture
-def unlearnable(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes generate_data fail if it learns a vocabulary, or samples text to learn one."""
-    monkeypatch.setattr(sentencepiece, "train", None)
-    monkeypatch.setattr(sentencepiece, "sample", None)
-
-
-@pytest.mark.usefixtures("unlearnable")
 @pytest.mark.parametrize("user_vocabulary", [None, small_subwords()], ids=["own", "subwords"])
 def test_all_text_is_encoded_with_the_users_vocabulary(
     tmp_path: Path, user_file: Path, user_vocabulary: Vocabulary | None
@@ -59,7 +51,6 @@ def test_all_text_is_encoded_with_the_users_vocabulary(
         assert contents(tmp_path / "new") == before
 
 
-@pytest.mark.usefixtures("unlearnable")
 def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, user_file: Path) -> None:
     ByteVocabulary().save(tmp_path / "bytes.bytes")
     problem = text_files(tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,11 @@ import sentencepiece
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import batching, summary
 from t2t_repro.data.datagen import generate_data
+from t2t_repro.data.dataset import SPLITS
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.problem import Problem
+from toys import Toy
 
 WORDS = ("red", "green", "house", "tree", "small", "large", "river")
 
@@ -27,22 +28,12 @@ def text(number: int) -> str:
     return " ".join(WORDS[(number + place) * 3 % 7] for place in range(number % 11 + 1))
 
 
-class Toy(Problem):
-    """A problem with English text on both sides. The dev split also has characters outside the alphabet."""
-
-    num_train_shards = 3
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__({"vocab_size": 320, **settings}, name="toy")
-
-    def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        for number in range(8000 if split == "train" else 40):
-            yield {"inputs": text(number), "targets": text(number * 7 + 1)}
-        yield {"inputs": "", "targets": "red"}
-        if split == "train":
-            yield {"inputs": "red", "targets": " ".join(["house"] * 300)}
-        else:
-            yield {"inputs": "漢字 " * 50 + "red", "targets": "😀"}
+def pairs(split: str) -> list[Pair]:
+    """Returns English text on both sides. The dev split also has characters outside the alphabet."""
+    odd = {"train": ("red", " ".join(["house"] * 300)), "dev": ("漢字 " * 50 + "red", "😀")}
+    count = 8000 if split == "train" else 40
+    texts = [*((text(number), text(number * 7 + 1)) for number in range(count)), ("", "red"), odd[split]]
+    return [{"inputs": source, "targets": target} for source, target in texts]
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -52,21 +43,24 @@ def stored(folder: Path) -> dict[str, Any]:
 
 def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "datagen.json").write_bytes(b'{"other": ')  # a damaged summary is replaced
-    generate_data(Toy(), tmp_path, "")
+    problem = Toy()
+    problem.pairs = {split: pairs(split) for split in SPLITS}
+    problem.settings = Problem.Settings(320)
+    generate_data(problem, tmp_path, "")
     toy_summary = stored(tmp_path)["toy"]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "vocab.toy.320.model"))
     pieces, text_bytes, lengths = [], 0, {}
     for split, figures in toy_summary["splits"].items():
-        pairs = [pair for pair in Toy().generate(split, "") if pair["inputs"]]
-        text_bytes += sum(len(line.encode()) for pair in pairs for line in pair.values())
-        sides = [[processor.Encode(pair[side], out_type=str) for pair in pairs] for side in ("inputs", "targets")]
+        kept = [pair for pair in pairs(split) if pair["inputs"]]
+        text_bytes += sum(len(line.encode()) for pair in kept for line in pair.values())
+        sides = [[processor.Encode(pair[side], out_type=str) for pair in kept] for side in ("inputs", "targets")]
         pieces += [piece for side in sides for line in side for piece in line]
         lengths[split] = np.array([[len(line) + 1 for line in side] for side in sides], np.int32)
-        assert (figures["pairs_read"], figures["pairs_kept"]) == (len(pairs) + 1, len(pairs))
+        assert (figures["pairs_read"], figures["pairs_kept"]) == (len(kept) + 1, len(kept))
         assert figures["pairs_dropped"] == {"empty side": 1}
         tokens = lengths[split].sum(axis=1)
         assert list(figures["tokens"].values()) == tokens.tolist()
-        assert list(figures["mean_length"].values()) == pytest.approx(tokens / len(pairs), abs=0.0051)
+        assert list(figures["mean_length"].values()) == pytest.approx(tokens / len(kept), abs=0.0051)
     bytes_outside = len([piece for piece in pieces if re.fullmatch("<0x..>", piece)])
     assert bytes_outside == len("漢字".encode()) * 50 + len("😀".encode())
     assert toy_summary["byte_share"] == round(bytes_outside / text_bytes, 6) > 0

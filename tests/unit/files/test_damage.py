@@ -51,7 +51,7 @@ DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypot
 MEMORY = 1 << 30
 """Bytes that a reader may allocate."""
 cases = hypothesis.settings(
-    max_examples=40,
+    max_examples=25,
     derandomize=True,
     database=None,
     deadline=timedelta(seconds=10),

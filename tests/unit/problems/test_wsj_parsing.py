@@ -163,17 +163,14 @@ def test_parsed_trees_must_exist(tmp_path: Path) -> None:
 
 
 GOLD = [
-    "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
     "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NN leg))))))",
-    "(TOP (SINV (`` ``) (S (NP (PRP I)) (VP (VBP go))) ('' '') (, ,) (VP (VBD said)) (NP (PRP he))))",
+    "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
     "(TOP (FRAG (UH Oh)))",
 ]
 PARSED = [
-    GOLD[0],
-    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NNS leg)))))))",
-    "(TOP (S (`` ``) (S (NP (PRP I)) (VP (VBP go))) ('' '') (, ,) (VP (VBD said) (NP (PRP he)))))",
-    "",
+    GOLD[0].replace("(NP (DT the) (NN man)) (PP", "(NP (NP (DT the) (NN man)) (PP").replace("NN leg", "NNS leg") + ")"
 ]
+PARSED += [GOLD[1], ""]
 
 
 def test_scores_are_evalbs() -> None:
@@ -186,7 +183,7 @@ def test_scores_are_evalbs() -> None:
         ("complete match", summary.complete_match),
         ("tagging accuracy", summary.tagging_accuracy),
     ]
-    assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:4|errors:0|skipped:1"}
+    assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:3|errors:0|skipped:1"}
     for symbol in ("word", "XX"):  # without tags in the output, their accuracy is no score
         assert problem(word_symbol=symbol).scores(PARSED, GOLD) == scores[:-1]
     assert user_error(problem().scores, PARSED[:2], [GOLD[0], "dog"]).startswith("reference:2: 'dog' is outside")
