@@ -278,22 +278,18 @@ def describe_search(walk: Walk) -> str:
         return "<br>".join(f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.MISSING)
 
     scoring = beam_search.Scoring(walk.model.decode_step)
-    state = beam_search.start_state(
-        walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs), limits,
-        [0.0] + [beam_search.MISSING] * (decode_hparams.beam_size - 1), num_best=1
-    )  # fmt: skip
+    cache, memory = walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs)
+    state = beam_search.first_state(cache, memory, limits, decode_hparams)
     rows, is_done = [], tf.constant([False])
     while not is_done[0]:
-        candidates, cache = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
-        state = state._replace(cache=cache)
-        selection = beam_search.select(state, candidates, scoring, decode_hparams)
-        state, parents = beam_search.keep_best(state, candidates, selection)
+        state, candidates = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
+        state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)
         is_done = beam_search.find_done(state, decode_hparams)
         bound = state.alive_log_probs[0, 0] / beam_search.length_penalty(limits, decode_hparams.alpha)[0]
         rows.append((int(state.t), show(state.alive_ids, state.alive_log_probs),
                      show(state.finished_ids, state.finished_scores), f"{float(bound):.2f}"))  # fmt: skip
         if not is_done[0]:
-            state = beam_search.remove_done(state, parents, is_done, decode_hparams, scoring)
+            state = beam_search.remove_done(state, selection.parents, is_done, decode_hparams, scoring)
     return table(["t", "alive hypotheses, log P", "finished hypotheses, score", "bound"], rows)
 
 

@@ -12,9 +12,9 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from absl import flags
 
@@ -30,16 +30,24 @@ from t2t_repro.serving.client import Answer, Client
 PARTIAL = ".partial"
 """End of the name of the file that has the lines translated so far."""
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of this program that are not fields of `Client`."""
+
+    inputs_once: str = ""
+    """Text to translate instead of a file."""
+    decode_from_file: str = ""
+    """File to translate, plain or .gz; standard input by default and with -."""
+    decode_to_file: str = ""
+    """File, pipe or device to write; standard output by default and with -."""
+    batch_size: int = field(default=32, metadata={"lower_bound": 1})
+    """Lines per request."""
+
+
 FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Client, omit=("version", "tell"))
-for name, default, text in (
-    ("inputs_once", None, "text to translate instead of a file"),
-    ("decode_from_file", "", "file to translate, plain or .gz; standard input by default and with -"),
-    ("decode_to_file", "", "file, pipe or device to write; standard output by default and with -"),
-):
-    flags.DEFINE_string(name, default, text, flag_values=FLAGS)
-flags.DEFINE_integer("servable_version", None, "version of the model; default: the latest", 0, flag_values=FLAGS)
-flags.DEFINE_integer("batch_size", 32, "lines per request", 1, flag_values=FLAGS)
+program.define_fields(FLAGS, Client)
+program.define_fields(FLAGS, Flags)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -47,7 +55,7 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "server", "servable_name")
     batch_size, inputs = values.batch_size, program.file_inputs(values, "decode_from_file")
     lines: Iterable[str]
-    if values.inputs_once is not None:
+    if values["inputs_once"].present:
         lines, inputs = [values.inputs_once], []
     elif values.decode_from_file in program.STANDARD_STREAMS:
         lines = program.typed_lines()
@@ -55,14 +63,14 @@ def main(values: flags.FlagValues) -> None:
     else:
         lines = list(read_lines(values.decode_from_file))
     with program.output(values.decode_to_file, PARTIAL, inputs) as output, connect(values) as client:
-        batches = answers(client, lines, batch_size)
+        batches = translate(client, lines, batch_size)
         if output is None or is_stream(output):
-            with contextlib.nullcontext() if output is None else whole_file(output) as file:
+            with whole_file(output) if output else contextlib.nullcontext() as file:
                 for batch in batches:
-                    write(batch, values, file)
+                    program.write_lines(batch, file)
         else:
             total = len(lines) if isinstance(lines, list) else None
-            write_file(output, progress(batches, "translating", total, "lines", size=len), values)
+            write_file(output, progress(batches, "translating", total, "lines", size=len))
 
 
 def connect(values: flags.FlagValues) -> Client:
@@ -71,49 +79,44 @@ def connect(values: flags.FlagValues) -> Client:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
         with quiet_tensorflow(), quick_imports():  # importing tensorflow-serving-api imports TensorFlow
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
-    return program.from_flags(Client, values, version=values.servable_version, tell=say)
+    return program.from_flags(Client, values)
 
 
-def answers(client: Client, lines: Iterable[str], batch_size: int) -> Iterator[list[Answer]]:
-    """Yields the answers to each batch of lines. Raises UserError, which names the line, if a request fails."""
+def translate(client: Client, lines: Iterable[str], batch_size: int) -> Iterator[list[str]]:
+    """Yields the output lines for each batch of lines. Raises UserError, which names the line, if a request fails."""
     lines, number = iter(lines), 1
     while batch := list(itertools.islice(lines, batch_size)):
         try:
-            yield client.translate(batch)
+            answers = client.translate(batch)
         except UserError as error:
             raise UserError(f"no translation from line {number:,} on: {error}") from None
+        yield [output_line(answer, client.signature_name) for answer in answers]
         number += len(batch)
 
 
-def write_file(output: Path, batches: Iterator[list[Answer]], values: flags.FlagValues) -> None:
-    """Writes the answers to OUTPUT.partial, which becomes OUTPUT if every line has an answer."""
+def output_line(answer: Answer, signature_name: str) -> str:
+    """Returns the line for an answer: the output, or for another signature, such as nbest, all outputs and scores."""
+    if signature_name == "serving_default":
+        return one_line(answer.text)
+    pairs = zip(answer.outputs, answer.scores, strict=True)
+    cells = itertools.chain.from_iterable((text.replace("\t", " "), f"{score:.6f}") for text, score in pairs)
+    return one_line("\t".join(cells))
+
+
+def write_file(output: Path, batches: Iterator[list[str]]) -> None:
+    """Writes lines to OUTPUT.partial, which becomes OUTPUT if every line has an answer."""
     partial = output.with_name(output.name + PARTIAL)
     first = next(batches, [])  # If the first request fails, the .partial of an earlier run stays.
     partial.unlink(missing_ok=True)  # which may be a link
     try:
         with open(partial, "xb") as file:
             for batch in itertools.chain([first], batches):
-                write(batch, values, file)
+                program.write_lines(batch, file)
             os.fsync(file.fileno())  # so that a crash of the machine cannot leave an empty OUTPUT
     except BaseException:
         say(f"{partial} has the lines translated so far")
         raise
     put_in_place(partial, output)
-
-
-def write(batch: Sequence[Answer], values: flags.FlagValues, file: IO[bytes] | None = None) -> None:
-    """Writes a line for each answer to a file; None stands for standard output.
-
-    The line is the output, or for --signature_name=nbest all outputs and scores.
-    """
-    lines = []
-    for answer in batch:
-        cells = [answer.text]
-        if values.signature_name != "serving_default":
-            texts = (text.replace("\t", " ") for text in answer.outputs)
-            cells = [f"{text}\t{score:.6f}" for text, score in zip(texts, answer.scores, strict=True)]
-        lines.append(one_line("\t".join(cells)))
-    program.write_lines(lines, file)
 
 
 run = program.entry_point(main, FLAGS, __doc__)

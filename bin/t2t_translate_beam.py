@@ -9,6 +9,7 @@ The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with lin
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import logging
 import os
@@ -61,15 +62,14 @@ def main(values: flags.FlagValues) -> None:
     program.load_tensorflow()
     from t2t_repro.beam import pipeline
 
-    job = pipeline.BeamJob(
+    job = program.from_flags(
+        pipeline.BeamJob,
+        values,
         output_dir=",".join(os.path.abspath(folder.path) for folder in folders),
-        checkpoints=",".join(os.path.abspath(checkpoint) for checkpoint in checkpoints),
+        checkpoints=",".join(map(os.path.abspath, checkpoints)),
         decode_hparams=decode_hparams,
         decode_to_file=absolute_path(values.decode_to_file),
-        long_lines=values.long_lines,
-        precision=values.precision,
-        t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(os.path.expanduser(values.t2t_usr_dir)),
-        resume=values.resume,
+        t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir),
     )
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
@@ -86,6 +86,8 @@ def pipeline_options(text: str) -> Any:
 
     Raises UserError if Beam is not installed, or does not know an option or the runner.
     """
+    if not importlib.util.find_spec("apache_beam"):
+        raise UserError('Apache Beam is not installed; pip install "t2t_repro[beam]"')
     logging.disable(logging.WARNING)  # importing Beam prints a warning for each missing extra
     errors = io.StringIO()
     try:
@@ -99,15 +101,10 @@ def pipeline_options(text: str) -> Any:
         if unknown := all_options.keys() - valid.keys():
             raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
         create_runner(options.view_as(StandardOptions).runner)
-    except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == "apache_beam":
-            raise UserError('Apache Beam is not installed; pip install "t2t_repro[beam]"') from None
-        raise UserError(f"--beam_options={text}: {error}") from None
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
     except SystemExit:  # Beam's parser has written the reason to `errors`
-        reason = errors.getvalue().strip().rpartition("\n")[2].partition("error: ")[2]
-        raise UserError(f"--beam_options={text}: {reason or 'give options with their values'}") from None
+        raise UserError(f"--beam_options={text}: {errors.getvalue().rpartition('error: ')[2]}") from None
     finally:
         logging.disable(logging.NOTSET)
     return options

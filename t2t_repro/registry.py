@@ -161,11 +161,6 @@ def hparams(name: str) -> HParams:
         raise UserError(f"hparams set {name!r}: {error}") from error
 
 
-def has_hparams(name: str) -> bool:
-    """Returns True if the hparams set `name` is registered."""
-    return name in _hparams.names()
-
-
 def model(name: str) -> Callable[..., Any]:
     """Returns the class or function that builds model `name`; docs/write_your_own_model.md describes its arguments."""
     return _models.get(name)

@@ -107,8 +107,7 @@ class Translate(beam.DoFn):
 @functools.cache
 def load(job: BeamJob) -> tuple[Translator, Problem]:
     """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
-    usr_dir = Path(job.t2t_usr_dir).expanduser().resolve()
-    if job.t2t_usr_dir and usr_dir.name not in sys.modules:
+    if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
     devices.use_one_gpu()
@@ -161,10 +160,10 @@ def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator
         expected, existing = fingerprint(job, paths, batch_lines), shards(job.decode_to_file)
         refuse_overwriting("--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths])
         cure = "delete it, or choose another --decode_to_file"
-        if match(path) and next(iter(read_lines(path)), "") != expected:
-            raise UserError(f"{path} exists already and belongs to another run; {cure}")
-        if existing and not match(path):
-            raise UserError(f"{existing[0]} exists already and belongs to another run; {cure}")
+        marker = next(read_lines(path), "") if match(path) else None
+        if (existing or marker is not None) and marker != expected:
+            file = existing[0] if marker is None else path
+            raise UserError(f"{file} exists already and belongs to another run; {cure}")
         if existing and not job.resume:
             raise UserError(f"{existing[0]} exists already; continue with --resume, or {cure}")
         write(path, [expected])

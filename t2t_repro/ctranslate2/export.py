@@ -33,7 +33,7 @@ POSITIONS = 2048
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see `_to_bfloat16`."""
+"""Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see `quantized`."""
 
 
 def export_ctranslate2(
@@ -45,11 +45,7 @@ def export_ctranslate2(
     CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
     refuse_impossible(folder.hparams, quantization)
-    spec = specification(folder.model(checkpoint), folder.vocabulary)
-    spec.validate()
-    spec.optimize(BFLOAT16.get(quantization, quantization))
-    if quantization in BFLOAT16:
-        _to_bfloat16(spec)
+    spec = quantized(specification(folder.model(checkpoint), folder.vocabulary), quantization)
     target = folder.vocabulary
     is_separate = target.separate_source_size > 0
     vocabularies = {"source_": target.sources, "target_": target} if is_separate else {"": target}
@@ -205,9 +201,13 @@ def _array(weight: Any) -> np.ndarray:
     return np.array(ops.convert_to_tensor(weight).numpy())
 
 
-def _to_bfloat16(spec: TransformerSpec) -> None:
-    """Converts to bfloat16 the weights that CTranslate2's quantization has left in float32."""
-    for name, variable in spec.variables().items():
+def quantized(spec: TransformerSpec, quantization: str) -> TransformerSpec:
+    """Returns the specification with weights of the type `quantization`."""
+    spec.validate()
+    spec.optimize(BFLOAT16.get(quantization, quantization))
+    for name, variable in spec.variables().items() if quantization in BFLOAT16 else ():
+        # Convert the weights that CTranslate2 has left in float32.
         is_weight = not isinstance(variable, str) and not variable.is_scalar() and not name.endswith("_scale")
         if is_weight and variable.dtype == "float32":
             variable.array = variable.array.astype(tf.bfloat16.as_numpy_dtype)
+    return spec

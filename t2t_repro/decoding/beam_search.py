@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
-from t2t_repro.decoding.top_k import argmax, top_k
+from t2t_repro.decoding.top_k import top_k
 from t2t_repro.hparam import DecodeHParams
 
 MISSING = float("-inf")
@@ -96,17 +96,15 @@ class Candidates(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The hypotheses that a sentence keeps after a position, best first."""
+    """The candidates that become alive or finished hypotheses of a sentence, best first."""
 
     alive: tf.Tensor
     """int32 [R, K], index of the candidate that becomes each alive hypothesis."""
-    alive_log_probs: tf.Tensor
-    """float32 [R, K], log-probability of each alive hypothesis; -inf for hypotheses that do not exist."""
     finished: tf.Tensor
     """int32 [R, K], for each finished hypothesis, its index in the list of the K earlier finished hypotheses and the C
     candidates."""
-    finished_scores: tf.Tensor
-    """float32 [R, K], score of each finished hypothesis; -inf for hypotheses that do not exist."""
+    parents: tf.Tensor
+    """int64 [R, K], index of the old alive hypothesis that each new alive hypothesis extends."""
     scores: tf.Tensor
     """float32 [R, C], score of each candidate; -inf for candidates without an end token."""
 
@@ -133,35 +131,35 @@ def beam_search(
     """
 
     def advance(state: State) -> State:
-        candidates, cache = find_candidates(state, scoring, decode_hparams.beam_size)
-        state = state._replace(cache=cache)
-        state, parents = keep_best(state, candidates, select(state, candidates, scoring, decode_hparams))
-        return remove_done(state, parents, find_done(state, decode_hparams), decode_hparams, scoring)
+        # The C best extensions of each sentence's K hypotheses by one token: logits [R, K, V] --> [R, C]
+        state, candidates = find_candidates(state, scoring, decode_hparams.beam_size)
+        # The K best alive hypotheses and the K best finished ones of each sentence: [R, C] --> [R, K]
+        state, selection = keep_best(state, candidates, scoring, decode_hparams)
+        # The D sentences that are done leave the batch: [R, ...] --> [R - D, ...]
+        return remove_done(state, selection.parents, find_done(state, decode_hparams), decode_hparams, scoring)
 
     return advance_until_done(advance, first_state(cache, memory, limits, decode_hparams))
 
 
 def first_state(cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams) -> State:
-    """Returns the state of `beam_search`, whose arguments this function has, before the first position."""
-    # All K hypotheses start empty. Only the first may grow (log P = 0, not -inf): the others would become copies of it.
-    log_probs = [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
-    return start_state(cache, memory, limits, log_probs, decode_hparams.n)
+    """Returns the state of beam search or sampling before the first position; the arguments are those of `beam_search`.
 
-
-def start_state(cache: Any, memory: Any, limits: tf.Tensor, log_probs: list[float], num_best: int) -> State:
-    """Returns the state before the first position, for n = `num_best` outputs per sentence.
-
-    `log_probs` are the log-probabilities of the K hypotheses; other arguments are those of `beam_search`.
+    Sampling has K = n hypotheses.
     """
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
+    # All K hypotheses start empty. In beam search, only the first may grow (log P = 0, not -inf): the others would
+    # become copies of it.
+    is_random, num_best = decode_hparams.is_random, decode_hparams.n
+    log_probs = [0.0] * num_best if is_random else [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
     batch, beam_size = tf.shape(limits)[0], len(log_probs)
+    empty = tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64))
     return State(
         t=tf.constant(0),
         rows=tf.cast(tf.range(batch), tf.int64),
         limits=tf.cast(limits, tf.int64),
-        alive_ids=tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64)),
+        alive_ids=empty,
         alive_log_probs=tf.tile(tf.constant([log_probs]), [batch, 1]),
-        finished_ids=tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64)),
+        finished_ids=empty,
         finished_scores=tf.fill([batch, beam_size], MISSING),
         cache=cache,
         memory=memory,
@@ -185,9 +183,10 @@ def advance_until_done(advance: Callable[[State], State], state: State) -> Hypot
     return state.result
 
 
-def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Candidates, Any]:
-    """Returns the C best extensions of each sentence's hypotheses by one token, and the cache with the new position."""
+def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[State, Candidates]:
+    """Returns the state with the new cache, and the C best extensions of each sentence's hypotheses by one token."""
     logits, cache = scoring.step(last_ids(state, beam_size), state.t, state.cache, state.memory)  # [R, K, V]
+    state = state._replace(cache=cache)
 
     # C = 2K: at most one candidate of each of the K hypotheses has the end token, so at least K candidates have another
     # token. Greedy search (K = 1) needs only one candidate, because it stops when this candidate has the end token.
@@ -200,60 +199,52 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Can
         logits = scoring.adjust(logits, state.alive_ids[:, :, 1:], state.t, state.memory)
     if scoring.forbidden is None:
         log_probs, parents, tokens = top_k(logits, offsets, count)
-        return Candidates(parents, tokens, log_probs), cache
+        return state, Candidates(parents, tokens, log_probs)
     # At most K of the C + K best extensions have the forbidden token, one of each hypothesis.
     log_probs, parents, tokens = top_k(logits, offsets, count + beam_size)
     log_probs, best = tf.math.top_k(tf.where(tokens == scoring.forbidden, MISSING, log_probs), count)
     parents, tokens = (tf.gather(indices, best, batch_dims=1) for indices in (parents, tokens))
-    return Candidates(parents, tokens, log_probs), cache
+    return state, Candidates(parents, tokens, log_probs)
 
 
-def select(state: State, candidates: Candidates, scoring: Scoring, decode_hparams: DecodeHParams) -> Selection:
-    """Returns which hypotheses of each sentence are the K best alive and the K best finished ones.
+def keep_best(
+    state: State, candidates: Candidates, scoring: Scoring, decode_hparams: DecodeHParams
+) -> tuple[State, Selection]:
+    """Returns the state after one more position, with the K best alive and the K best finished hypotheses.
 
-    Args:
-        state: the state of the hypotheses that the candidates extend, with the cache that `find_candidates` returned.
+    The rows of its cache are still in the order of the old hypotheses; `Selection.parents` has their new order.
     """
     beam_size = decode_hparams.beam_size
-    is_end = candidates.tokens == EOS_ID  # [R, C]: R sentences, C candidates
-    # The K best of the C candidates without an end token: [R, C] --> [R, K]
+    # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
+    ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
+    ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
+    is_end = candidates.tokens == EOS_ID  # [R, C]
+
+    # Alive: the K best of the C candidates without an end token: [R, C] --> [R, K]
     alive_log_probs, alive = tf.math.top_k(tf.where(is_end, MISSING, candidates.log_probs), beam_size)
 
-    # The K best finished hypotheses, of K earlier ones and the candidates with an end token: [R, K + C] --> [R, K]
+    # Finished: the K best of K earlier ones and the C candidates with an end token: [R, K + C] --> [R, K]
     scores = tf.where(is_end, candidates.log_probs / length_penalty(state.t + 1, decode_hparams.alpha), MISSING)
     if scoring.bonus:
         scores += tf.gather(scoring.bonus(state.cache, state.memory), candidates.parents, batch_dims=1)
     finished_scores, finished = tf.math.top_k(tf.concat([state.finished_scores, scores], axis=1), beam_size)
-    return Selection(alive, alive_log_probs, finished, finished_scores, scores)
-
-
-def keep_best(state: State, candidates: Candidates, selection: Selection) -> tuple[State, tf.Tensor]:
-    """Returns the state after one more position, with the selected hypotheses, and their parents.
-
-    The parents, int64 [R, K], are the indices of the old hypotheses that the new alive hypotheses extend. The rows of
-    the new state's cache are still in the order of the old hypotheses.
-    """
-    # The tokens of the candidates: [R, K, 1 + t] --> [R, C, 2 + t]
-    ids = tf.gather(state.alive_ids, candidates.parents, batch_dims=1)
-    ids = tf.concat([ids, candidates.tokens[:, :, None]], axis=2)
     finished_ids = tf.concat([with_padding(state.finished_ids), ids], axis=1)  # [R, K + C, 2 + t]
     state = state._replace(
         t=state.t + 1,
-        alive_ids=tf.gather(ids, selection.alive, batch_dims=1),
-        alive_log_probs=selection.alive_log_probs,
-        finished_ids=tf.gather(finished_ids, selection.finished, batch_dims=1),
-        finished_scores=selection.finished_scores,
+        alive_ids=tf.gather(ids, alive, batch_dims=1),
+        alive_log_probs=alive_log_probs,
+        finished_ids=tf.gather(finished_ids, finished, batch_dims=1),
+        finished_scores=finished_scores,
     )
-    return state, tf.gather(candidates.parents, selection.alive, batch_dims=1)
+    return state, Selection(alive, finished, tf.gather(candidates.parents, alive, batch_dims=1), scores)
 
 
 def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), [R, K, 1] for logits [R, K, V]."""
     # TensorFlow computes tf.nn.softmax in one pass over the vocabulary, but tf.reduce_logsumexp in four, which take
     # twice as long. The largest logit's probability cannot underflow.
-    best = argmax(logits)[:, :, None]
-    probability = tf.gather(tf.nn.softmax(logits), best, batch_dims=2)
-    return tf.gather(logits, best, batch_dims=2) - tf.math.log(probability)
+    largest, probability = (tf.reduce_max(x, axis=2, keepdims=True) for x in (logits, tf.nn.softmax(logits)))
+    return largest - tf.math.log(probability)
 
 
 def last_ids(state: State, hypotheses: int) -> tf.Tensor:
@@ -333,13 +324,12 @@ def add_outputs(
         alive_scores, order = tf.math.top_k(alive_scores + tf.gather(alive_bonus, done), tf.shape(parents)[1])
         alive_ids = tf.gather(alive_ids, order, batch_dims=1)
 
-    # Select n outputs, finished before unfinished ones, whatever their scores: [D, K] + [D, K] --> [D, 2K] --> [D, n]
+    # Select n outputs, whatever their scores: finished ones, then unfinished ones, then those that do not exist.
+    # [D, K] + [D, K] --> [D, 2K] --> [D, n]
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
-    is_finished = tf.concat([finished_scores > MISSING, tf.zeros_like(alive_scores, tf.bool)], axis=1)
-    group = tf.where(is_finished, 0.0, tf.where(scores > MISSING, 1.0, 2.0))
-    order = tf.argsort(group, stable=True)
-    count = decode_hparams.n
+    beam_size, count = parents.shape[1], decode_hparams.n
+    order = tf.argsort(tf.where(scores > MISSING, [0.0] * beam_size + [1.0] * beam_size, 2.0), stable=True)
     ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
 
     # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t] --> [D, n, L]

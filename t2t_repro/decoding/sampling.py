@@ -21,10 +21,10 @@ from t2t_repro.decoding.beam_search import (
     Scoring,
     State,
     advance_until_done,
+    first_state,
     last_ids,
     length_penalty,
     remove_done,
-    start_state,
     with_padding,
 )
 from t2t_repro.hparam import DecodeHParams
@@ -88,7 +88,7 @@ def sample(
         parents = tf.tile(tf.range(count, dtype=tf.int64)[None], [tf.shape(tokens)[0], 1])
         return remove_done(state, parents, is_done, decode_hparams, scoring)
 
-    return advance_until_done(advance, start_state(cache, memory, limits, [0.0] * count, count))
+    return advance_until_done(advance, first_state(cache, memory, limits, decode_hparams))
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:

@@ -165,11 +165,10 @@ class Translator:
         self.check(decode_hparams)
         if prefixes and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
-        if prefixes and len(prefixes) != len(texts):
-            raise UserError(f'{len(prefixes)} prefixes for {len(texts)} texts; give one per text, "" for none')
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
-        for segments, prefix_ids in zip(segments_of_texts, self.vocabulary.encode_targets(prefixes), strict=False):
+        encoded_prefixes = self.vocabulary.encode_targets(prefixes)
+        for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=bool(prefixes)):
             if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
@@ -193,12 +192,9 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call. Raises UserError if the numbers of
-        sources and targets differ, or if one of them is a str.
+        `advance` is called with the number of pairs scored since the last call.
         """
         refuse_single_string(sources=sources, targets=targets)
-        if len(sources) != len(targets):
-            raise UserError(f"{len(sources)} sources and {len(targets)} targets; give a target for each source")
         source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 

@@ -30,7 +30,6 @@ from t2t_repro.decoding.beam_search import (
     first_state,
     keep_best,
     remove_done,
-    select,
 )
 from t2t_repro.decoding.search import SearchStart, Sources, start_search
 from t2t_repro.decoding.translation import Hypothesis, Translation
@@ -146,22 +145,20 @@ def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTr
     alive = [ROOT] * beam_size  # the node of each alive hypothesis
     hypotheses: dict[int, tuple[int, ...]] = {ROOT: ()}  # the tokens of each node's hypothesis
     while True:
-        candidates, cache = find_candidates(state, scoring, beam_size)
-        state = state._replace(cache=cache)
-        selection = select(state, candidates, scoring, decode_hparams)
         log_probs = state.alive_log_probs[0].numpy().tolist()
+        state, candidates = find_candidates(state, scoring, beam_size)
+        state, selection = keep_best(state, candidates, scoring, decode_hparams)
         nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses))
         steps.append([node for node in nodes if node.log_prob > MISSING])
         hypotheses |= {node.node: (*hypotheses[node.parent], node.token) for node in steps[-1]}
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
 
-        state, parents = keep_best(state, candidates, selection)
         is_done = find_done(state, decode_hparams)
         if is_done.numpy().all():
             break
-        state = remove_done(state, parents, is_done, decode_hparams, scoring)
+        state = remove_done(state, selection.parents, is_done, decode_hparams, scoring)
     best_possible, worst_of_best = (float(bound[0]) for bound in bounds(state, decode_hparams))
-    outputs = add_outputs(state, parents, is_done, decode_hparams, scoring)
+    outputs = add_outputs(state, selection.parents, is_done, decode_hparams, scoring)
     numbers = {ids: node for node, ids in hypotheses.items()}
     pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
     scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > MISSING}

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import math
+import multiprocessing
 import re
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from http.client import HTTPConnection, HTTPException
+from multiprocessing.pool import ThreadPool
 from typing import Any
 from urllib.parse import quote
 
+from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import is_empty
 from t2t_repro.errors import UserError, refuse_single_string, shortened
 
@@ -38,7 +40,7 @@ CURES = {
     "DEADLINE_EXCEEDED": "no answer within --timeout_secs: raise it, lower --batch_size, or check the server",
     "NOT_FOUND": "correct --servable_name or --servable_version",
 }
-"""Cures of errors, by its name in gRPC."""
+"""Cures of errors, by their names in gRPC."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class RequestError(Exception):
 
 @dataclass(eq=False)
 class Client(contextlib.AbstractContextManager):
-    """A connection to one served model. Use it in a `with` block, or call `close`.
+    """A connection to one served model, for a `with` block.
 
     Raises UserError if `server` does not have the form host or host:port.
     """
@@ -83,14 +85,12 @@ class Client(contextlib.AbstractContextManager):
     """use TensorFlow Serving's REST API, not gRPC"""
     signature_name: str = "serving_default"
     """serving_default, or nbest: n outputs per line, each followed by its score"""
-    version: int | None = None
-    """version of the model; None for the server's latest"""
+    servable_version: int = 0
+    """version of the model; 0 for the server's latest"""
     timeout_secs: float = field(default=10.0, metadata={"lower_bound": 0.001, "upper_bound": 1e6})
     """seconds after which a request fails"""
     retries: int = 4
     """how often to repeat a request while the server is unavailable or slow, after 0.5 s, 1 s, 2 s, ... up to 30 s"""
-    tell: Callable[[str], None] = lambda text: None
-    """called with a message before the first repetition"""
 
     def __post_init__(self) -> None:
         port = REST_PORT if self.rest else GRPC_PORT
@@ -100,10 +100,6 @@ class Client(contextlib.AbstractContextManager):
         self._predict = self._predict_rest if self.rest else self._predict_grpc
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection."""
         if not self.rest:
             self._channel.close()
 
@@ -130,8 +126,7 @@ class Client(contextlib.AbstractContextManager):
 
     def _repeat(self, sources: Sequence[str]) -> tuple[Any, Any]:
         """Sends a request. Repeats it after temporary errors, which gRPC itself would do at most four times."""
-        repetitions = 0
-        while True:
+        for repetitions in itertools.count():
             try:
                 return self._predict(sources)
             except RequestError as error:
@@ -139,9 +134,8 @@ class Client(contextlib.AbstractContextManager):
                     cure = CURES.get(error.code, "check --signature_name, or see the server's log")
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
-                    self.tell(f"{self.server}: {error}; trying again up to {self.retries} times")
+                    say(f"{self.server}: {error}; trying again up to {self.retries} times")
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
-            repetitions += 1
 
     @functools.cached_property
     def _channel(self) -> Any:
@@ -165,8 +159,8 @@ class Client(contextlib.AbstractContextManager):
 
         request = PredictRequest()
         request.model_spec.name, request.model_spec.signature_name = self.servable_name, self.signature_name
-        if self.version is not None:
-            request.model_spec.version.value = self.version
+        if self.servable_version:
+            request.model_spec.version.value = self.servable_version
         request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
         try:
             outputs = PredictionServiceStub(self._channel).Predict(request, timeout=self.timeout_secs).outputs
@@ -180,8 +174,9 @@ class Client(contextlib.AbstractContextManager):
         """Does what `_predict_grpc` does, over the REST API."""
         request = {"signature_name": self.signature_name, "inputs": {"inputs": list(texts)}}
         try:
-            status, text = _in_time(self.timeout_secs, lambda: self._post(json.dumps(request).encode()))
-        except TimeoutError:
+            with ThreadPool(1) as pool:  # because a socket's timeout limits only the time between two bytes
+                status, text = pool.apply_async(self._post, [json.dumps(request).encode()]).get(self.timeout_secs)
+        except (TimeoutError, multiprocessing.TimeoutError):
             raise RequestError("DEADLINE_EXCEEDED", "timed out") from None
         except (OSError, HTTPException, UnicodeError, OverflowError) as error:  # the last two: no valid host or port
             raise RequestError("UNAVAILABLE", str(error) or type(error).__name__) from None
@@ -198,7 +193,7 @@ class Client(contextlib.AbstractContextManager):
 
     def _post(self, body: bytes) -> tuple[int, str]:
         """Returns the HTTP status and the text of the server's answer to a request."""
-        version = "" if self.version is None else f"/versions/{self.version}"
+        version = f"/versions/{self.servable_version}" if self.servable_version else ""
         path, data = f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict", bytearray()
         with contextlib.closing(HTTPConnection(self.server, timeout=self.timeout_secs)) as connection:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -209,23 +204,6 @@ class Client(contextlib.AbstractContextManager):
                         excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
                         raise RequestError("UNKNOWN", excess)
         return response.status, data.decode("utf-8", errors="replace")
-
-
-def _in_time(seconds: float, call: Callable[[], tuple[int, str]]) -> tuple[int, str]:
-    """Returns what `call` returns, or raises TimeoutError after some seconds, even if it never ends.
-
-    A socket's timeout limits only the time between two bytes. Python ends without waiting for this function's thread.
-    """
-    result: Future[tuple[int, str]] = Future()
-
-    def work() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    return result.result(seconds)
 
 
 def _rows(values: list, count: int) -> list[list]:

@@ -45,15 +45,11 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
         "--beam_options=--direct_num_workers=1 --direct_running_mode=multi_processing",
     )  # fmt: skip
     assert result.stdout == ""
-    assert result.stderr.rstrip().endswith("x.de-*: 57 lines, 7 shards, 1 translated in segments"), result.stderr[
-        -3000:
-    ]
+    assert result.stderr.endswith("x.de-*: 57 lines, 7 shards, 1 translated in segments\n"), result.stderr[-3000:]
     names = [f"x.de-00000-{start:012d}" for start in range(0, 50, 9)] + [f"x.de-00002-{0:012d}"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
     assert concatenated(tmp_path / "new", "x.de-00000-*") == decode(str(trained.folder), numbers, hparams)
     assert concatenated(tmp_path / "new", "x.de-00002-*") == decode(str(trained.folder), odd, hparams)
-    lines = concatenated(tmp_path / "new", "x.de-00002-*").split(b"\n")[:-1]
-    assert [not line for line in lines] == [not text.strip() for text in ODD]
     launcher, worker = map(int, (tmp_path / "pids").read_text().split())
     assert launcher == os.getpid() != worker
 

@@ -78,33 +78,40 @@ def generate(
     ]
 
 
+RANDOM: dict[str, Any] = {
+    "sampling_method": "random", "n": 3, "sampling_temp": 0.7, "sampling_keep_top_k": 5, "repeat_ngram_size": 1,
+    "repeat_ngram_penalty": 0.5,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("has_prefix", "options"),
     [
-        (False, {"beam_size": 5, "coverage_penalty": 0.4}),
-        (True, {"beam_size": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
-        (True, {"beam_size": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5}),
+        (False, {"beam_size": 5, "n": 5, "coverage_penalty": 0.4}),
+        (True, {"n": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
+        (True, {"n": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5}),
         (False, {"beam_size": 1, "coverage_penalty": 3.0, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.1}),
+        (True, RANDOM),
     ],
-    ids=str,
+    ids=["coverage", "repetitions", "both", "greedy", "random"],
 )
 def test_scores_follow_the_formula(
     two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, has_prefix: bool, options: dict[str, Any]
 ) -> None:
-    decode_hparams = DecodeHParams(alpha=ALPHA, extra_length=2, n=options["beam_size"], **options)
-    beam_size = decode_hparams.beam_size
-    outputs = generate(two_layers, decode_hparams, inputs, prefixes if has_prefix else None)
-    assert [len(hypotheses) for hypotheses in outputs] == [beam_size] * len(inputs)
-    rows = np.repeat(np.arange(len(inputs)), beam_size)
+    params = DecodeHParams(alpha=ALPHA, extra_length=2, **options)
+    random = random_numbers_of_lines(1, len(inputs), 20, params.n)
+    outputs = generate(two_layers, params, inputs, prefixes if has_prefix else None, random)
+    assert [len(hypotheses) for hypotheses in outputs] == [params.n] * len(inputs)
+    rows = np.repeat(np.arange(len(inputs)), params.n)
     all_outputs = [output for hypotheses in outputs for output in hypotheses]
     total_penalty = 0.0
     log_probs = log_probs_and_coverage(two_layers, inputs[rows], [ids for ids, _ in all_outputs])
     for row, (ids, score), (log_prob, coverage) in zip(rows, all_outputs, log_probs, strict=True):
         prefix = [token for token in prefixes[row].tolist() if token and has_prefix]
-        size = decode_hparams.repeat_ngram_size or 1
+        size = params.repeat_ngram_size or 1
         repetitions = count_repetitions(ids, size) - count_repetitions(prefix, size)  # a prefix may have repetitions
-        penalty = decode_hparams.repeat_ngram_penalty * repetitions
-        expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA + decode_hparams.coverage_penalty * coverage
+        penalty = params.repeat_ngram_penalty * repetitions
+        expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA + params.coverage_penalty * coverage
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert ids[: len(prefix)] == prefix
         assert ids[-1] == EOS_ID or len(ids) == np.count_nonzero(inputs[row]) + 2 + len(prefix)
@@ -112,6 +119,9 @@ def test_scores_follow_the_formula(
     assert total_penalty > 1
     for hypotheses in outputs:
         order = [(ids[-1] == EOS_ID, score) for ids, score in hypotheses]
+        if params.is_random:  # in the order in which they were drawn
+            order = [(has_end, 0.0) for has_end, _ in order]
+            assert len({tuple(ids) for ids, _ in hypotheses}) > 1
         assert order == sorted(order, reverse=True)
 
 
@@ -135,17 +145,17 @@ def random_numbers_of_lines(seed: int, lines: int, length: int, count: int) -> n
     return np.stack([random_numbers(seed, line, 0, length, count) for line in range(lines)])
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("method", ["argmax", "random"])
-def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, method: str) -> None:
-    options: dict[str, Any] = {"n": 4, "extra_length": 12, "sampling_method": method}
-    if method == "random":
-        options["sampling_keep_top_k"] = 3
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [(1, {}), (2, {}), (3, {"sampling_method": "random", "sampling_keep_top_k": 3})],
+    ids=["1", "2", "3, random"],
+)
+def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, options: dict[str, Any]) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
     forbidden: dict[str, Any] = {"repeat_ngram_size": size, "repeat_ngram_penalty": math.inf}
     free, strict = (
-        generate(RepeatingModel(), DecodeHParams(**hparams), inputs, random=random)
-        for hparams in (options, options | forbidden)
+        generate(RepeatingModel(), DecodeHParams(n=4, extra_length=12, **options, **penalty), inputs, random=random)
+        for penalty in ({}, forbidden)
     )
     assert sum(count_repetitions(ids, size) for hypotheses in free for ids, _ in hypotheses) > 3
     assert sum(count_repetitions(ids, size) for hypotheses in strict for ids, _ in hypotheses) == 0
@@ -159,25 +169,6 @@ def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) 
     result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs=inputs, random=random))
     for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
         assert 0 not in ids[: len([token for token in ids if token])]
-
-
-def test_random_outputs_have_prefixes_and_penalties(
-    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray
-) -> None:
-    decode_hparams = DecodeHParams(
-        alpha=ALPHA, extra_length=2, n=3, sampling_method="random", sampling_temp=0.7, sampling_keep_top_k=5,
-        repeat_ngram_size=1, repeat_ngram_penalty=0.5,
-    )  # fmt: skip
-    outputs = generate(two_layers, decode_hparams, inputs, prefixes, random_numbers_of_lines(1, len(inputs), 20, 3))
-    for row, hypotheses in enumerate(outputs):
-        prefix = [token for token in prefixes[row].tolist() if token]
-        assert len({tuple(ids) for ids, _ in hypotheses}) > 1
-        log_probs = log_probs_and_coverage(two_layers, inputs[[row] * 3], [ids for ids, _ in hypotheses])
-        for (ids, score), (log_prob, _) in zip(hypotheses, log_probs, strict=True):
-            repetitions = count_repetitions(ids, 1) - count_repetitions(prefix, 1)
-            expected = (log_prob - 0.5 * repetitions) / ((5 + len(ids)) / 6) ** ALPHA
-            assert score == pytest.approx(expected, rel=1e-4)
-            assert ids[: len(prefix)] == prefix
 
 
 def test_log_probabilities_and_attention_of_given_targets(

@@ -15,9 +15,9 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import EMPTY, InputFile, Translation
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
+from user_errors import user_error
 
 TEXTS = ["the dog", "", "a cat sat on the dog", " ", "cat", "Ω 漢", "\t", "the cat sat on the dog and the cat", "a"]
 SENTENCES = ["the dog sat on a cat. ", "cat. ", "a dog on the cat."]
@@ -60,6 +60,7 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
     assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Transformer) -> None:
     write_checkpoint(folder.path, 3, weights_of(transformer), folder.vocabulary.fingerprint)
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
@@ -75,7 +76,6 @@ def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer
 def test_each_hypothesis_has_its_text_score_and_details(
     word_translator: Translator, tiny_vocabulary: Vocabulary, options: dict[str, Any]
 ) -> None:
-    lengths = set()
     for text, translation in zip(TEXTS, word_translator.translate(TEXTS, details=True, **options), strict=True):
         if not text.strip():
             assert translation == EMPTY
@@ -85,19 +85,19 @@ def test_each_hypothesis_has_its_text_score_and_details(
         assert len(hypotheses) == 3 and (translation.segments, translation.is_truncated) == (1, False)
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
-        order = [(hypothesis.ids[-1] == EOS_ID, hypothesis.score) for hypothesis in hypotheses]
-        # Outputs with an end token come before those without. Beam search also sorts by score; sampling does not.
-        assert options or order == sorted(order, reverse=True)
-        assert [has_end for has_end, _ in order] == sorted((has_end for has_end, _ in order), reverse=True)
         for hypothesis in hypotheses:
             assert [hypothesis.text] == tiny_vocabulary.decode([hypothesis.ids])
             total = sum(hypothesis.token_scores)
             assert total / penalty(len(hypothesis.ids)) == pytest.approx(hypothesis.score, rel=1e-5)
             assert len(hypothesis.ids) == len(hypothesis.token_scores) == len(hypothesis.attention)
             assert EOS_ID not in hypothesis.ids[:-1]
-            assert all(0 <= position < len(translation.source_ids) for position in hypothesis.attention)
-            lengths.add(len(hypothesis.ids))
-    assert len(lengths) > 3
+            # Other subwords than the tokenizer's would have another score.
+            if tiny_vocabulary.encode([hypothesis.text]) == [list(hypothesis.ids)]:
+                [score] = word_translator.score([text], [f"\t {hypothesis.text} \u3000"])
+                assert score.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
+                assert score.attention == hypothesis.attention
+                assert score.log_prob == pytest.approx(total)
+                assert score.mean == pytest.approx(total / len(hypothesis.ids))
 
 
 @pytest.mark.parametrize("options", [{}, RANDOM], ids=["best", "random"])
@@ -159,6 +159,7 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
         ]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
     copier = Translator(copier.model, tiny_vocabulary, DecodeHParams(), max_length=12)
     long = "the cat sat on the dog. a dog sat on a cat. the dog"
@@ -172,60 +173,49 @@ def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_voca
     assert texts_of(truncated) == ["a dog", longest_allowed, longest_allowed]
     assert [translation.is_truncated for translation in truncated] == [False, True, False]
     assert truncated[1].source_ids == (*ids[:11], EOS_ID) and truncated[1].segments == 1
-    with pytest.raises(UserError) as error:
-        list(copier.stream(texts, long_lines="error", input_file=InputFile("x.en", [40, 50, 60])))
-    assert str(error.value).startswith(f"x.en:51: {len(ids)} tokens are more than 12;")
+    stream = copier.stream(texts, long_lines="error", input_file=InputFile("x.en", [40, 50, 60]))
+    assert user_error(list, stream).startswith(f"x.en:51: {len(ids)} tokens are more than 12;")
     assert copier.translate(texts, long_lines="error", max_input_size=len(ids))[1].segments == 1
 
 
-@pytest.mark.parametrize("options", [{}, RANDOM], ids=["best", "random"])
-def test_outputs_begin_with_their_prefixes(word_translator: Translator, options: dict[str, Any]) -> None:
+def test_outputs_begin_with_their_prefixes(word_translator: Translator) -> None:
     sources = ["the dog", "", "a cat", "".join(SENTENCES), "cat"]
     prefixes = ["the the cat", "a dog", "", "a cat sat on", "Ω"]
-    forced = word_translator.translate(sources, prefixes, max_input_size=11, details=True, **options)
-    free = word_translator.translate(sources, max_input_size=11, details=True, **options)
+    forced = word_translator.translate(sources, prefixes, max_input_size=11, details=True)
+    free = word_translator.translate(sources, max_input_size=11, details=True)
     assert forced[1] == EMPTY
     assert_alike(forced[2], free[2])
     for index in (0, 3, 4):
-        assert len(forced[index].hypotheses) == 3
         assert all(hypothesis.text.startswith(prefixes[index]) for hypothesis in forced[index].hypotheses)
         assert not all(hypothesis.text.startswith(prefixes[index]) for hypothesis in free[index].hypotheses)
     # Only the first segment of a text has the prefix.
     assert forced[3].segments == free[3].segments > 1
-    if not options:
-        for with_prefix, without in zip(forced[3].hypotheses, free[3].hypotheses, strict=True):
-            later_segments = without.ids[without.ids.index(EOS_ID) + 1 :]
-            assert with_prefix.ids[-len(later_segments) :] == later_segments
+    for with_prefix, without in zip(forced[3].hypotheses, free[3].hypotheses, strict=True):
+        later_segments = without.ids[without.ids.index(EOS_ID) + 1 :]
+        assert with_prefix.ids[-len(later_segments) :] == later_segments
     # The score includes the log-probabilities of the prefix's tokens.
     best = forced[0].hypotheses[0]
     assert sum(best.token_scores) / penalty(len(best.ids)) == pytest.approx(best.score, rel=1e-5)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
     # At temperature 40 a random output almost never equals the input, unless only the likeliest token is allowed.
-    hot: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 40.0}
+    hot: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 40.0, "extra_length": 0}
     assert texts_of(copier.translate(["the dog"], **hot)) != ["the dog"]
     assert texts_of(copier.translate(["the dog"], sampling_keep_top_k=1, **hot)) == ["the dog"]
-    assert len(copier.translate(["the dog"], extra_length=0, **hot)[0].hypotheses[0].ids) <= 3
     assert texts_of(copier.translate(["the dog"])) == ["the dog"] and copier.decode_hparams == DecodeHParams()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+    for call, words in (
         ({"n": 5}, ("n=5", "beam_size=4")),
-        ({"prefixes": ["a"]}, ("1 prefixes", "2 texts")),
         ({"long_lines": "cut"}, ("long_lines", "'cut'")),
         ({"texts": "the dog"}, ("texts is one string; give a list: ['the dog']",)),
-    ],
-    ids=str,
-)
-def test_options_that_do_not_fit_are_refused(
-    copier: Translator, options: dict[str, Any], words: tuple[str, ...]
-) -> None:
-    with pytest.raises(UserError) as error:
-        copier.translate(**{"texts": ["the dog", "a"]} | options)
-    assert all(word in str(error.value) for word in words) and "\n" not in str(error.value)
+    ):
+        message = user_error(copier.translate, **{"texts": ["the dog", "a"]} | call)
+        assert all(word in message for word in words)
+    with pytest.raises(ValueError, match="zip"):
+        copier.translate(["the dog", "a"], ["a"])
+    with pytest.raises(ValueError, match="zip"):
+        copier.score(["the dog", "a"], ["a"])
 
 
 def test_odd_texts_have_their_own_translations(copier: Translator) -> None:
@@ -239,24 +229,3 @@ def test_odd_texts_have_their_own_translations(copier: Translator) -> None:
         assert [" ".join(text.split()) for text in ours] == [" ".join(text.split()) for text in outputs]
         assert not any("\n" in text for text in ours)
         assert dict(translations)[0] == EMPTY and dict(translations)[5].segments >= 4
-
-
-def test_pairs_have_the_scores_of_the_outputs(word_translator: Translator, tiny_vocabulary: Vocabulary) -> None:
-    pairs = [
-        (text, hypothesis)
-        for text, translation in zip(TEXTS, word_translator.translate(TEXTS, details=True), strict=True)
-        for hypothesis in translation.hypotheses
-        if hypothesis.ids and tiny_vocabulary.encode([hypothesis.text]) == [list(hypothesis.ids)]
-    ]
-    assert len(pairs) > 8
-    counts: list[int] = []
-    sources, targets = [text for text, _ in pairs], [hypothesis.text for _, hypothesis in pairs]
-    *scores, empty = word_translator.score(
-        [*sources, ""], [f"\t {text} \u3000" for text in (*targets, "")], counts.append
-    )
-    assert sum(counts) == len(pairs) + 1 and len(empty.token_scores) == 1
-    for score, (_, hypothesis) in zip(scores, pairs, strict=True):
-        assert score.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
-        assert score.attention == hypothesis.attention
-        assert score.log_prob == pytest.approx(sum(score.token_scores))
-        assert score.mean == pytest.approx(score.log_prob / len(hypothesis.ids))

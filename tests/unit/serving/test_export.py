@@ -1,11 +1,10 @@
-"""Tests that a SavedModel gives the same texts and scores as the translator."""
+"""Tests that a served graph gives the same texts and scores as the translator."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -20,103 +19,94 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import Served, export
+from user_errors import user_error
 
-ORDINARY = ["the dog", "a cat sat"]
 LONG = "the cat sat on the dog the cat sat on the dog"
 
 
 class Server:
-    """A translator and its graph, which is exported to `folder` and loaded again if `folder` is given."""
+    """A translator and its graph, whose operations run one by one, because TensorFlow builds graphs slowly."""
 
-    def __init__(self, translator: Translator, folder: Path | None = None) -> None:
-        self.translator = translator
-        self.signatures: Any = Served(translator).functions
-        if folder:
-            self.signatures = tf.saved_model.load(str(export(translator, folder))).signatures
+    def __init__(self, translator: Translator) -> None:
+        self.translator, self.served = translator, Served(translator)
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature as {name: values}.
-
-        `texts` are one or two lists: the texts "inputs" and, for the signature "score", the texts "targets".
-        """
+        """Returns the outputs of a signature for one list of texts or, for "score", two, as {name: values}."""
         tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
-        inputs = dict(zip(("inputs", "targets") if signature == "score" else ("inputs",), tensors, strict=False))
-        return {name: value.numpy() for name, value in self.signatures[signature](**inputs).items()}
+        return {
+            name: value.numpy() for name, value in self.served.functions[signature].python_function(*tensors).items()
+        }
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
         """Returns the outputs of the signature "tokens" for rows of ids, as {name: values}."""
         ids = tf.constant(rows, tf.int32, [len(rows), len(rows[0]) if rows else 0])
-        return {name: value.numpy() for name, value in self.signatures["tokens"](inputs=ids).items()}
+        return {name: value.numpy() for name, value in self.served.translate_tokens(ids).items()}
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """Returns a translator whose best output equals its input. Exporting it takes little time."""
+    """Returns a translator whose best output equals its input."""
     return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
 
 
 @pytest.fixture(scope="module")
-def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """Returns an untrained Transformer with its SavedModel. Inputs have at most 12 tokens."""
+def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
+    """Returns an untrained Transformer and its graph. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
-    params = DecodeHParams(beam_size=3, extra_length=3, n=2)
     model = Transformer(dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size)
     model.softmax.store_transposed()  # as in Translator.from_folders
-    translator = Translator(model, tiny_vocabulary, params, max_length=12)
-    return Server(translator, tmp_path_factory.mktemp("server"))
+    return Server(Translator(model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12))
 
 
-def test_newlines_in_an_output_become_spaces(copier: Translator) -> None:
-    outputs = Served(copier).translate(tf.constant(["a\ncat", "the dog", "", "a\r\u2028b"]))["outputs"]
-    assert [text.decode() for text in outputs.numpy()] == ["a cat", "the dog", "", "a\r\u2028b"]
+def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spaces(copier: Translator) -> None:
+    params = dataclasses.replace(copier.decode_hparams, max_input_size=3)
+    short = Served(Translator(copier.model, copier.vocabulary, params, max_length=12))
+    outputs = short.translate(tf.constant(["dog dog dog dog", "dog", "a\n", ""]))["outputs"]
+    assert outputs.numpy().tolist() == [b"dog dog", b"dog", b"a", b""]
+    [ids] = short.translate_tokens(tf.constant([[7, 8, 9, EOS_ID]]))["outputs"].numpy().tolist()
+    assert unpadded(ids) == [7, 8, EOS_ID]
+    outputs = Served(copier).translate(tf.constant(["a\ncat", "a\r\u2028b"]))["outputs"]
+    assert [text.decode() for text in outputs.numpy()] == ["a cat", "a\r\u2028b"]
 
 
 def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
     """The bytes of the sources have the same ids as subwords of the targets, so the model copies them."""
     vocabulary = small_subwords().with_sources(ByteVocabulary())
-    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)), tmp_path)
+    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)))
     texts = ["\x194", "", "\x01\x03\t\x0c4", " \u3000\x144"]
     expected = ["cat.", "", "the \r.", "\ufffd."]
     assert [translation.text for translation in server.translator.translate(texts)] == expected
-    assert [text.decode() for text in server.ask("serving_default", texts)["outputs"]] == expected
-    assert server.ask("score", ["w2", "w2"], ["the", "the."])["lengths"].tolist() == [2, 3]
+    # One signature is enough to see that TensorFlow saves the vocabularies' tables.
+    server.served.functions = {"serving_default": server.served.functions["serving_default"]}
+    tf.saved_model.save(server.served, str(tmp_path), server.served.functions)
+    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](tf.constant(texts))
+    assert [text.decode() for text in loaded["outputs"].numpy()] == expected
+    server = Server(server.translator)
     # As in decoding, the spaces around a source do not count.
+    scores = server.ask("score", [" \x194\t", "\x194", "w2"], ["cat.", "cat.", "the"])
+    assert scores["lengths"].tolist() == [3, 3, 2]
     [pair] = server.translator.score([" \x194"], ["cat."])
-    served = server.ask("score", [" \x194\t", "\x194"], ["cat.", "cat."])["log_probs"]
-    assert served[0] == served[1] == pytest.approx(pair.log_prob)
+    assert scores["log_probs"][0] == scores["log_probs"][1] == pytest.approx(pair.log_prob)
     assert server.ask_tokens([[2, 27, 400]])["outputs"][0, :4].tolist() == [2, 27, EOS_ID, PAD_ID]
 
 
 def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
-    expected = server.ask("serving_default", ORDINARY)
-    others: list[str | bytes] = [b"\xffcat", b"a\xe2\x82", LONG, "", "\0", "a\ttab ", "  a  cat", "\u3000", "\n"]
-    batch = [ORDINARY[0], *others, ORDINARY[1]]
-    answers = server.ask("serving_default", batch)
-    assert answers["outputs"][[0, -1]].tolist() == expected["outputs"].tolist()
-    assert answers["scores"][[0, -1]] == pytest.approx(expected["scores"], abs=1e-4)
+    odd: list[str | bytes] = [b"\xffcat", b"a\xe2\x82", LONG, "", "\0", "a\ttab ", "  a  cat", "\u3000", "\n"]
+    batch = ["the dog", *odd, "a cat sat"]
     texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in batch]
-    translations = server.translator.translate(texts, n=1, long_lines="truncate")
+    translations = server.translator.translate(texts, long_lines="truncate")
     assert [translation.is_truncated for translation in translations] == [text == LONG for text in batch]
-    assert [text.decode() for text in answers["outputs"]] == [translation.text for translation in translations]
-    assert answers["scores"] == pytest.approx([translation.score for translation in translations], abs=1e-4)
-
-
-def test_nbest_gives_the_translators_hypotheses(server: Server) -> None:
-    batch = ["the dog", "", "a cat", " "]
-    answers = server.ask("nbest", batch)
-    assert answers["outputs"].shape == answers["scores"].shape == (4, 2)
-    rows = zip(answers["outputs"], answers["scores"], server.translator.translate(batch), strict=True)
-    for texts, scores, translation in rows:
-        if translation.source_ids:
-            assert [text.decode() for text in texts] == [hypothesis.text for hypothesis in translation.hypotheses]
-            assert scores == pytest.approx([hypothesis.score for hypothesis in translation.hypotheses], abs=1e-4)
-        else:
-            assert texts.tolist() == [b"", b""]
-            assert scores.tolist() == [0, 0]
+    answers, best = server.ask("nbest", batch), server.ask("serving_default", batch)
+    assert answers["outputs"].shape == answers["scores"].shape == (len(batch), 2)
+    for rows, scores, translation in zip(answers["outputs"], answers["scores"], translations, strict=True):
+        hypotheses = [*translation.hypotheses, *translation.hypotheses][:2]  # an empty text has only one
+        assert [text.decode() for text in rows] == [hypothesis.text for hypothesis in hypotheses]
+        assert scores == pytest.approx([hypothesis.score for hypothesis in hypotheses], abs=1e-4)
+    assert best["outputs"].tolist() == answers["outputs"][:, 0].tolist()
+    assert best["scores"] == pytest.approx(answers["scores"][:, 0], abs=1e-4)
 
 
 def test_ids_after_the_end_token_and_unknown_ids_are_ignored_and_a_missing_end_token_is_added(server: Server) -> None:
@@ -142,21 +132,11 @@ def test_score_gives_the_log_probabilities_of_given_translations(server: Server)
     words = " ".join(["dog"] * 14)  # With the end token, a target has at most 12 + 3 tokens.
     sources = ["the dog", "a cat", "", "the dog\t", "the cat", "the cat", "the cat"]
     targets = ["a cat sat", "", "the", " a cat sat ", words, f"{words} the cat", b"dog\xff"]
-    seen = [*targets[:5], words, "dog\ufffd"]
-    expected = server.translator.score(sources, seen)
+    expected = server.translator.score(sources, [*targets[:5], words, "dog\ufffd"])
     answers = server.ask("score", sources, targets)
     assert answers["log_probs"] == pytest.approx([pair.log_prob for pair in expected], abs=1e-4)
     assert answers["lengths"].tolist() == [len(pair.token_scores) for pair in expected]
     assert answers["lengths"][4] == 15
-
-
-def test_max_input_size_limits_the_sources(copier: Translator) -> None:
-    params = dataclasses.replace(copier.decode_hparams, max_input_size=3)
-    short = Served(Translator(copier.model, copier.vocabulary, params, max_length=12))
-    outputs = short.translate(tf.constant(["dog dog dog dog", "dog"]))["outputs"]
-    assert outputs.numpy().tolist() == [b"dog dog", b"dog"]
-    [ids] = short.translate_tokens(tf.constant([[7, 8, 9, EOS_ID]]))["outputs"].numpy().tolist()
-    assert unpadded(ids) == [7, 8, EOS_ID]
 
 
 def test_empty_requests_get_empty_answers(server: Server) -> None:
@@ -164,7 +144,8 @@ def test_empty_requests_get_empty_answers(server: Server) -> None:
         ("nbest", {"outputs": (0, 2), "scores": (0, 2)}),
         ("score", {"log_probs": (0,), "lengths": (0,)}),
     ):
-        assert {name: value.shape for name, value in server.ask(signature, [], []).items()} == shapes
+        texts = [list[str]()] * (2 if signature == "score" else 1)
+        assert {name: value.shape for name, value in server.ask(signature, *texts).items()} == shapes
     for rows, count in (([], 0), ([[], []], 2), ([[PAD_ID, PAD_ID]], 1)):
         answers = server.ask_tokens(rows)
         assert answers["outputs"].shape[0] == count and not answers["outputs"].any()
@@ -189,10 +170,6 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary) -
     assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
     scores = large.ask("score", texts, texts)
     assert scores["log_probs"] == pytest.approx([pair.log_prob for pair in large.translator.score(texts, texts)])
-    ids = padded(tiny_vocabulary.encode(texts)).tolist()
-    ids[-1] = [PAD_ID] * len(ids[0])
-    tokens = large.ask_tokens(ids)
-    assert [unpadded(row) for row in tokens["outputs"].tolist()[2:-1]] == [unpadded(row) for row in ids[2:-1]]
 
 
 def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
@@ -204,5 +181,4 @@ def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -
 
 def test_a_translator_that_samples_cannot_be_served(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
     sampling = Translator(copier.model, tiny_vocabulary, DecodeHParams(sampling_method="random"))
-    with pytest.raises(UserError, match="sampling_method=random has no effect here: a served model always uses beam"):
-        Served(sampling)
+    assert "sampling_method=random has no effect here: a served model always uses beam" in user_error(Served, sampling)
