@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import math
 import multiprocessing
@@ -126,7 +125,8 @@ class Client(contextlib.AbstractContextManager):
 
     def _repeat(self, sources: Sequence[str]) -> tuple[Any, Any]:
         """Sends a request. Repeats it after temporary errors, which gRPC itself would do at most four times."""
-        for repetitions in itertools.count():
+        repetitions = 0
+        while True:
             try:
                 return self._predict(sources)
             except RequestError as error:
@@ -136,6 +136,7 @@ class Client(contextlib.AbstractContextManager):
                 if not repetitions:
                     say(f"{self.server}: {error}; trying again up to {self.retries} times")
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
+            repetitions += 1
 
     @functools.cached_property
     def _channel(self) -> Any:
