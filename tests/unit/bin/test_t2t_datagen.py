@@ -10,7 +10,6 @@ import pytest
 
 from programs import error
 from t2t_repro.bin import program, t2t_datagen
-from t2t_repro.data.vocabularies import sentencepiece
 from toys import ENGLISH, GREEK, lines
 
 
@@ -62,26 +61,6 @@ def test_a_wrong_setting_is_an_error_and_no_data_is_written(
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err
     assert not (tmp_path / "data").exists()
-
-
-def test_supplied_vocabularies_are_copied(tmp_path: Path) -> None:
-    for name, size in (("sources", 320), ("targets", 330)):
-        sentencepiece.train(lines(40), size).save(tmp_path / f"{name}.model")
-    sources = f"--source_vocab_file={tmp_path}/sources.model"
-    assert generate(tmp_path, f"--vocab_file={tmp_path}/targets.model", sources) == 0
-    copied = {path.name: path.read_bytes() for path in (tmp_path / "data").glob("vocab.*")}
-    assert copied == {
-        "vocab.text_files.330.model": (tmp_path / "targets.model").read_bytes(),
-        "vocab.text_files.320.source.model": (tmp_path / "sources.model").read_bytes(),
-    }
-
-
-def test_help_lists_the_problems_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert generate(tmp_path, "--help") == 0
-    text = capsys.readouterr().out
-    settings = ("[no]clean_duplicates", "clean_max_words", "clean_max_ratio")
-    for flag in ("num_concurrent_processes", "vocab_file", *settings):
-        assert f"--{flag}:" in text
 
 
 def test_a_setting_without_problem_is_explained(tmp_path: Path) -> None:

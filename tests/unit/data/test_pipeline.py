@@ -119,20 +119,25 @@ def test_batches_once_hold_every_pair_once_shortest_target_first(records: Record
         assert_equal(batch, numbers)
 
 
+MEDIUM = [([3] * length, [4] * length) for length in (np.random.default_rng(1).permutation(99) + 1).tolist()]
+"""Pairs of all lengths up to 99. The medium length is 50."""
+
+
 @pytest.mark.parametrize(
-    ("max_tokens", "lengths"), [(5 * 52, [48, 49, 50, 51, 52]), (5 * 52 - 1, [48, 49, 50, 51]), (1, [49, 50])]
+    ("pairs", "max_tokens", "expected"),
+    [
+        (MEDIUM, 5 * 52, [[3] * length for length in (48, 49, 50, 51, 52)]),
+        (MEDIUM, 5 * 52 - 1, [[3] * length for length in (48, 49, 50, 51)]),
+        (MEDIUM, 1, [[3] * length for length in (49, 50)]),
+        ([([source], [5]) for source in (3, 3, 4, 3)], 1000, [[3], [4]]),
+        ([([source], [5]) for source in (3, 3)], 1000, []),
+    ],
 )
-def test_distinct_sources_are_examples_of_medium_length(tmp_path: Path, max_tokens: int, lengths: list[int]) -> None:
-    random = np.random.default_rng(1)
-    batch = distinct_sources(
-        stored(tmp_path, [([3] * length, [4] * length) for length in random.permutation(99) + 1]), max_tokens
-    )
-    assert batch
-    for ids, token in zip(batch[:2], (3, 4), strict=True):
-        np.testing.assert_array_equal(ids, padded([[token] * length for length in lengths]))
-
-
-@pytest.mark.parametrize(("sources", "expected"), [([3], None), ([3, 3], None), ([3, 3, 4, 3], [3, 4])])
-def test_equal_sources_do_not_count_as_distinct(tmp_path: Path, sources: list[int], expected: list[int] | None) -> None:
-    batch = distinct_sources(stored(tmp_path, [([source, 1], [5, 1]) for source in sources]), 1000)
-    assert (batch and sorted(batch[0][:, 0].tolist())) == expected
+def test_distinct_sources_are_examples_of_medium_length(
+    tmp_path: Path, pairs: list[tuple[list[int], list[int]]], max_tokens: int, expected: list[list[int]]
+) -> None:
+    batch = distinct_sources(stored(tmp_path, pairs), max_tokens)
+    assert batch if expected else batch is None
+    if batch:
+        np.testing.assert_array_equal(sorted(batch.inputs.tolist()), padded(expected))
+        assert batch.targets.shape == batch.inputs.shape

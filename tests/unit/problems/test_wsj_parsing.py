@@ -168,9 +168,9 @@ GOLD = [
     "(TOP (FRAG (UH Oh)))",
 ]
 PARSED = [
-    GOLD[0].replace("(NP (DT the) (NN man)) (PP", "(NP (NP (DT the) (NN man)) (PP").replace("NN leg", "NNS leg") + ")"
+    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NNS leg)))))))",
+    *(GOLD[1], ""),
 ]
-PARSED += [GOLD[1], ""]
 
 
 def test_scores_are_evalbs() -> None:

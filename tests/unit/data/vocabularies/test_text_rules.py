@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies import text_rules
@@ -16,28 +12,16 @@ BLANK = " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2003\u2028\u3000"
 NOT_BLANK = "\x00\x7f\ufeffaΩ漢"
 
 
-@pytest.mark.parametrize(
-    ("rule", "graph_rule", "expected"),
-    [
-        (
-            text_rules.is_empty,
-            text_rules.graph_is_empty,
-            {"": True, **dict.fromkeys([*BLANK, BLANK], True), **dict.fromkeys(NOT_BLANK, False), " a ": False},
-        ),
-        (
-            text_rules.one_line,
-            text_rules.graph_one_line,
-            {"": "", "a": "a", "a\nb\n\n": "a b  ", "\r\x0b\u0085\u2028": "\r\x0b\u0085\u2028"},
-        ),
-    ],
-    ids=["empty text", "newlines"],
-)
-def test_a_rule_about_texts_is_the_same_in_the_graph(
-    rule: Callable[[str], Any], graph_rule: Callable[[Any], Any], expected: dict[str, Any]
-) -> None:
-    assert {text: rule(text) for text in expected} == expected
-    results = tf.function(graph_rule)(tf.constant(list(expected))).numpy().tolist()
-    assert [value.decode() if isinstance(value, bytes) else value for value in results] == list(expected.values())
+EMPTY = {"": True, **dict.fromkeys([*BLANK, BLANK], True), **dict.fromkeys(NOT_BLANK, False), " a ": False}
+ONE_LINE = {"": "", "a": "a", "a\nb\n\n": "a b  ", "\r\x0b\u0085\u2028": "\r\x0b\u0085\u2028"}
+
+
+def test_rules_about_texts_are_the_same_in_the_graph() -> None:
+    assert {text: text_rules.is_empty(text) for text in EMPTY} == EMPTY
+    assert tf.function(text_rules.graph_is_empty)(tf.constant(list(EMPTY))).numpy().tolist() == list(EMPTY.values())
+    assert {text: text_rules.one_line(text) for text in ONE_LINE} == ONE_LINE
+    lines = tf.function(text_rules.graph_one_line)(tf.constant(list(ONE_LINE))).numpy()
+    assert [line.decode() for line in lines] == list(ONE_LINE.values())
 
 
 def test_the_length_of_an_output_is_the_same_in_the_graph() -> None:
