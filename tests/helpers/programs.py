@@ -57,7 +57,7 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(input.encode(**ENCODING))
         streams[0].seek(0)
-        with mock.patch.dict(os.environ), chdir(cwd or "."), _user_code_forgotten(), _standard_streams(streams):
+        with mock.patch.dict(os.environ), chdir(cwd or "."), user_code_forgotten(), _standard_streams(streams):
             code = run_program(module.main, values, module.__doc__, [name, *arguments])
         texts = []
         for stream in streams[1:]:
@@ -176,7 +176,7 @@ def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
 
 
 @contextmanager
-def _user_code_forgotten() -> Iterator[None]:
+def user_code_forgotten() -> Iterator[None]:
     """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and what they registered."""
     registry.import_built_in()
     modules = set(sys.modules)

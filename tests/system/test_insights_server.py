@@ -11,11 +11,13 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 
 from processes import code_that_waits, start_program
 from programs import TrainedModel
-from t2t_repro.decoding import Translator
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.decoding.search import target_log_probs
 
 
 def get(request: str | Request, path: str = "", **query: Any) -> Any:
@@ -39,11 +41,12 @@ def test_two_checkpoints_of_a_model_until_ctrl_c_during_an_answer(trained: Train
     models = get(address, "api/models")["models"]
     descriptions = [f"text_files, transformer, {checkpoint}" for checkpoint in checkpoints]
     assert [model["description"] for model in models] == descriptions
-    for model, checkpoint in enumerate(checkpoints):
-        hypotheses = get(address, "api/translate", **question(model))["hypotheses"]
-        translator = Translator.from_dir(str(trained.folder), checkpoint, beam_size=2, alpha=1.0, n=2)
-        expected = translator.translate(["three hundred"])[0].hypotheses
-        assert [x["score"] for x in hypotheses] == pytest.approx([x.score for x in expected], abs=1e-4)
+    folder = ModelFolder(trained.folder)
+    sources = np.array(folder.vocabulary.encode_sources(["three hundred"]))
+    for number, checkpoint in enumerate(checkpoints):
+        for hypothesis in get(address, "api/translate", **question(number))["hypotheses"]:
+            log_probs, _ = target_log_probs(folder.model(checkpoint), sources, np.array([hypothesis["ids"]]))
+            assert hypothesis["log_prob"] == pytest.approx(float(np.sum(log_probs)), abs=1e-3)
     with pytest.raises(HTTPError, match="431"):  # the address is longer than 32 KiB
         get(address, "api/translate", **question(0) | {"source": "x" * 40_000})
     with pytest.raises(HTTPError, match="400"):
