@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from programs import SMALL, TrainedModel, refused, run, succeed, write_pairs
+from programs import SMALL, TrainedModel, refused, run, write_pairs
 from t2t_repro.checkpoints.model_folder import ModelFolder
 
 MODEL_PROGRAMS = ("decoder", "exporter", "avg-checkpoints")
@@ -58,21 +57,6 @@ def test_a_mistake_is_named_with_its_cure(command: str, words: list[str], places
     assert result.stdout == ""
     for name in ("d", "m"):
         assert not Path(places["tmp"], name).exists()
-
-
-def test_a_vocabulary_that_does_not_fit_is_refused(trained: TrainedModel, tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    shutil.copytree(trained.folder, model)
-    pairs = write_pairs(tmp_path, "train", range(5000, 5100))
-    data = f"--data_dir={tmp_path / 'data'}"
-    succeed("datagen", "--problem=text_files", f"--train={pairs}", f"--dev={pairs}", "--vocab_size=300", data)
-    shutil.copy(next((tmp_path / "data").glob("vocab.*")), next(model.glob("vocab.*")))
-    for program in MODEL_PROGRAMS:
-        flags = ["--num_last_checkpoints=2"] if program == "avg-checkpoints" else []
-        result = run(program, f"--output_dir={model}", *flags, input="one\n")
-        refused(result, "fingerprint", "put the right vocabulary back")
-    assert not (model / "export").exists()
-    refused(run("trainer", *trained.flags, data), "vocabulary of fingerprint", "--output_dir")
 
 
 def test_a_second_training_in_the_same_folder_is_refused(trained: TrainedModel) -> None:

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from family_examples import EXAMPLES, example_model, loss_and_logits
 from golden_model import by_our_names, load
-from numpy_math import log_softmax
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.datagen import generate_data
@@ -59,10 +58,10 @@ HPARAMS = HParams(
 
 
 def write_data(folder: Path) -> None:
-    """Generates data in the folder `data`: lines of 8 or 9 words, for which JAX compiles only two shapes."""
+    """Generates data in the folder `data`: lines of 8 words, for which JAX compiles few shapes."""
     draw = random.Random(1)
     for name, words, count in (("a.en", ENGLISH, 220), ("a.el", GREEK, 220), ("b.en", ENGLISH, 5), ("b.el", GREEK, 5)):
-        lines = (" ".join(draw.choices(words, k=draw.choice((8, 9)))) for _ in range(count))
+        lines = (" ".join(draw.choices(words, k=8)) for _ in range(count))
         (folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
     settings = {"train": f"{folder}/a.en,{folder}/a.el", "dev": f"{folder}/b.en,{folder}/b.el", "vocab_size": 400}
     generate_data(registry.problem("text_files", settings), folder / "data", "", Options(0))
@@ -99,15 +98,6 @@ def test_the_model_computes_what_tensor2tensor_computes(folder: Path) -> None:
         assert float(values[name]) == pytest.approx(float(golden[name]), abs=1e-5)
     for path, gradient in by_our_names(load("model_v1_postnorm_grads")).items():
         np.testing.assert_allclose(values[path], gradient, atol=1e-4, err_msg=path)
-
-
-def test_tensor2tensors_greedy_outputs_are_the_most_probable(folder: Path) -> None:
-    values, golden = np.load(folder / "golden.npz"), load("model_v1_postnorm_beam")
-    ids = golden["greedy/ids"]
-    is_token = np.cumprod(np.pad(ids, ((0, 0), (1, 0)), constant_values=2)[:, :-1] != 1, axis=1).astype(bool)
-    np.testing.assert_array_equal(values["greedy"].argmax(axis=2)[is_token], ids[is_token])
-    log_probs = np.take_along_axis(log_softmax(values["greedy"]), ids[:, :, None], axis=2)[:, :, 0]
-    np.testing.assert_allclose((log_probs * is_token).sum(axis=1), golden["greedy/scores"], atol=1e-4)
 
 
 def test_restricted_attention_decodes_the_same_by_steps_and_at_once(folder: Path) -> None:

@@ -24,14 +24,6 @@ from programs import (
     write_lines,
 )
 
-LINES = [
-    "one thousand, nine hundred and fifty-one",
-    "",
-    "one thousand and two",
-    "   ",
-    "café   →  naïve\u2028 \u0085x",
-]
-
 
 def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, tmp_path: Path) -> None:
     model = tmp_path / "m"
@@ -58,22 +50,6 @@ def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, 
     assert sorted(path.name for path in model.glob("*.index")) == [f"model.ckpt-{step}.index" for step in (20, 40, 60)]
 
 
-def test_translation_needs_only_the_model_folder(trained: TrainedModel, tmp_path: Path) -> None:
-    model = tmp_path / "moved"
-    shutil.copytree(trained.folder, model)
-    succeed("avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3", "--nocompare", cwd=tmp_path)
-    source = "\n".join(LINES) + "\n"
-    (tmp_path / "x.en").write_text(source, encoding="utf-8")
-    decoder = ("decoder", f"--output_dir={model}", "--decode_hparams=extra_length=5")
-    decoded = succeed(*decoder, "--decode_from_file=x.en", "--decode_to_file=x.de", cwd=tmp_path)
-    assert decoded.stdout == "" and "averaged" in decoded.stderr
-    outputs = (tmp_path / "x.de").read_text(encoding="utf-8").split("\n")
-    assert len(outputs) == len(LINES) + 1
-    assert outputs[1] == outputs[3] == outputs[5] == ""
-    assert outputs[0] and outputs[2] and outputs[4]
-    assert succeed(*decoder, input=source).stdout == "\n".join(outputs)
-
-
 def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
     succeed(
         "trainer", "--problem=numbers_ende_rev", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
@@ -86,7 +62,7 @@ def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_model_learns_to_copy(tmp_path: Path) -> None:
-    """A model learns to copy: it copies at least 95% of the dev lines exactly. The toolkit Sockeye tests this, too."""
+    """A model learns to copy: at least 99% of the dev tokens. The toolkit Sockeye tests this, too."""
     draw = random.Random(1)
     words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op"]
     lines = [" ".join(draw.choices(words, k=draw.randint(2, 6))) for _ in range(4100)]
@@ -99,12 +75,10 @@ def test_a_model_learns_to_copy(tmp_path: Path) -> None:
          "--hparams=num_hidden_layers=1,hidden_size=48,filter_size=64,norm_before=true,batch_size=400,"
          "layer_prepostprocess_dropout=0.0,learning_rate_constant=0.015,learning_rate_warmup_steps=50",
          "--train_steps=200", "--local_eval_frequency=200", "--eval_decode_lines=0"),
-        ("decoder", "--output_dir=m", f"--decode_from_file={dev}", "--decode_to_file=out"),
     ):  # fmt: skip
         succeed(program, *arguments, cwd=tmp_path)
-    outputs = (tmp_path / "out").read_text().splitlines()
-    equal = sum(output == line for output, line in zip(outputs, lines[:100], strict=True))
-    assert equal >= 95, equal
+    evaluation = json.loads((tmp_path / "m" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert evaluation["dev_accuracy"] >= 0.99, evaluation
 
 
 def test_registry_help_needs_no_tensorflow() -> None:

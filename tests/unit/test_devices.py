@@ -37,21 +37,6 @@ def test_the_memory_limit_is_the_machines_or_a_control_groups(
     assert limit == (expected or pytest.approx(machine, rel=0.02))
 
 
-class Gpus:
-    """Replaces TensorFlow's configuration of GPUs; `calls` lists the functions that were called, with arguments."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, visible: list[str]) -> None:
-        self.visible, self.calls = visible, list[tuple[Any, ...]]()
-        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: self.visible)
-        monkeypatch.setattr(tf.config, "set_visible_devices", self._set_visible)
-        grow = lambda gpu, grows: self.calls.append(("grows", gpu, grows))  # noqa: E731
-        monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
-
-    def _set_visible(self, visible: list[str], kind: str) -> None:
-        self.visible = visible
-        self.calls.append(("visible", *visible))
-
-
 @pytest.mark.parametrize(
     ("configure", "calls"),
     [
@@ -65,9 +50,17 @@ class Gpus:
 def test_gpus_are_configured_before_tensorflow_computes(
     configure: Callable[[], None], calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus = Gpus(monkeypatch, ["a", "b", "c"])
+    visible, actual = ["a", "b", "c"], list[tuple[Any, ...]]()
+
+    def set_visible(gpus: list[str], kind: str) -> None:
+        visible[:] = gpus
+        actual.append(("visible", *gpus))
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible)
+    monkeypatch.setattr(tf.config, "set_visible_devices", set_visible)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *call: actual.append(("grows", *call)))
     configure()
-    assert gpus.calls == calls
+    assert actual == calls
 
 
 @pytest.mark.parametrize(("cores", "gpus", "threads"), [(2, [], (1, 2)), (20, [], (2, 8)), (20, ["a"], None)])

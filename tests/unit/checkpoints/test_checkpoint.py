@@ -139,6 +139,8 @@ def test_checkpoints_of_other_runs_are_not_averaged(folder: ModelFolder) -> None
     assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
     write_checkpoint(folder.path, 6, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
     assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(average_checkpoints, folder, 2)
+    write_checkpoint(folder.path, 7, {"other": tf.Variable(0.0)}, "fedcba987654")
+    assert "put the right vocabulary back" in user_error(average_checkpoints, folder, 1)
 
 
 def test_a_warm_start_takes_only_the_weights_of_the_same_model(folder: ModelFolder, tmp_path: Path) -> None:

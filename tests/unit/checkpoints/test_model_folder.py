@@ -191,36 +191,36 @@ def test_several_folders_open_together_each_with_its_checkpoint(
     # An empty path stands for the folder's default checkpoint.
     assert open_folders(paths, f"{chosen[0]},")[1] == [chosen[0], checkpoints[1]]
     assert f"--output_dir={folder.path},: the name of a folder" in user_error(open_folders, f"{folder.path},")
-    with_comma = another_folder(folder, "a,b")
-    write(with_comma, 3)
-    assert [opened.path for opened in open_folders(str(with_comma.path))[0]] == [with_comma.path]
+    other = another_folder(folder, "a,b", other_vocabulary)
+    write(other, 3)
+    assert [opened.path for opened in open_folders(str(other.path))[0]] == [other.path]
+    other.path.rename(folder.path.parent / "ab")
+    message = user_error(open_folders, f"{folder.path},{folder.path.parent}/ab")
+    assert folder.vocabulary.fingerprint in message and other_vocabulary.fingerprint in message
+
+
+def of_t2t(languages: str) -> dict[str, Any]:
+    return {"problem": "t2t_text", "settings": {"languages": languages, "vocab_size": 90}}
 
 
 @pytest.mark.parametrize(
-    ("problem", "languages", "message"),
+    ("changes", "message"),
     [
-        ("numbers_ende_rev", None, "with problem numbers_ende_rev, but"),
-        ("t2t_text", ("en,de", "de,en"), "with direction de-en, but"),
-        ("t2t_text", ("en,de", ""), ""),
-        ("vocabulary", None, "with vocabulary of fingerprint"),
+        (({}, {"problem": "numbers_ende_rev"}), "with problem numbers_ende_rev, but"),
+        ((of_t2t("en,de"), of_t2t("de,en")), "with direction de-en, but"),
+        ((of_t2t("en,de"), of_t2t("")), ""),
     ],
 )
-def test_models_of_different_problems_directions_or_vocabularies_are_no_ensemble(
-    folder: ModelFolder, other_vocabulary: Vocabulary, problem: str, languages: tuple[str, str] | None, message: str
+def test_models_of_different_problems_or_directions_are_no_ensemble(
+    folder: ModelFolder, changes: tuple[dict[str, Any], dict[str, Any]], message: str
 ) -> None:
-    other = another_folder(folder, "other", other_vocabulary if problem == "vocabulary" else None)
-    for number, model_folder in enumerate((folder, other)):
+    other = another_folder(folder, "other")
+    for model_folder, change in zip((folder, other), changes, strict=True):
         write(model_folder, 3)
-        origin = model_folder.origin
-        if languages:
-            settings = {"languages": languages[number], "vocab_size": 90}
-            origin = replace(origin, problem=problem, settings=settings)
-        elif number and problem != "vocabulary":
-            origin = replace(origin, problem=problem)
-        (model_folder.path / "problem.json").write_text(to_json(origin))
+        (model_folder.path / "problem.json").write_text(to_json(replace(model_folder.origin, **change)))
     paths = f"{folder.path},{other.path}"
     if message:
-        assert f"{other.path}: trained {message}" in user_error(open_folders, paths)
+        assert f"{other.path}: trained {message} {folder.path} with" in user_error(open_folders, paths)
     else:
         assert len(open_folders(paths)[0]) == 2
 

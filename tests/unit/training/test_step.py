@@ -63,12 +63,14 @@ class Descent(Adam):
 
 
 class Run:
-    """A model, and gradient descent steps from its initial weights."""
+    """A model, and steps from its initial weights, by default of gradient descent."""
 
-    def __init__(self, model: Any, label_smoothing: float = 0.1) -> None:
+    def __init__(
+        self, model: Any, label_smoothing: float = 0.1, optimizer: Adam | None = None, scale: LossScale | None = None
+    ) -> None:
         self.model, self.start = model, values(model)
         with ONE.scope():
-            self.step = TrainStep(model, Descent(), label_smoothing, ONE)
+            self.step = TrainStep(model, optimizer or Descent(), label_smoothing, ONE, scale)
 
     def results(self, *steps: Sequence[MicroBatch], vote: bool = False) -> list[Result]:
         """Takes steps with the seeds (1, 0), (1, 1), ..., and returns their results."""
@@ -176,35 +178,31 @@ def test_a_weight_that_the_loss_does_not_use_is_named() -> None:
         Run(model).results(WHOLE)
 
 
-class Half:
-    """A model with products in float16, its training step by Adam, and its loss scale."""
-
-    def __init__(self, hparams: HParams, dtype: str = "float16") -> None:
-        with ONE.scope():
-            self.model, self.optimizer = Lookup(VOCAB, dtype), adam(hparams)
-            self.scale = LossScale() if dtype == "float16" else None
-            self.step = TrainStep(self.model, self.optimizer, 0.1, ONE, self.scale)
-
-    def take(self) -> Result:
-        return TrainStep.read(self.step(WHOLE, TOKENS, (1, 1)))
-
-
 def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(tiny_hparams: HParams) -> None:
-    half, single = Half(tiny_hparams), Half(tiny_hparams, "float32")
-    scale = half.scale
+    with ONE.scope():
+        scale = LossScale()
+        half = Run(Lookup(VOCAB, "float16"), optimizer=adam(tiny_hparams), scale=scale)
+        single = Run(Lookup(VOCAB), optimizer=adam(tiny_hparams))
+
+    def take(run: Run) -> Result:
+        return TrainStep.read(run.step(WHOLE, TOKENS, (1, 1)))
+
+    def scale_and_count() -> tuple[float, int]:
+        return float(scale.factor.numpy()), int(scale.good_steps.numpy())
+
     scale.good_steps.assign(LossScale.GOOD_STEPS - 3)
     for _ in range(3):
-        assert half.take()[:3] == pytest.approx(single.take()[:3], rel=1e-2)
-    assert float(scale.factor.numpy()) == 2 * LossScale.INITIAL and int(scale.good_steps.numpy()) == 0
-    half.take()
-    assert float(scale.factor.numpy()) == 2 * LossScale.INITIAL and int(scale.good_steps.numpy()) == 1
-    before = [*values(half.model), *(variable.value.numpy() for variable in half.optimizer.variables)]
+        assert take(half)[:3] == pytest.approx(take(single)[:3], rel=1e-2)
+    assert scale_and_count() == (2 * LossScale.INITIAL, 0)
+    take(half)
+    assert scale_and_count() == (2 * LossScale.INITIAL, 1)
     scale.factor.assign(2.0**120)
-    result = half.take()
+    variables = [*half.model.trainable_variables, *half.step.state[:-2]]  # the last two are those of the scale
+    before = [variable.value.numpy() for variable in variables]
+    result = take(half)
     assert math.isfinite(result.loss) and not math.isfinite(result.gradient_norm) and result.loss_scale == 2.0**120
-    after = [*values(half.model), *(variable.value.numpy() for variable in half.optimizer.variables)]
-    assert all(map(np.array_equal, after, before))
-    assert float(scale.factor.numpy()) == 2.0**119 and int(scale.good_steps.numpy()) == 0
+    assert all(np.array_equal(variable.value.numpy(), value) for variable, value in zip(variables, before, strict=True))
+    assert scale_and_count() == (2.0**119, 0)
 
 
 TWO_REPLICAS = """
