@@ -22,7 +22,7 @@ from programs import LOOKUP, refused, succeed, write_pairs
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
-BATCH_SIZE, STEPS = 1024, 60
+BATCH_SIZE, STEPS = 1024, 40
 HPARAMS = (
     f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE},"
     "attention_dropout=0.1,relu_dropout=0.1"
