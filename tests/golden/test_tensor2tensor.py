@@ -62,17 +62,11 @@ def test_gradients_are_the_same(model: Transformer) -> None:
         )
 
 
-def search(model: Transformer, inputs: np.ndarray, beam_size: int, alpha: float, num_best: int) -> Hypotheses:
+def search(model: Transformer, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses:
     # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the batch's longest input.
-    limits = tf.fill([len(inputs)], inputs.shape[1] + EXTRA_LENGTH)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
-    def run(inputs: tf.Tensor) -> Hypotheses:
-        cache = model.start(tf.shape(inputs)[0] * beam_size)
-        decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
-        return beam_search(Scoring(model.decode_step), cache, model.encode(inputs), limits, decode_hparams)
-
-    return run(inputs)
+    limits = tf.fill([inputs.shape[0]], inputs.shape[1] + EXTRA_LENGTH)
+    cache, memory = model.start(inputs.shape[0] * decode_hparams.beam_size), model.encode(inputs)
+    return beam_search(Scoring(model.decode_step), cache, memory, limits, decode_hparams)
 
 
 def without_padding(ids: Any) -> list[int]:
@@ -84,7 +78,7 @@ def without_padding(ids: Any) -> list[int]:
 @pytest.mark.parametrize(("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)])
 def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
-    ours = search(model, golden["inputs"], 4, alpha, 4)
+    ours = search(model, golden["inputs"], DecodeHParams(4, alpha, n=4))
     ids, scores = golden[f"{name}/ids"], golden[f"{name}/scores"]
     for row in range(len(ids)):
         assert without_padding(ours.ids[row, 0]) == without_padding(ids[row, 0])
@@ -98,7 +92,8 @@ def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, a
 @pytest.mark.parametrize(("name", "beam_size", "alpha"), [("beam4_a06_top1", 4, 0.6), ("greedy", 1, 0.0)])
 def test_the_best_hypothesis_is_the_same(model: Transformer, name: str, beam_size: int, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
-    ours = search(model, golden["inputs"], beam_size, alpha, 1)
+    graph = tf.function(search, autograph=False)
+    ours = graph(model, golden["inputs"], DecodeHParams(beam_size, alpha))
     for row, (ids, score) in enumerate(zip(golden[f"{name}/ids"], golden[f"{name}/scores"], strict=True)):
         assert without_padding(ours.ids[row, 0]) == without_padding(ids)
         assert float(ours.scores[row, 0]) == pytest.approx(score, abs=1e-4)
