@@ -37,7 +37,7 @@ def no_worker_is_left() -> Iterator[None]:
     clusters.STARTED.clear()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def no_graphs() -> Iterator[None]:
     """Makes TensorFlow run functions eagerly, for tests in which tracing a graph would take longer than its calls."""
     import tensorflow as tf

@@ -15,6 +15,8 @@ from t2t_repro.beam.pipeline import BeamJob, fingerprint
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.hparam import override
 
+pytestmark = pytest.mark.usefixtures("no_graphs")
+
 LONG = "one thousand, nine hundred. two. " * 20
 ODD = ["one thousand and two", "", "x\ry\u0085 one \u2028z", "  ", LONG, "", "seven"]
 
@@ -30,26 +32,26 @@ def concatenated(folder: Path, pattern: str) -> bytes:
 
 
 def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, tmp_path: Path) -> None:
-    numbers, empty, odd = (tmp_path / f"x-{name}" for name in ("1.en", "2.en", "3.en.gz"))
-    numbers.write_bytes((trained.text / "dev.en").read_bytes())
-    empty.touch()
-    odd.write_bytes(gzip.compress("\n".join(ODD).encode()))
+    texts, plain = tmp_path / "x-1.en.gz", tmp_path / "plain"
+    plain.write_bytes((trained.text / "dev.en").read_bytes() + "\n".join(ODD).encode())
+    texts.write_bytes(gzip.compress(plain.read_bytes()))
+    for name, content in (("0.en", ""), ("2.en", "one\n")):
+        (tmp_path / f"x-{name}").write_text(content)
     usr_dir = tmp_path / "usr_dir_for_beam"  # its code adds the importing process's id to a file
     usr_dir.mkdir()
     (usr_dir / "__init__.py").write_text(f"import os; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')")
     hparams = "extra_length=3,sampling_method=random,sampling_seed=3,n=2"
     result = succeed(
         "translate-beam", f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x-*.en*",
-        f"--decode_to_file={tmp_path / 'new' / 'x.de'}", f"--decode_hparams={hparams}", "--batch_lines=9",
+        f"--decode_to_file={tmp_path / 'new' / 'x.de'}", f"--decode_hparams={hparams}", "--batch_lines=19",
         f"--t2t_usr_dir={usr_dir}",
         "--beam_options=--direct_num_workers=1 --direct_running_mode=multi_processing",
     )  # fmt: skip
     assert result.stdout == ""
-    assert result.stderr.endswith("x.de-*: 57 lines, 7 shards, 1 translated in segments\n"), result.stderr[-3000:]
-    names = [f"x.de-00000-{start:012d}" for start in range(0, 50, 9)] + [f"x.de-00002-{0:012d}"]
+    assert result.stderr.endswith("x.de-*: 58 lines, 4 shards, 1 translated in segments\n"), result.stderr[-3000:]
+    names = [f"x.de-00001-{start:012d}" for start in (0, 19, 38)] + [f"x.de-00002-{0:012d}"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
-    assert concatenated(tmp_path / "new", "x.de-00000-*") == decode(str(trained.folder), numbers, hparams)
-    assert concatenated(tmp_path / "new", "x.de-00002-*") == decode(str(trained.folder), odd, hparams)
+    assert concatenated(tmp_path / "new", "x.de-00001-*") == decode(str(trained.folder), plain, hparams)
     launcher, worker = map(int, (tmp_path / "pids").read_text().split())
     assert launcher == os.getpid() != worker
 
@@ -71,7 +73,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     (tmp_path / "x-1").write_text("one\ntwo\nthree\n")
     (tmp_path / "x-2").write_bytes(b"four\n\xff\n")
     flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x-*", f"--decode_to_file={tmp_path}/y",
-             "--decode_hparams=beam_size=1", "--batch_lines=2"]  # fmt: skip
+             "--decode_hparams=beam_size=1,extra_length=3", "--batch_lines=2"]  # fmt: skip
     assert run("translate-beam", *flags).returncode == 2  # refuses x-2, which is not UTF-8, before it translates
     assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
     (tmp_path / "x-2").write_bytes(b"four\nfi\n")
@@ -82,7 +84,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     (tmp_path / "y-00000-000000000000").unlink()
     (tmp_path / "y-00000-000000000002").write_text("as it was\n")
     folders, checkpoints = open_folders(str(trained.folder))
-    params = override(folders[0].problem.decode_hparams, "beam_size=1")
+    params = override(folders[0].problem.decode_hparams, "beam_size=1,extra_length=3")
     job = BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y")
     (tmp_path / "y.unfinished").write_text(f"{fingerprint(job, [f'{tmp_path}/x-1', f'{tmp_path}/x-2'], 2)}\n")
     assert run("translate-beam", *flags).returncode == 2

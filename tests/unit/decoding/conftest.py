@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import tensorflow as tf
 
 from models import word_model
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -28,11 +27,3 @@ def new_word_model(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Callab
 def two_layers(new_word_model: Callable[..., Transformer]) -> Transformer:
     """Returns an untrained model with two layers whose outputs are words."""
     return new_word_model(1, num_hidden_layers=2)
-
-
-@pytest.fixture
-def eagerly() -> Iterator[None]:
-    """Runs the operations of TensorFlow's functions one by one. For few calls, this is faster than building graphs."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)

@@ -60,7 +60,7 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
     assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
 
 
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("no_graphs")
 def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Transformer) -> None:
     write_checkpoint(folder.path, 3, weights_of(transformer), folder.vocabulary.fingerprint)
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
@@ -159,7 +159,7 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
         ]
 
 
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("no_graphs")
 def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
     copier = Translator(copier.model, tiny_vocabulary, DecodeHParams(), max_length=12)
     long = "the cat sat on the dog. a dog sat on a cat. the dog"
@@ -198,7 +198,7 @@ def test_outputs_begin_with_their_prefixes(word_translator: Translator) -> None:
     assert sum(best.token_scores) / penalty(len(best.ids)) == pytest.approx(best.score, rel=1e-5)
 
 
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("no_graphs")
 def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
     # At temperature 40 a random output almost never equals the input, unless only the likeliest token is allowed.
     hot: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 40.0, "extra_length": 0}

@@ -158,12 +158,12 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
 @pytest.mark.parametrize(
     ("word_symbol", "options"),
     [
-        ("tag", {"beam_size": 4, "n": 4, "extra_length": 40, "repeat_ngram_size": 1, "repeat_ngram_penalty": 9.0}),
+        ("tag", {"beam_size": 4, "n": 4, "extra_length": 9, "repeat_ngram_size": 1, "repeat_ngram_penalty": 9.0}),
         ("XX", {"beam_size": 1, "extra_length": 0}),
-        ("XX", {"sampling_method": "random", "n": 3, "extra_length": 40, "sampling_keep_top_k": 2}),
+        ("XX", {"sampling_method": "random", "n": 3, "extra_length": 9, "sampling_keep_top_k": 2}),
         ("word", {"sampling_method": "random", "n": 3, "extra_length": 0}),
     ],
-    ids=str,
+    ids=["beam", "greedy", "random", "random words"],
 )
 def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], word_symbol: str) -> None:
     problem: Any = registry.problem("wsj_parsing", {"word_symbol": word_symbol})
@@ -197,15 +197,13 @@ def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> 
     np.testing.assert_array_equal(rules.graph_facts(tf.constant(LINES), tokenizer), rules.facts(LINES))
 
 
-def test_the_served_graph_gives_the_translators_trees(words: Vocabulary) -> None:
+def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     problem: Any = registry.problem("wsj_parsing", {})
-    model: Any = RandomModel(words.size, 3)
-    params = DecodeHParams(beam_size=2, extra_length=6, n=2, batch_size=30, well_formed=True)
-    translator = Translator(model, words, params, 12, problem.tree_symbols)
-    served = Served(translator)
-    lines = [*LINES, ""]
+    params = DecodeHParams(beam_size=2, extra_length=2, n=2, batch_size=30, well_formed=True)
+    translator = Translator(RandomModel(words.size, 3), words, params, 12, problem.tree_symbols)  # type: ignore[arg-type]
+    lines = [*LINES[:3], ""]
     expected = translator.translate(lines, long_lines="truncate")
-    answers = served.functions["nbest"](tf.constant(lines))
+    answers = Served(translator).translate_nbest(tf.constant(lines))
     for texts, translation in zip(answers["outputs"].numpy().tolist(), expected, strict=True):
         assert [text.decode() for text in texts if text] == [h.text for h in translation.hypotheses if h.text]
 
