@@ -63,27 +63,6 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--source= \n"], "--source is empty; give the text"),
-        ([SOURCE, "--format=gif"], "unknown --format 'gif'"),
-        ([SOURCE, "--figure=3", "--format=npz"], "unknown --format 'npz'; there are: pdf, png, svg"),
-        ([SOURCE, "--attention=crss"], "unknown --attention 'crss'; did you mean 'cross'"),
-        ([SOURCE, "--heads=1,x"], "--heads=1,x: give numbers from 1, separated by commas"),
-        ([SOURCE, "--format=bertviz", "--merge_subwords"], "omit --merge_subwords"),
-        ([SOURCE, "--figure=3", "--style=lines"], "--style has no effect with --figure; omit it"),
-        ([SOURCE, "--format="], "--format is required"),
-        ([SOURCE, "--format=json", "--word=dog"], "--word chooses strokes, which no file would show; omit it"),
-        ([SOURCE, "--output_dir=a,b"], "--output_dir=a,b: this program takes only one model"),
-    ],
-)
-def test_mistakes_in_flags_are_found_before_the_model_is_loaded(flags: list[str], words: str, tmp_path: Path) -> None:
-    line = programs.error("attention", "--output_dir=M", f"--out={tmp_path / 'out'}", *flags)
-    assert words in line
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
     ("flag", "words"),
     [
         ("--layers=2", "--layers=2: encoder self-attention has no layer 2; choose one of 1"),

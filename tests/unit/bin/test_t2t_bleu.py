@@ -71,28 +71,6 @@ def test_a_test_set_in_a_language_without_moses_rules_is_scored(
     assert "no Moses rules for language 'de'" in error("bleu", *flags, "--language_pair=en-de", GERMAN)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "give either --reference, or --test_set with --language_pair"),
-        (["--reference=FOLDER/two", "--test_set=wmt14/full"], "--reference has no effect with --test_set; omit it"),
-        (["--reference=FOLDER/two", "--language_pair=en-de"], "--language_pair has no effect without --test_set"),
-        (["--test_set=list", "--language_pair=en-de"], "--translation has no effect with --test_set=list"),
-        (["--reference=FOLDER/two", "--translation="], "--translation is required"),
-        (["--reference=FOLDER/three"], "FOLDER/two has 2 lines, FOLDER/three has 3;"),
-        (["--reference=FOLDER/empty"], "FOLDER/empty: empty"),
-        (["--reference=FOLDER/two", "--target_language=french"], "no Moses rules for language 'french', "),
-        (["--test_set=wmt14/full", "--language_pair=en-fr", GERMAN], "--target_language must be the target of"),
-        (["--test_set=wmt14/full", "--language_pair=en-fr"], "cannot download file:///nowhere/test-nowhere.tgz ("),
-    ],
-)
-def test_mistakes_end_in_one_line(published: str, tmp_path: Path, flags: list[str], message: str) -> None:
-    for name, lines in (("two", REFERENCES), ("three", [*REFERENCES, "Noch"]), ("empty", [])):
-        write_lines(tmp_path / name, lines)
-    flags = [flag.replace("FOLDER", str(tmp_path)) for flag in (f"--translation={tmp_path}/two", *flags)]
-    assert error("bleu", *flags).startswith(message.replace("FOLDER", str(tmp_path)))
-
-
 def test_test_sets_are_listed_by_language_pair() -> None:
     names = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
     assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(names) and "wmt16" not in names

@@ -12,25 +12,6 @@ from models import write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ([], "--output_dir is required"),
-        (["--output_dir=a,b"], "--output_dir=a,b: this program takes only one model; give one folder"),
-        (["--output_dir=M", "--compare_with=nowhere"], "nowhere: no problem.json there"),
-        (["--output_dir=M", "--checkpoint_path=M/no"], "--checkpoint_path=M/no: no M/no.index"),
-        (["--output_dir=M", "--compare_checkpoint_path=no"], "--compare_checkpoint_path=no: no no.index"),
-        (["--output_dir=M", "--port=65536"], "--port=65536"),
-    ],
-    ids=str,
-)
-def test_mistakes_in_flags(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, flags: list[str], words: str) -> None:
-    write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
-    (folder.path.parent / "M").symlink_to(folder.path)
-    monkeypatch.chdir(folder.path.parent)
-    assert words in programs.error("insights", *flags)
-
-
 def test_a_port_in_use_and_missing_packages_are_named(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -33,15 +33,6 @@ class Node(NamedTuple):
     score: float | None
 
 
-class PlainSearch(NamedTuple):
-    """The result of the search in plain Python."""
-
-    steps: list[list[Node]]
-    outputs: list[tuple[Ids, float]]
-    bounds: tuple[float, float]
-    """The best possible score of an alive hypothesis, and the nth best score of a finished one."""
-
-
 def random_table(seed: int, end: float = 0.0, spread: float = 1.5) -> np.ndarray:
     """Returns logits [t, last token, next token] of a model. The logit of the end token is higher by `end`."""
     table = np.random.default_rng(seed).normal(0, spread, (12, VOCAB, VOCAB)).astype("float32")
@@ -59,8 +50,10 @@ def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Se
     return record_search(SearchStart(Scoring(step, forbidden=0), cache, memory, tf.constant([limit])), decode_hparams)
 
 
-def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> PlainSearch:
-    """Returns the result of a beam search in plain Python."""
+def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> tuple[Any, Any, Any]:
+    """Returns the result of a beam search in plain Python: the nodes of each step, the outputs with their scores, the
+    best possible score of an alive hypothesis, and the nth best score of a finished one.
+    """
     beam, alpha, count = decode_hparams.beam_size, decode_hparams.alpha, decode_hparams.n
     log_probs = table - np.log(np.exp(table.astype(np.float64)).sum(axis=2, keepdims=True))
     alive: list[tuple[float, Ids]] = [(0.0, ())]
@@ -84,7 +77,7 @@ def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -
             break
     unfinished = [(log_prob / ((6 + t) / 6) ** alpha, ids) for log_prob, ids in alive]
     outputs = [(ids, score) for score, ids in [*finished, *unfinished][:count]]
-    return PlainSearch(steps, outputs, (best_possible, worst_of_best))
+    return steps, outputs, (best_possible, worst_of_best)
 
 
 def as_nodes(tree: SearchTree) -> list[list[Node]]:
@@ -114,19 +107,19 @@ def test_the_tree_is_that_of_a_search_in_plain_python(
     ends = set()
     for seed in (3, 5, 9):
         table, limit = random_table(seed, end), 1 + seed
-        tree, plain = recorded(table, limit, decode_hparams), plain_search(table, limit, decode_hparams)
+        tree, (plain_steps, outputs, bounds) = (run(table, limit, decode_hparams) for run in (recorded, plain_search))
         steps = as_nodes(tree)
-        assert [[node[:2] for node in step] for step in steps] == [[node[:2] for node in step] for step in plain.steps]
-        for step, plain_step in zip(steps, plain.steps, strict=True):
+        assert [[node[:2] for node in step] for step in steps] == [[node[:2] for node in step] for step in plain_steps]
+        for step, plain_step in zip(steps, plain_steps, strict=True):
             assert [node.log_prob for node in step] == pytest.approx([node.log_prob for node in plain_step], rel=1e-4)
             scores = {node.ids: node.score for node in step if node.ids[-1] == EOS_ID}
             assert scores == pytest.approx({node.ids: node.score for node in plain_step if node.score}, rel=1e-4)
         paths = tree.paths()
-        assert [tuple(node.token for node in path) for path in paths] == [ids for ids, _ in plain.outputs]
-        assert [path[-1].score for path in paths] == pytest.approx([score for _, score in plain.outputs], rel=1e-4)
+        assert [tuple(node.token for node in path) for path in paths] == [ids for ids, _ in outputs]
+        assert [path[-1].score for path in paths] == pytest.approx([score for _, score in outputs], rel=1e-4)
         for path in paths:
             assert sum(node.token_log_prob for node in path) == pytest.approx(path[-1].log_prob, rel=1e-4)
-        assert (tree.best_possible, tree.worst_of_best) == pytest.approx(plain.bounds, rel=1e-4)
+        assert (tree.best_possible, tree.worst_of_best) == pytest.approx(bounds, rel=1e-4)
         assert tree.limit == limit and (tree.is_certain or len(tree.steps) == limit)
         ends.add(tree.is_certain)
     assert ends == reasons

@@ -15,6 +15,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.parsing.evalb import Sentence, Status, score, score_files
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
+from treebanks import random_tree
 
 DELETE_NOTHING = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
 QUOTING = dataclasses.replace(COLLINS, quote_label=frozenset({"``", "''", "POS", "NN"}))
@@ -31,21 +32,12 @@ def counts(sentence: Sentence) -> tuple[int, int, int]:
     return sentence.matched, sentence.gold, sentence.test
 
 
-def random_tree(generator: random.Random, words: list[Tree]) -> Tree:
-    """Returns a random tree over `words`. Constituents have one to four children."""
-    if len(words) == 1 and generator.random() < 0.7:
-        return words[0]
-    cuts = sorted(generator.sample(range(1, len(words)), min(len(words) - 1, generator.randrange(4))))
-    parts = [words[start:end] for start, end in zip([0, *cuts], [*cuts, len(words)], strict=True)]
-    return Tree(generator.choice(["S", "NP", "VP"]), tuple(random_tree(generator, part) for part in parts))
-
-
-def random_pairs(number: int) -> Iterator[tuple[Tree, Tree]]:
+def random_pairs(number: int) -> Iterator[list[Tree]]:
     """Yields `number` random pairs of trees. Both trees of a pair have the same words."""
     generator = random.Random(7)
     for _ in range(number):
         words = [Tree("X", word=f"w{i}") for i in range(generator.randint(2, 9))]
-        yield Tree("S", (random_tree(generator, words),)), Tree("S", (random_tree(generator, words),))
+        yield [random_tree(generator, words, ["S", "NP", "VP"]) for _ in range(2)]
 
 
 def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:

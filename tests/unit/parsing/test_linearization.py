@@ -21,7 +21,7 @@ from t2t_repro.parsing.linearization import (
     words_of,
 )
 from t2t_repro.parsing.trees import PUNCTUATION, Tree
-from treebanks import parse
+from treebanks import parse, random_tree
 
 JOHN = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
 LABELS = ["S", "NP", "VP", "TOP", "-NONE-", ","]
@@ -38,11 +38,10 @@ def brackets(tree: Tree) -> str:
     return tree.fold(lambda leaf: leaf.word, lambda constituent, parts: f"({constituent.label} {' '.join(parts)})")
 
 
-def random_tree(generator: random.Random, depth: int = 0) -> Tree:
-    if depth and generator.random() < 0.3 + 0.1 * depth:
-        return Tree(generator.choice(["NN", "DT", *PUNCTUATION, "PRP$"]), word=generator.choice(WORDS))
-    children = (random_tree(generator, depth + 1) for _ in range(generator.choice([1, 1, 2, 3])))
-    return Tree(generator.choice(LABELS), tuple(children))
+def new_tree(generator: random.Random) -> Tree:
+    tags = ["NN", "DT", *PUNCTUATION, "PRP$"]
+    leaves = [Tree(generator.choice(tags), word=generator.choice(WORDS)) for _ in range(generator.randint(1, 9))]
+    return random_tree(generator, leaves, LABELS)
 
 
 # The first example is figure 2 of Vinyals et al. 2015.
@@ -63,7 +62,7 @@ def test_a_tree_is_written_with_a_symbol_for_each_word(text: str, symbol: str, e
 def test_any_tree_is_read_back_without_loss() -> None:
     generator = random.Random(1)
     for _ in range(300):
-        tree = random_tree(generator)
+        tree = new_tree(generator)
         assert delinearise(linearise(tree), words(tree)) == (tree, Repairs())
         for symbol in ("XX", "word"):
             untagged, repairs = delinearise(linearise(tree, symbol), words(tree), word_symbol=symbol)
@@ -104,7 +103,7 @@ def test_each_fault_has_its_repair(text: str, line: str, expected: str, repairs:
 
 def random_output(generator: random.Random) -> tuple[str, list[str]]:
     """Returns a random output, from a correct tree to mostly noise, and the words of a source sentence."""
-    tree = random_tree(generator)
+    tree = new_tree(generator)
     tokens = linearise(tree).split()
     line = words(tree)
     for _ in range(generator.choice([0, 1, 2, 5, 50])):
@@ -131,7 +130,7 @@ def test_any_output_becomes_a_tree_over_the_words() -> None:
             assert labels.count(label) <= text.count(f"({label}"), text
     assert str(Repairs(trees=2, words_missing=1)) == "trees: 2, words missing: 1" and str(Repairs()) == "none"
     assert min(vars(total).values()) > 15  # each kind of repair occurred often
-    assert total.trees < 750
+    assert total.trees < 790
 
 
 def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:

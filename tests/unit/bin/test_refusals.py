@@ -1,0 +1,89 @@
+"""Tests which flags of the programs for scores, pictures and the paper are refused, before any work, in one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from models import write_checkpoint
+from programs import error, write_lines
+from t2t_repro.checkpoints.model_folder import ModelFolder
+
+FLAGS = {
+    "attention": ["--output_dir=model", "--out=out", "--source=the dog"],
+    "bleu": ["--translation=two"],
+    "evalb": ["--gold=trees", "--test=trees"],
+    "insights": ["--output_dir=model"],
+    "paper": [],
+    "reproduce": ["--problem=wmt_ende"],
+}
+"""For each program, flags that precede those of a case."""
+CASES = [
+    ("attention", "--source= ", "--source is empty; give the text"),
+    ("attention", "--format=gif", "unknown --format 'gif'"),
+    ("attention", "--figure=3 --format=npz", "unknown --format 'npz'; there are: pdf, png, svg"),
+    ("attention", "--attention=crss", "unknown --attention 'crss'; did you mean 'cross'"),
+    ("attention", "--heads=1,x", "--heads=1,x: give numbers from 1, separated by commas"),
+    ("attention", "--format=bertviz --merge_subwords", "omit --merge_subwords"),
+    ("attention", "--figure=3 --style=lines", "--style has no effect with --figure; omit it"),
+    ("attention", "--format=", "--format is required"),
+    ("attention", "--format=json --word=dog", "--word chooses strokes, which no file would show; omit it"),
+    ("attention", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model"),
+    ("bleu", "", "give either --reference, or --test_set with --language_pair"),
+    ("bleu", "--test_set=wmt14/full", "give either --reference, or --test_set with --language_pair"),
+    ("bleu", "--reference=two --test_set=wmt14/full", "--reference has no effect with --test_set; omit it"),
+    ("bleu", "--reference=two --language_pair=en-de", "--language_pair has no effect without --test_set"),
+    ("bleu", "--test_set=list --language_pair=en-de", "--translation has no effect with --test_set=list"),
+    ("bleu", "--reference=two --translation=", "--translation is required"),
+    ("bleu", "--reference=three", "two has 2 lines, three has 3;"),
+    ("bleu", "--reference=empty", "empty: empty"),
+    ("bleu", "--reference=two --target_language=french", "no Moses rules for language 'french', "),
+    ("bleu", "--test_set=wmt14 --language_pair=en-fr --target_language=de", "--target_language must be the target"),
+    ("evalb", "--max_error=-1", "flag --max_error=-1: "),
+    ("evalb", "--gold=wrong", "wrong:1: a tree starts here"),
+    ("evalb", "--params=no.prm", "no.prm: no such file"),
+    ("evalb", "--gold=", "--gold is required: "),
+    ("insights", "--output_dir=", "--output_dir is required"),
+    ("insights", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
+    ("insights", "--compare_with=nowhere", "nowhere: no problem.json there"),
+    ("insights", "--checkpoint_path=model/no", "--checkpoint_path=model/no: no model/no.index"),
+    ("insights", "--compare_checkpoint_path=no", "--compare_checkpoint_path=no: no no.index"),
+    ("insights", "--port=65536", "--port=65536"),
+    ("paper", "--table=", "--table is required"),
+    ("paper", "--table=3,5", "unknown table '5'"),
+    ("paper", "--format=latex", "flag --format=latex: value should be one of <text|markdown|csv>"),
+    ("paper", "--vocab_size=-1", "flag --vocab_size=-1: "),
+    ("paper", "--output_dirs=nowhere", "nowhere: no problem.json there"),
+    ("paper", "--output_dirs=a,", "the name of a folder is empty"),
+    ("paper", "--sustained_tflops=V100", "cannot read 'V100'"),
+    ("paper", "--sustained_tflops==14", "cannot read '=14'"),
+    ("paper", "--sustained_tflops=V100=x", "cannot read 'V100=x'"),
+    ("paper", "--sustained_tflops=V100=inf", "cannot read 'V100=inf'"),
+    ("reproduce", "--row=base --hparams_set=transformer_base", "--row and --hparams_set: give one of them"),
+    ("reproduce", "--row=base --eval_steps=3", "flag --eval_steps=3: the report needs the whole dev split"),
+    ("reproduce", "", "--row is required: hparams set of the row without"),
+    ("reproduce", "--row=bsae", "unknown row 'bsae'; did you mean 'base'?"),
+    ("reproduce", "--row=base --decode_hparams=n=2", "decode_hparams: n=2 has no effect here: one output of each "),
+    ("reproduce", "--row=base --data_dir=data --output_dir=new", "; run t2t-datagen --problem=wmt_ende"),
+]
+
+
+@pytest.mark.parametrize(("program", "flags", "words"), CASES)
+def test_a_refusal_names_the_flag_or_the_cure(
+    program: str, flags: str, words: str, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folder.path.parent
+    monkeypatch.chdir(root)
+    write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
+    for name, lines in (
+        ("two", "ab"),
+        ("three", "cde"),
+        ("empty", ""),
+        ("trees", ["(S (X a))"]),
+        ("wrong", ["(S (X a)"]),
+    ):
+        write_lines(Path(name), lines)
+    assert words in error(program, *FLAGS[program], *filter(None, re.split(" (?=--)", flags)))
+    assert {path.name for path in root.iterdir()} == {"model", "two", "three", "empty", "trees", "wrong"}
