@@ -59,30 +59,22 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert printed.startswith(message) and printed.count("\n") == (error is not None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_a_wrong_argument_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("more").write_text("--hparams=b=2")
+    for arguments, words in (
         (["--count=0"], "flag --count=0: 0 is not an integer in the range [1, 9]"),
-        (["--count=10"], "flag --count=10: "),
         (["--cont=2"], "Unknown command line flag 'cont'"),
         (["2"], "unexpected argument '2'; write every option as a flag: --name=value"),
         (["--name=out-\udcff.de"], "'--name=out-\\udcff.de' is not UTF-8; rename the file"),
         (["--hparams=a=1", "--hparams=b=2"], "--hparams is given twice; join the changes with commas"),
         (["--hparams=a=1", "--flagfile=more"], "--hparams is given twice"),
-    ],
-)
-def test_a_wrong_argument_is_one_line(
-    arguments: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("more").write_text("--hparams=b=2")
-    assert run(lambda values: None, *arguments) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("t2t-counter: ") and words in printed and printed.count("\n") == 1
+    ):
+        assert run(lambda values: None, *arguments) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith("t2t-counter: ") and words in printed and printed.count("\n") == 1
     assert run(lambda values: None, "--hparams=a=1", "--hparams_set=base") == 0
 
 
@@ -151,22 +143,15 @@ def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pyte
     assert capsys.readouterr().out.startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("visible", "gpus", "is_warned"), [("0", [], True), ("0", ["GPU:0"], False), ("-1", [], False)]
-)
 def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(
-    visible: str,
-    gpus: list[str],
-    is_warned: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program, "GPU_DEVICE", tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    program.load_tensorflow()
-    assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
+    for visible, gpus, is_warned in (("0", [], True), ("0", ["GPU:0"], False), ("-1", [], False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: gpus)
+        program.load_tensorflow()
+        assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
 
 
 def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,26 +175,21 @@ def test_a_terminal_gets_no_control_characters(capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == f"{text}\n".encode()
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("x.gz", "--decode_to_file=x.gz would be plain text"),
-        (".", "--decode_to_file=. is a folder; name a file"),
-        ("new/", "--decode_to_file=new/ is a folder; name a file"),
-        ("text", "text is also an input (--from)"),
-        ("no", "no.part is also an input (--about)"),
-        ("other", "other: another process is writing this file"),
-    ],
-)
-def test_an_output_that_cannot_be_written_is_refused(
-    path: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("text", "no.part"):
         Path(name).touch()
     inputs: list[Input] = [("--from", "text"), ("--about", "no.part")]
     with program.output("other", ".part", inputs), program.output("fine", ".part", inputs):
-        assert words in user_error(lambda: program.output(path, ".part", inputs).__enter__())
+        for path, words in (
+            ("x.gz", "--decode_to_file=x.gz would be plain text"),
+            (".", "--decode_to_file=. is a folder; name a file"),
+            ("new/", "--decode_to_file=new/ is a folder; name a file"),
+            ("text", "text is also an input (--from)"),
+            ("no", "no.part is also an input (--about)"),
+            ("other", "other: another process is writing this file"),
+        ):
+            assert words in user_error(program.output(path, ".part", inputs).__enter__)
 
 
 def test_a_program_may_open_more_files_than_the_usual_limit() -> None:

@@ -140,34 +140,25 @@ def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10
     return [(sentence.status, sentence.message) for sentence in sentences]
 
 
-@pytest.mark.parametrize(
-    ("test", "status", "message"),
-    [
-        ("(S (N a))", Status.OK, ""),
+def test_a_test_line_that_is_no_tree_is_an_error_of_its_sentence_only(tmp_path: Path) -> None:
+    for test, status, message in (
         ("", Status.SKIP, ""),
         ("(S (N a) (NP) (VP (X)))", Status.OK, ""),
         ("(S (N a)", Status.ERROR, "Not a tree (a tree starts here but never ends; fix the brackets)"),
         ("(S (N ) (N a))", Status.ERROR, "Not a tree (cannot read '(N ...)'; "),
-    ],
-)
-def test_a_test_line_that_is_no_tree_is_an_error_of_its_sentence_only(
-    test: str, status: Status, message: str, tmp_path: Path
-) -> None:
-    (actual_status, actual_message), second = statuses(tmp_path, ["(S (N a))"] * 2, [test, "(S (N a))"])
-    assert actual_status == status
-    assert actual_message.startswith(message) and bool(actual_message) == bool(message)
-    assert second == (Status.OK, "")
+    ):
+        (actual_status, actual_message), second = statuses(tmp_path, ["(S (N a))"] * 2, [test, "(S (N a))"])
+        assert actual_status == status
+        assert actual_message.startswith(message) and bool(actual_message) == bool(message)
+        assert second == (Status.OK, "")
 
 
-@pytest.mark.parametrize(
-    ("gold", "test", "message"),
-    [
+def test_gold_lines_must_be_trees(tmp_path: Path) -> None:
+    for gold, test, message in (
         (["(S (N a))", "(S)"], ["", ""], "x.gold:2: no tree;"),
         (["(S (N a))"] * 2, ["(S (N a))"], "x.gold has 2 lines, "),
         ([], [], "x.gold: empty; nothing to score"),
-    ],
-)
-def test_gold_lines_must_be_trees(gold: list[str], test: list[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        statuses(tmp_path, gold, test)
-    assert str(error.value).startswith(f"{tmp_path}/{message}")
+    ):
+        with pytest.raises(UserError) as error:
+            statuses(tmp_path, gold, test)
+        assert str(error.value).startswith(f"{tmp_path}/{message}")

@@ -34,17 +34,14 @@ def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
     assert (DEFAULTS.max_error, DEFAULTS.cutoff_len, DEFAULTS.labeled) == (10, 40, True)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_a_wrong_line_is_reported(tmp_path: Path) -> None:
+    for line, message in (
         ("DELETE_LABLE TOP", "unknown EVALB parameter 'DELETE_LABLE'; did you mean 'DELETE_LABEL'?"),
         ("DELETE_LABEL TOP S1", "DELETE_LABEL takes one value, not 2"),
         ("EQ_LABEL ADVP", "EQ_LABEL takes two values, not 1"),
         ("MAX_ERROR many", "MAX_ERROR takes a whole number of at most 9 digits, not 'many'"),
-    ],
-)
-def test_a_wrong_line_is_reported(line: str, message: str, tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "x.prm", ["LABELED 1", line, "LABELED 1"])
-    with pytest.raises(UserError) as error:
-        read_parameters(path)
-    assert str(error.value).startswith(f"{path}:2: {message}")
+    ):
+        path = write_lines(tmp_path / "x.prm", ["LABELED 1", line, "LABELED 1"])
+        with pytest.raises(UserError) as error:
+            read_parameters(path)
+        assert str(error.value).startswith(f"{path}:2: {message}")

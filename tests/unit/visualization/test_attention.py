@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -71,24 +72,15 @@ def test_weights_are_those_of_their_layers(variant: str) -> None:
 
 
 def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
-    transformer = new_model("paper")
+    transformer, dtypes = new_model("paper"), list[str]()
 
-    class Other:
-        name, has_attention = "other", True
+    def decode(targets: Any, inputs: Any, save_weights_to: list[Any]) -> None:
+        dtypes.extend((inputs.dtype.name, targets.dtype.name))
+        transformer.decode(targets, transformer.encode(inputs), save_weights_to=save_weights_to)
 
-        @staticmethod
-        def encode(inputs: Any) -> Any:
-            assert inputs.dtype == "int64"  # as in training
-            return transformer.encode(inputs)
-
-        @staticmethod
-        def decode(targets: Any, memory: Any, save_weights_to: list[Any]) -> Any:
-            assert targets.dtype == "int64"
-            return transformer.decode(targets, memory, save_weights_to=save_weights_to)
-
-    pair = SOURCE.astype(np.int32), TARGET.astype(np.int32)
-    weights = attention_weights(Other(), *pair)  # type: ignore[arg-type]
-    assert list(weights) == ["cross"]
+    other: Any = SimpleNamespace(encode=lambda inputs: inputs, decode=decode)
+    weights = attention_weights(other, SOURCE.astype(np.int32), TARGET.astype(np.int32))
+    assert list(weights) == ["cross"] and dtypes == ["int64", "int64"]  # as in training
     np.testing.assert_array_equal(weights["cross"], attention_weights(transformer, SOURCE, TARGET)["cross"])
 
 
