@@ -59,9 +59,7 @@ def main(values: flags.FlagValues) -> None:
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{average}: the mean of {', '.join(paths)}")
     if len(paths) == 1:
-        more = len(folder.checkpoints()) > 1 and not values["num_last_checkpoints"].present
-        cure = "; to average more, give --num_last_checkpoints" if more else ""
-        say(f"the mean of one checkpoint is this checkpoint{cure}")
+        say("the mean of one checkpoint is this checkpoint; to average more, give --num_last_checkpoints")
     elif records is not None:
         say(f"comparing it with {paths[-1]} on dev data; --nocompare omits this")
         from t2t_repro.training.comparison import evaluate, verdict

@@ -99,13 +99,7 @@ class Checkpoints:
 
     def restore_step(self, step: int) -> None:
         """Restores the checkpoint of `step`, which the chief has restored. Workers other than the chief call this."""
-        path = self._folder.path / f"{CHECKPOINT}-{step}"
-        if not Path(f"{path}.index").exists():
-            raise UserError(
-                f"{path}: the chief has this checkpoint, but this worker does not see it; put --output_dir on a disk "
-                "that all workers share"
-            )
-        self._read(str(path))
+        self._read(str(self._folder.path / f"{CHECKPOINT}-{step}"))
 
     def _read(self, path: str) -> int:
         """Reads a checkpoint into the variables of this run; returns its step."""

@@ -60,8 +60,6 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
         with whole_file(folder / STATE, "w") as file:
             file.write(f'model_checkpoint_path: "{names[-1]}"\n')
             file.writelines(f'all_model_checkpoint_paths: "{name}"\n' for name in names)
-    else:
-        (folder / STATE).unlink(missing_ok=True)
     # If the process is killed between the deletions, only data files remain, which no program reads as a checkpoint.
     for path in _index_first(folder):
         if path.name.rpartition(".")[0] not in names:

@@ -19,7 +19,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,8 +148,7 @@ class ModelFolder:
                 file.write(model)
 
     @staticmethod
-    @contextlib.contextmanager
-    def locked(path: str | Path) -> Iterator[None]:
+    def locked(path: str | Path) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which no other t2t-trainer or t2t-reproduce can use the model folder `path`.
 
         Creates the folder if necessary.
@@ -158,8 +157,7 @@ class ModelFolder:
             f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
             "--output_dir"
         )
-        with locked(Path(path) / LOCK, refusal):
-            yield
+        return locked(Path(path) / LOCK, refusal)
 
     def description_files(self) -> list[Path]:
         """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""

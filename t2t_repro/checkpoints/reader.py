@@ -31,8 +31,6 @@ class Checkpoint:
 
     weights: dict[str, np.ndarray]
     """The model's weights, float32 arrays; the keys are the names of the model's variables."""
-    step: int
-    """Number of training steps taken before the checkpoint was saved."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
 
@@ -87,11 +85,7 @@ def read_checkpoint(path: str) -> Checkpoint:
         weights = {_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes}
         if not all(np.isfinite(weight).all() for weight in weights.values()):
             raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
-        return Checkpoint(
-            weights=weights,
-            step=int(reader.get_tensor(key("step"))),
-            vocabulary_fingerprint=reader.get_tensor(key("vocabulary_fingerprint")).decode(),
-        )
+        return Checkpoint(weights, reader.get_tensor(key("vocabulary_fingerprint")).decode())
 
 
 def read_value(path: str, name: str) -> Any:

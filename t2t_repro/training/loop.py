@@ -162,12 +162,7 @@ class Loop:
         start = f"{self._prepared.folder.path}:"
         if self._step >= self._last_step:
             self._run.say(f"{start} has taken {self._step:,} steps already; give a higher --train_steps to continue")
-        elif self._has_converged:
-            self._run.say(
-                f"{start} has ended after step {self._step:,}, because of --early_stopping_patience="
-                f"{self._config.early_stopping_patience}; omit this flag, or give a higher value, to continue"
-            )
-        elif self._step:
+        elif self._step and not self._has_converged:
             self._run.say(f"{start} resuming after step {self._step:,}")
 
     def _take_steps(self) -> None:
@@ -220,9 +215,6 @@ class Loop:
             return due.stops
         self._evaluate()
         self._update_convergence()
-        if self._has_converged:
-            patience = f"--early_stopping_patience={self._config.early_stopping_patience}"
-            self._run.say(f"no new lowest dev loss ({patience}): ended after step {self._step:,}")
         ends = self._has_converged or self._stop_requested
         if ends and not due.saves:
             self._save()
@@ -298,13 +290,18 @@ class Loop:
             )
 
     def _update_convergence(self) -> None:
-        """Finds out whether the last `early_stopping_patience` evaluations brought no new lowest dev loss.
+        """Finds out, and says, if the last `early_stopping_patience` evaluations brought no new lowest dev loss.
 
         Every worker must call this method.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_lowest()
         self._has_converged = bool(from_chief(self._run.strategy, has_converged))
+        if self._has_converged:
+            self._run.say(
+                f"{self._prepared.folder.path}: no new lowest dev loss, so --early_stopping_patience={patience} ended "
+                f"the run after step {self._step:,}; omit this flag, or give a higher value, to continue"
+            )
 
 
 def _note(previous: Result | None, speed: Speed) -> str:

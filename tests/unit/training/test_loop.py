@@ -69,8 +69,8 @@ class NamesPrecision(Transformer):
 def test_a_run_that_cannot_begin_leaves_no_file(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0")
-    disk = "m: its disk has 0.0003 GB free, but the next checkpoints need 0.00074 GB; free"
+    flags = trainer_flags(data_dir, tmp_path / "m", "--train_steps=1", "--eval_decode_lines=0", *LOOKUP)
+    disk = "m: its disk has 0.0003 GB free, but the next checkpoints need 0.0043 GB; free"
     for change, message in (
         (f"--warm_start_from={data_dir}", f"--warm_start_from={data_dir}: no checkpoint in"),
         ("--model=names_precision", "made in float32"),
@@ -84,8 +84,8 @@ def test_a_run_that_cannot_begin_leaves_no_file(
         assert not list((tmp_path / "m").glob("*"))
     with monkeypatch.context() as patch:  # a worker that sees another disk than the chief
         patch.setattr(preparation, "is_chief", lambda strategy: False)
-        refused(run("trainer", *flags, *LOOKUP), "m: the chief created it, but this worker does not see it; put --out")
-    succeed("trainer", *flags, *LOOKUP)
+        refused(run("trainer", *flags), "m: the chief created it, but this worker does not see it; put --out")
+    succeed("trainer", *flags)
 
 
 @pytest.mark.parametrize(
