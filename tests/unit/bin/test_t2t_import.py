@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,31 +28,22 @@ class Ported(text_problems.Text2TextProblem):
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A model folder of tensor2tensor."""
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder of tensor2tensor, "old" in the current folder."""
+    monkeypatch.chdir(tmp_path)
     return write_old_model(tmp_path / "old")
 
 
-def imports(*arguments: str, cwd: Path) -> str:
-    """Runs t2t-import without an error; returns what it prints."""
-    result = programs.run("import", *arguments, "--output_dir=new", cwd=cwd)
-    assert result.returncode == 0, result.stderr
-    return result.stderr
-
-
-def refused(*arguments: str, cwd: Path) -> str:
-    """Runs t2t-import, which ends in an error of one line and leaves no file; returns the line."""
-    before = sorted(cwd.iterdir())
-    result = programs.run("import", *arguments, "--output_dir=new", cwd=cwd)
-    assert result.returncode == 2 and sorted(cwd.iterdir()) == before
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
+def imports(*arguments: str) -> tuple[str, ModelFolder]:
+    """Runs t2t-import without an error; returns what it prints, and the new model folder."""
+    text = programs.succeed("import", *arguments, "--output_dir=new").stderr
+    return text, ModelFolder(Path("new").absolute())
 
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
-    text = imports("--t2t_model=old", cwd=old.parent)
+    Path("new").mkdir()  # an empty folder is fine
+    text, folder = imports("--t2t_model=old")
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
-    folder = ModelFolder(old.parent / "new")
     assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
     model, expected = folder.model(folder.checkpoint()), by_our_names(weights())
     for variable in model.trainable_variables:
@@ -59,26 +51,26 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
     assert folder.checkpoint().endswith("new/model.ckpt-20")
     assert folder.problem.name == "t2t_text" and folder.problem.decode_hparams.extra_length == 100
     assert len(Translator.from_dir(str(folder.path)).translate(["a b", ""])) == 2
+    assert "--output_dir=new: has files; give a new folder" in programs.error(
+        "import", "--t2t_model=old", "--output_dir=new"
+    )
 
 
 def test_every_part_can_be_named(old: Path) -> None:
-    (old / "hparams.json").rename(old.parent / "h.json")
-    text = (old / VOCABULARY).read_text()
+    (old / "hparams.json").rename("h.json")
+    Path("v.txt").write_text((old / VOCABULARY).read_text().replace("'", ""))  # the contents do not say the kind
     (old / VOCABULARY).unlink()
-    (old.parent / "v.txt").write_text(text.replace("'", ""))  # the contents do not say the kind
     named = ["--checkpoint=old/model.ckpt-20", "--hparams_json=h.json", "--problem=numbers_ende"]
-    imports(*named, "--vocab=v.txt", "--vocab_type=subwords", cwd=old.parent)
-    assert ModelFolder(old.parent / "new").problem.name == "numbers_ende"
+    _, folder = imports(*named, "--vocab=v.txt", "--vocab_type=subwords")
+    assert folder.problem.name == "numbers_ende"
 
 
 def test_a_setting_that_is_not_given_is_that_of_the_registered_problem(old: Path) -> None:
-    user = old.parent / "user"
-    user.mkdir()
-    (user / "__init__.py").write_text(PORTED)
-    flags = ["--t2t_model=old", "--problem=ported_rev", "--t2t_usr_dir=user"]
-    text = imports(*flags, "--languages=de,fr", cwd=old.parent)
+    Path("user").mkdir()
+    Path("user/__init__.py").write_text(PORTED)
+    text, folder = imports("--t2t_model=old", "--problem=ported_rev", "--t2t_usr_dir=user", "--languages=de,fr")
     assert text.endswith("try t2t-decoder --output_dir=new --t2t_usr_dir=user\n")
-    problem = ModelFolder(old.parent / "new").problem
+    problem = folder.problem
     assert (problem.name, problem.languages, problem.target_space_id) == ("t2t_text", ("de", "fr"), 8)
 
 
@@ -91,10 +83,9 @@ def test_separate_vocabularies(old: Path) -> None:
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
     lines[20:30] = lines[29:19:-1]  # so that the words of the test have other ids than in the other vocabulary
     (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
-    text = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8", cwd=old.parent)
+    text, folder = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8")
     sources = "90 subwords (old/vocab.translate_toy.90.subwords.en)"
     assert f"vocabulary: {sources} to 100 subwords (old/{VOCABULARY})\n" in text
-    folder = ModelFolder(old.parent / "new")
     assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
     assert folder.problem.languages == ("en", "de") and folder.problem.target_space_id == 8
     assert [path.name for path in folder.description_files()[:2]] == [
@@ -107,7 +98,9 @@ def test_separate_vocabularies(old: Path) -> None:
     assert len(translator.score(["a"], ["b"])[0].token_scores) == len(folder.vocabulary.encode(["b"])[0])
 
 
-def test_an_average_takes_files_from_the_folders_above_before_the_current_one(old: Path) -> None:
+def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     average, work = old.parent / "average", old.parent / "work"
     for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
@@ -118,8 +111,10 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(ol
     (work / "data" / VOCABULARY).write_text((old / VOCABULARY).read_text())
     (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
     (work / "old" / "hparams.json").write_text("{}")
-    text = imports(f"--t2t_model={average}", "--average_last=2", cwd=work)
-    model = ModelFolder(work / "new").model(str(work / "new/model.ckpt-50"))
+    monkeypatch.chdir(work)
+    text, folder = imports(f"--t2t_model={average}", "--average_last=2")
+    model = folder.model(folder.checkpoint())
+    assert folder.checkpoint().endswith("model.ckpt-50")
     np.testing.assert_allclose(model.embedding.table, 2 * by_our_names(weights())["transformer/embedding/table"], 1e-6)
     assert f"hparams: {old}/hparams.json\n" in text
     assert f"vocabulary: 100 subwords ({old.parent}/data/{VOCABULARY})\n" in text
@@ -133,11 +128,9 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(ol
         ("translate_ende_wmt32k_rev", "translate_ende_wmt32k_rev, de to en", ("en", "de")),
     ],
 )
-def test_the_languages_follow_from_the_problem(
-    old: Path, problem: str, report: str, languages: tuple[str, str]
-) -> None:
-    text = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}", cwd=old.parent)
-    assert ModelFolder(old.parent / "new").problem.languages == languages
+def test_the_languages_follow_from_the_problem(problem: str, report: str, languages: Any, old: Path) -> None:
+    text, folder = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}")
+    assert folder.problem.languages == languages
     assert f"problem: {report}\n" in text
 
 
@@ -145,17 +138,12 @@ def test_the_languages_follow_from_the_problem(
     ("arguments", "message"),
     [
         ("", "--t2t_model or --checkpoint: give one"),
-        ("--t2t_model=old --checkpoint=old/model.ckpt-20", "--t2t_model or --checkpoint: give one"),
         ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
-        (
-            "--t2t_model=averages",
-            "has 0 checkpoints model.ckpt-*, not 1; give --average_last=1 or --checkpoint=averages",
-        ),
+        ("--t2t_model=averages", "has 0 checkpoints model.ckpt-*, not 1; give --average_last=1 or --checkpoint=averag"),
         ("--t2t_model=old --average_last=3", "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1"),
         ("--t2t_model=old --data_dir=D", "--data_dir does not exist here: t2t-import looks for the vocabulary in"),
         ("--checkpoint=old/model.ckpt-99", "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index"),
         ("--checkpoint=averages/averaged.ckpt-0", "averages/averaged.ckpt-0: this checkpoint is damaged"),
-        ("--t2t_model=old --hparams_json=h.json", "h.json: No such file"),
         ("--t2t_model=old --hparams_json=list.json", "list.json: not a JSON object"),
         (
             "--t2t_model=old --hparams_json=wide.json",
@@ -170,21 +158,16 @@ def test_the_languages_follow_from_the_problem(
 def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> None:
     write_vocabulary(old.parent / "small.subwords", 90)
     for name, contents in (("list.json", "[]"), ("wide.json", '{"hidden_size": 64}')):
-        (old.parent / name).write_text(contents)
+        Path(name).write_text(contents)
     for name in ("averages", "alone"):
-        (old.parent / name).mkdir()
-    (old.parent / "averages" / "averaged.ckpt-0.index").touch()
+        Path(name).mkdir()
+    Path("averages/averaged.ckpt-0.index").touch()
     for path in old.glob("model.ckpt*"):
         (old.parent / "alone" / path.name).symlink_to(path)
-    assert message in refused(*arguments.split(), cwd=old.parent)
+    assert message in programs.error("import", *arguments.split(), "--output_dir=new")
+    assert not Path("new").exists()
 
 
 def test_other_programs_say_that_an_old_model_must_be_imported(old: Path) -> None:
     message = programs.error("decoder", f"--output_dir={old}")
-    assert f"t2t-import --t2t_model={old}" in message
-
-
-def test_a_folder_in_use_is_refused(old: Path) -> None:
-    (old.parent / "new").mkdir()  # an empty folder is fine
-    imports("--t2t_model=old", cwd=old.parent)
-    assert "--output_dir=new: has files; give a new folder" in refused("--t2t_model=old", cwd=old.parent)
+    assert f"if tensor2tensor trained the model, t2t-import --t2t_model={old}" in message

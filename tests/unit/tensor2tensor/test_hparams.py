@@ -35,18 +35,12 @@ def test_the_golden_models_hparams_are_those_of_transformer_base_v1_in_its_sizes
     assert translated() == replace(base, num_hidden_layers=2, hidden_size=32, filter_size=64, num_heads=4)
 
 
-def test_values_that_the_weights_do_not_say_come_from_the_file() -> None:
+def test_other_forms_of_the_model() -> None:
+    """What the weights say counts; other values, such as pos without a table, come from the file, or are defaults."""
     changes = {"num_heads": 8, "norm_epsilon": 1e-5, "relu_dropout": 0.3, "max_length": 99, "label_smoothing": 0}
     assert {name: getattr(translated(**changes), name) for name in changes} == changes
-
-
-def test_a_limit_of_0_becomes_the_default() -> None:
-    expected = replace(translated(), train_steps=HParams.train_steps)
-    assert translated(max_length=0, train_steps=0, learning_rate_warmup_steps=0) == expected
-
-
-def test_other_forms_of_the_model() -> None:
-    """What the weights say counts, whatever the file says; pos comes from the file unless the weights have a table."""
+    defaults = replace(translated(), train_steps=HParams.train_steps)
+    assert translated(max_length=0, train_steps=0, learning_rate_warmup_steps=0) == defaults
     relative = {"self_attention_type": "dot_product_relative", "max_relative_position": 7}
     hparams = translated(relative, pos=None)
     assert (hparams.pos, hparams.max_relative_position) == ("none", 7)

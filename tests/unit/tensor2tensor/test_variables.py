@@ -135,14 +135,6 @@ def test_sources_and_targets_are_not_confused(tmp_path: Path) -> None:
     assert (old.weights["transformer/decoder/norm/scale"] == 1).all()
 
 
-def test_several_checkpoints_are_averaged(tmp_path: Path) -> None:
-    doubled = {name: 2 * value for name, value in weights().items()}
-    old = OldVariables([write_old_checkpoint(tmp_path, *values) for values in ((weights(), 1), (doubled, 2))])
-    for name, value in by_our_names(weights()).items():
-        np.testing.assert_allclose(old.weights[name], 1.5 * value, rtol=1e-6)
-    assert old.step == 2
-
-
 WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention/k/kernel"
 
 
