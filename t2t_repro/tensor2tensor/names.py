@@ -122,9 +122,8 @@ ANSWERS: dict[str, dict[str, str]] = {
             "the environment variable TF_FORCE_GPU_ALLOW_GROWTH=true leaves memory free; omit it",
         "gpu_order": "choose and order the GPUs with the environment variable CUDA_VISIBLE_DEVICES; omit it",
         "log_device_placement": "t2t-trainer prints its devices; omit it",
-        "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations":
-            "TensorFlow 2 has no such setting; omit it",
-        "xla_compile xla_jit_level": "the programs do not use XLA; omit it",
+        "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations xla_compile "
+        "xla_jit_level": "the programs do not have this setting of TensorFlow; omit it",
         "use_tpu use_tpu_estimator tpu_num_shards tpu_job_name tpu_infeed_sleep_secs cloud_tpu_name":
             "the programs run on CPUs and GPUs; omit it",
         "train_steps eval_steps local_eval_frequency keep_checkpoint_max save_checkpoints_secs log_step_count_steps "
@@ -161,8 +160,7 @@ ANSWERS: dict[str, dict[str, str]] = {
             "t2t-trainer only trains; decode the model with t2t-decoder afterwards",
     },
     "flag of t2t-decoder": {
-        "decode_shards": "write --shards and --shard_id, the part that this process decodes",
-        "worker_id": "write --shard_id",
+        "decode_shards worker_id": "write --shards and --shard_id, the part that this process decodes",
         "decode_in_memory": "name the input with --decode_from_file; omit it",
         "keep_timestamp": "touch -r CHECKPOINT.index OUTPUT does the same after decoding; omit it",
         "eval_use_test_set": "t2t-decoder translates text: give the test set's text with --decode_from_file",
@@ -226,8 +224,8 @@ ANSWERS: dict[str, dict[str, str]] = {
     "attribute of a problem": {
         "generate_encoded_samples feature_encoders get_or_create_vocab": "write generate_samples, and give the "
         "vocabularies with t2t-datagen --vocab_file and --source_vocab_file",
-        "generate_data generator dataset input_fn preprocess filepattern training_filepaths dev_filepaths "
-        "test_filepaths": "write generate_samples, which yields text",
+        "generate_data generator dataset input_fn preprocess preprocess_example filepattern training_filepaths "
+        "dev_filepaths test_filepaths": "write generate_samples, which yields text",
         "targeted_vocab_size": "write approx_vocab_size",
         "vocab_name vocab_file": "write vocab_filename",
         "is_character_level": "write vocab_type",
@@ -244,7 +242,6 @@ ANSWERS: dict[str, dict[str, str]] = {
         "hparams": "write target_space_id = N in the class, and set hparams in an hparams set",
         "max_length": "give t2t-trainer --hparams=max_length=N; omit it",
         "example_reading_spec has_inputs": "examples always have inputs and targets",
-        "preprocess_example": "change the text in generate_samples",
         "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
         "inputs_prefix targets_prefix":
             "add the prefix in generate_samples, and that of inputs to the text that t2t-decoder reads",
