@@ -136,7 +136,7 @@ def _fits(index: Any, shard_size: int) -> bool:
     sizes, source, target = (index[name].astype(np.int64) for name in ("size", "source", "target"))
     ends = np.cumsum(sizes + 16)
     return (
-        bool((sizes >= 0).all() and (source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
+        bool((source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
         and np.array_equal(index["offset"], ends - sizes - 4)
         and (int(ends[-1]) if len(ends) else 0) == shard_size
     )

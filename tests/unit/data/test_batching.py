@@ -8,7 +8,7 @@ import itertools
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from properties import few
 from t2t_repro.data import batching
@@ -75,6 +75,7 @@ def plain_cuts(lengths: list[int], limit: int) -> list[int]:
 
 
 @few
+@example([[1, 1, 1]], 10, 2)
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3), st.integers(1, 150),
        st.integers(1, 4))  # fmt: skip
 def test_micro_batches_equal_those_of_a_search_over_all_limits(

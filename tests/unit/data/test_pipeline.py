@@ -124,20 +124,17 @@ MEDIUM = [([3] * length, [4] * length) for length in (np.random.default_rng(1).p
 
 
 @pytest.mark.parametrize(
-    ("pairs", "max_tokens", "expected"),
-    [
-        (MEDIUM, 5 * 52, [[3] * length for length in (48, 49, 50, 51, 52)]),
-        (MEDIUM, 5 * 52 - 1, [[3] * length for length in (48, 49, 50, 51)]),
-        (MEDIUM, 1, [[3] * length for length in (49, 50)]),
-        ([([source], [5]) for source in (3, 3, 4, 3)], 1000, [[3], [4]]),
-        ([([source], [5]) for source in (3, 3)], 1000, []),
-    ],
+    ("max_tokens", "lengths"), [(5 * 52, [48, 49, 50, 51, 52]), (5 * 52 - 1, [48, 49, 50, 51]), (1, [49, 50])]
 )
-def test_distinct_sources_are_examples_of_medium_length(
-    tmp_path: Path, pairs: list[tuple[list[int], list[int]]], max_tokens: int, expected: list[list[int]]
-) -> None:
-    batch = distinct_sources(stored(tmp_path, pairs), max_tokens)
-    assert batch if expected else batch is None
-    if batch:
-        np.testing.assert_array_equal(sorted(batch.inputs.tolist()), padded(expected))
-        assert batch.targets.shape == batch.inputs.shape
+def test_distinct_sources_are_examples_of_medium_length(tmp_path: Path, max_tokens: int, lengths: list[int]) -> None:
+    batch = distinct_sources(stored(tmp_path, MEDIUM), max_tokens)
+    assert batch
+    for ids, token in zip(batch[:2], (3, 4), strict=True):
+        np.testing.assert_array_equal(ids, padded([[token] * length for length in lengths]))
+
+
+def test_equal_sources_do_not_count_as_distinct(tmp_path: Path) -> None:
+    pairs = [([3], [5]), ([3], [6]), ([4], [7]), ([3], [8])]
+    batch = distinct_sources(stored(tmp_path, pairs), 1000)
+    assert batch and (batch.inputs.tolist(), batch.targets.tolist()) == ([[3], [4]], [[6], [7]])
+    assert distinct_sources(stored(tmp_path, pairs[:2]), 1000) is None
