@@ -58,5 +58,7 @@ def test_only_a_folder_that_no_other_user_can_write_is_accepted(
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = tmp_path.stat().st_uid or 12345
     os.chown(tmp_path, owner, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    make_private(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     assert f"belongs to user {owner}, who could change its files" in user_error(make_private, tmp_path)

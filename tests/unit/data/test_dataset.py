@@ -89,7 +89,7 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
     ("fields", "named"),
     [
         ({"pairs": {"train": "40", "dev": 5}}, "pairs="),
-        ({"vocabulary": "../vocab.text_files.400.model"}, "must be the name of a file in the same folder"),
+        ({"vocabulary": "vocab.a/../../b.model"}, "must be the name of a file in the same folder"),
         ({"vocabulary": "vocab.a\0.model"}, "must be the name of a file in the same folder"),
         ({"vocabulary": "hparams.json"}, "must be the name of a file in the same folder"),
         ({"source_vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
