@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -25,15 +24,11 @@ def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
     return [{"inputs": source, "targets": target} for source, target in texts]
 
 
-def stripped(pairs: list[Pair]) -> list[Pair]:
-    return [{side: text.strip() for side, text in pair.items()} for pair in pairs]
-
-
 def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
     """Returns the pairs that a naive cleaning keeps, and the number of pairs that it drops for each reason."""
     clean_pairs: list[Pair] = []
     dropped: Counter[str] = Counter()
-    for pair in stripped(pairs):
+    for pair in ({side: text.strip() for side, text in pair.items()} for pair in pairs):
         lengths = [len(pair[side].split()) for side in ("inputs", "targets")]
         if not min(lengths):
             dropped["empty side"] += 1
@@ -48,23 +43,15 @@ def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tu
     return clean_pairs, dict(dropped)
 
 
-OTHER_TEXTS: dict[str, Callable[[list[Pair]], list[Pair]]] = {
-    "grown": lambda pairs: pairs + pairs_of(("new", "x")),
-    "grown by a repeat": lambda pairs: pairs + pairs[:1],
-    "shrunk": lambda pairs: pairs[:-1],
-    "in another order": lambda pairs: [*pairs[1::-1], *pairs[2:]],
-    "another side": lambda pairs: [*pairs[:-1], pairs[-1] | {"targets": "new"}],
-}
-
-
-@pytest.mark.parametrize("change", OTHER_TEXTS)
 @pytest.mark.parametrize("duplicates", [False, True])
-def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: bool, change: str) -> None:
+def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: bool) -> None:
     pairs = pairs_of(*((f"a{number % 10}", "b") for number in range(15)))
     cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 15
-    with pytest.raises(TextChangedError):
-        list(cleaning.next_pass(OTHER_TEXTS[change](pairs), CHANGED))
+    another_order, another_side = [*pairs[1::-1], *pairs[2:]], [*pairs[:-1], pairs[-1] | {"targets": "new"}]
+    for other in (pairs + pairs_of(("new", "x")), pairs + pairs[:1], pairs[:-1], another_order, another_side):
+        with pytest.raises(TextChangedError):
+            list(cleaning.next_pass(other, CHANGED))
     assert len(list(cleaning.next_pass(pairs, CHANGED))) == (10 if duplicates else 15)
 
 

@@ -64,7 +64,7 @@ def test_batches_are_the_same_from_any_start(records: Records) -> None:
     stop = 2 * once.steps_per_epoch + 1
     unbroken = list(map(str, once.batches(0, stop)))
     assert len(unbroken) == stop
-    for start in (stop - 1, 0, *range(1, stop, 3), stop):
+    for start in (stop - 1, 0, 1, 8, stop):
         assert list(map(str, once.batches(start, stop))) == unbroken[start:]
 
 

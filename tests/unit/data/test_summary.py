@@ -25,13 +25,13 @@ WORDS = ("red", "green", "house", "tree", "small", "large", "river")
 
 
 def text(number: int) -> str:
-    return " ".join(WORDS[(number + place) * 3 % 7] for place in range(number % 11 + 1))
+    return " ".join(WORDS[(number + place) * 3 % 7] for place in range(number % 40 + 1))
 
 
 def pairs(split: str) -> list[Pair]:
     """Returns English text on both sides. The dev split also has characters outside the alphabet."""
     odd = {"train": ("red", " ".join(["house"] * 300)), "dev": ("漢字 " * 50 + "red", "😀")}
-    count = 8000 if split == "train" else 40
+    count = 2000 if split == "train" else 40
     texts = [*((text(number), text(number * 7 + 1)) for number in range(count)), ("", "red"), odd[split]]
     return [{"inputs": source, "targets": target} for source, target in texts]
 
@@ -86,7 +86,7 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
 
     printed = capsys.readouterr().err
     for line in (
-        "train: 8,001 of 8,002 pairs, 1 dropped (empty side); tokens ",
+        "train: 2,001 of 2,002 pairs, 1 dropped (empty side); tokens ",
         f"{100 * base['padding']:.1f}% padding, 1 pairs over max_length 256\n",
         f"subwords; {100 * toy_summary['byte_share']:.2f}%",
     ):

@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
+from folders import contents
 from models import weights_of, write_checkpoint
 from subwords import small_subwords
 from t2t_repro.checkpoints.checkpoint_files import keep_only
@@ -175,10 +176,6 @@ def limited_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def contents_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
 def status(folder: Path) -> dict[str, tuple[int, int]]:
     """Returns size and time of the last change of each file in a folder, by name."""
     return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)}
@@ -206,7 +203,7 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy warns at some damaged headers
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
-    original, refusals = contents_of(folder), []
+    original, refusals = contents(folder), []
     assert not is_refused(kind, folder, original)
 
     @cases
@@ -227,7 +224,7 @@ def make_huge(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name)
 def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -> None:
-    original, path = contents_of(folder), folder / kind.name
+    original, path = contents(folder), folder / kind.name
     for harm in (make_huge, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         path.unlink()
         harm(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,30 +24,16 @@ from user_errors import user_error
 class Verses(text_problems.Text2TextProblem):
     """Twelve pairs, one for each number, that a single call yields for all splits."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        return False
-
-    @property
-    def dataset_splits(self) -> list[dict[str, Any]]:
-        return [{"split": problem.DatasetSplit.TRAIN, "shards": 2}, {"split": problem.DatasetSplit.EVAL, "shards": 1}]
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        return ["<verse>"]
+    is_generate_per_split = False
+    dataset_splits = [  # noqa: RUF012
+        {"split": problem.DatasetSplit.TRAIN, "shards": 2}, {"split": problem.DatasetSplit.EVAL, "shards": 1}
+    ]  # fmt: skip
+    additional_reserved_tokens = ["<verse>"]  # noqa: RUF012
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[dict[str, str]]:
         assert dataset_split == "train"
         for number in range(12):
             yield {"inputs": f"{number}", "targets": f"{number} {number}"}
-
-
-class Shared(Verses):
-    """Has the vocabulary of Verses."""
-
-    @property
-    def use_vocab_from_other_problem(self) -> Verses:
-        return Verses()
 
 
 def test_samples_of_all_splits_go_to_the_shards_in_turn() -> None:
@@ -63,8 +48,9 @@ def test_attributes_of_tensor2tensor_have_their_effect() -> None:
     assert (verses.settings.vocab_size, Verses({"vocab_size": 9}).settings.vocab_size) == (2**15, 9)
     assert verses.t2t_vocabularies == ("vocab.verses.32768.subwords",) * 2
     assert not verses.is_self_contained
-    assert Shared().t2t_vocabularies == verses.t2t_vocabularies
-    assert verses.learns_vocabulary and not Shared().learns_vocabulary
+    shared = type("Shared", (Verses,), {"use_vocab_from_other_problem": verses})()
+    assert shared.t2t_vocabularies == verses.t2t_vocabularies
+    assert verses.learns_vocabulary and not shared.learns_vocabulary
     assert verses.changed_settings == {} and Verses({"vocab_size": 9}).changed_settings == {"vocab_size": 9}
 
 
