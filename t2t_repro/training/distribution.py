@@ -109,11 +109,6 @@ def _cluster() -> tuple[list[str], int]:
     )
 
 
-def is_chief(strategy: Any) -> bool:
-    """Returns whether this process is the chief, the only worker that writes files."""
-    return bool(strategy.extended.should_checkpoint)
-
-
 def local_replicas(strategy: Any) -> range:
     """Returns the numbers of the replicas that belong to this process, among all replicas of the run."""
     count = int(strategy.num_replicas_in_sync) // workers()  # every worker has equally many

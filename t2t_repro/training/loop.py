@@ -156,7 +156,7 @@ class Loop:
     @property
     def _stop_requested(self) -> bool:
         """True if a signal asked a run with one worker to stop. Several workers vote instead, see `Result`."""
-        return self._run.has_one_worker and self._signals.requested
+        return workers() == 1 and self._signals.requested
 
     def _say_how_it_starts(self) -> None:
         start = f"{self._prepared.folder.path}:"

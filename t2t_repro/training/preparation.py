@@ -23,7 +23,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import refuse_full_disk
-from t2t_repro.training.distribution import from_chief, is_chief, refuse_differences, workers
+from t2t_repro.training.distribution import from_chief, refuse_differences, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.optimizer import LossScale, adam
@@ -53,12 +53,7 @@ class Run:
     @property
     def is_chief(self) -> bool:
         """True if this process is the chief, the only worker that writes files."""
-        return is_chief(self.strategy)
-
-    @property
-    def has_one_worker(self) -> bool:
-        """True unless several worker processes train together."""
-        return workers() == 1
+        return bool(self.strategy.extended.should_checkpoint)
 
     def say(self, text: str) -> None:
         """Prints a line if this process is the chief."""
@@ -164,7 +159,7 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
 
 
 def _refuse_other_weights(run: Run, variables: list[Any]) -> None:
-    if not run.has_one_worker:
+    if workers() > 1:
         checksum = functools.reduce(lambda crc, each: zlib.crc32(each.numpy().tobytes(), crc), variables, 0)
         message = "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all "
         refuse_differences(run.strategy, checksum, f"{message}share")
@@ -221,5 +216,5 @@ def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
         f"{pipeline.steps_per_epoch:,} steps an epoch; "
         f"{run.hparams.model}: {parameter_count(model):,} parameters; "
         f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
-        f"{'' if run.has_one_worker else f', in {workers()} workers'}, {run.config.precision}"
+        f"{f', in {workers()} workers' if workers() > 1 else ''}, {run.config.precision}"
     )

@@ -83,7 +83,7 @@ def test_a_run_that_cannot_begin_leaves_no_file(
             refused(run("trainer", *flags, *filter(None, [change])), message)
         assert not list((tmp_path / "m").glob("*"))
     with monkeypatch.context() as patch:  # a worker that sees another disk than the chief
-        patch.setattr(preparation, "is_chief", lambda strategy: False)
+        patch.setattr(preparation.Run, "is_chief", False)
         refused(run("trainer", *flags), "m: the chief created it, but this worker does not see it; put --out")
     succeed("trainer", *flags)
 
@@ -155,7 +155,7 @@ class Recorder:
         self.messages: list[str] = []
         self.run = SimpleNamespace(
             data=None, config=RunConfig(local_eval_frequency=20), say=self.messages.append, draw_attention=None,
-            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40), has_one_worker=True,
+            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40),
         )  # fmt: skip
         self.start, self.model, self.source_use = 40, None, None
         self.pipeline: Any = None
