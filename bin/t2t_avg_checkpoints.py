@@ -75,8 +75,6 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
     """Returns the dev split for the comparison; None, after a message, if the data of the training is not available."""
     try:
         directory = data_dir or folder.origin.data_dir
-        if not directory:
-            raise UserError(f"{folder.path} does not name the data of its training")
         data = open_data(directory, folder.problem.name)
         if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
             raise UserError(f"{directory}: its data has another vocabulary than {folder.path}; use the training's data")

@@ -166,7 +166,7 @@ def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[st
             f"but the data has {vocabulary.fingerprint}; make the data with that model's vocabulary by t2t-datagen "
             "--vocab_file"
         )
-    refuse_misfit(model, content, path, "give the --hparams_set and --hparams of its training")
+    refuse_misfit(model, content, path)
     return path, content
 
 

@@ -21,9 +21,6 @@ CHECKPOINT = "model.ckpt"
 PATTERN_CHARACTERS = "*?[\\"
 """Characters with a special meaning in file name patterns. TensorFlow takes a path with one of them for a pattern."""
 
-WRONG_CHECKPOINT = "use a checkpoint of this folder's training, or put the right hparams.json back"
-"""Advice to a user whose checkpoint does not fit the hparams of its model folder."""
-
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -95,19 +92,16 @@ def read_value(path: str, name: str) -> Any:
     return None
 
 
-def refuse_misfit(model: Any, content: Checkpoint, checkpoint: str, cure: str = WRONG_CHECKPOINT) -> None:
-    """Raises UserError if the weights of a model and of a checkpoint differ in their names or shapes.
-
-    Args:
-        checkpoint, cure: the checkpoint's path, and advice to the user, for the error message.
-    """
+def refuse_misfit(model: Any, content: Checkpoint, checkpoint: str) -> None:
+    """Raises UserError if the weights of a model and of the checkpoint at a path differ in their names or shapes."""
     stored = {name: value.shape for name, value in content.weights.items()}
     needed = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
     for name in sorted(stored.keys() | needed.keys()):
         if stored.get(name) != needed.get(name):
             shapes = [list(shapes[name]) if name in shapes else "none" for shapes in (stored, needed)]
             raise UserError(
-                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams needs {shapes[1]}; {cure}"
+                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams needs {shapes[1]}; use "
+                "the hparams and a checkpoint of the same training"
             )
 
 

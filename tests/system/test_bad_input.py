@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from programs import SMALL, TrainedModel, refused, run, write_pairs
-from t2t_repro.checkpoints.model_folder import ModelFolder
 
 MODEL_PROGRAMS = ("decoder", "exporter", "avg-checkpoints")
 DATAGEN = "datagen --problem=text_files --data_dir={tmp}/d --vocab_size=300"
@@ -57,8 +56,3 @@ def test_a_mistake_is_named_with_its_cure(command: str, words: list[str], places
     assert result.stdout == ""
     for name in ("d", "m"):
         assert not Path(places["tmp"], name).exists()
-
-
-def test_a_second_training_in_the_same_folder_is_refused(trained: TrainedModel) -> None:
-    with ModelFolder.locked(trained.folder):
-        refused(run("trainer", *trained.flags, "--train_steps=70"), "another t2t-trainer or t2t-reproduce is at work")

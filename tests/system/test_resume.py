@@ -31,7 +31,6 @@ TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 class Killed:
     """The files and the result of benchmarks/kill_resume.py, which compares killed runs with an undisturbed run."""
 
-    text: Path
     data: Path
     unbroken: Path
     """The model folder of the undisturbed training run."""
@@ -66,7 +65,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
         kill_resume.flags.FLAGS(arguments)
         with pytest.raises(SystemExit) as end:
             kill_resume.main([])
-    return Killed(root / "text", root / "data", root / "unbroken", end.value.code, output.getvalue())
+    return Killed(root / "data", root / "unbroken", end.value.code, output.getvalue())
 
 
 def run_with_lookup(program: str, *arguments: str) -> None:

@@ -246,7 +246,7 @@ REFUSALS: list[tuple[Callable[[ModelFolder], object], str, tuple[str, ...]]] = [
     (lambda folder: (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, model="mine"))), "",
      ("model 'mine'", "--t2t_usr_dir")),
     (lambda folder: (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, filter_size=20))), "",
-     ("weight ", "hparams.json")),
+     ("weight ", "the model of the hparams needs")),
     (lambda folder: (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_rev"))), "",
      ("problem 'my_rev'", "--t2t_usr_dir")),
     (lambda folder: None, "a,b", ("--checkpoint_path names 2, --output_dir 1",)),

@@ -37,18 +37,13 @@ def test_noam_is_equation_3(step_num: int) -> None:
         ("rsqrt_hidden_size", 9, 0.125),
         ("linear_decay", 100, 1.0),
         ("linear_decay", 300, 0.5),
+        ("constant*constant*rsqrt_decay*linear_decay", 400, 9 * 0.05 * 0.25),
         ("linear_decay", 500, 0.0),
         ("linear_decay", 600, 0.0),
     ],
 )
 def test_a_factor_by_hand(factor: str, step: int, expected: float) -> None:
     assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
-
-
-def test_factors_are_multiplied() -> None:
-    names = ("constant", "constant", "rsqrt_decay", "linear_decay")
-    expected = np.prod([rate(50, name, learning_rate_constant=0.5) for name in names])
-    assert rate(50, "*".join(names), learning_rate_constant=0.5) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
