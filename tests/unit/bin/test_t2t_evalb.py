@@ -15,7 +15,7 @@ GOLD = [
 ]
 TEST = [
     "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NNS cat))))) (. .))",
-    "(S (X a) (B (X b) (X c)))",
+    "(S (X a) (B (C (X b) (X c))))",
     "",
     "(S (X b))",
     GOLD[4],
@@ -29,10 +29,10 @@ Number of Error sentence  =      1
 Number of Skip  sentence  =      1
 Number of Valid sentence  =      3
 Bracketing Recall         =  88.89
-Bracketing Precision      =  80.00
-Bracketing FMeasure       =  84.21
+Bracketing Precision      =  72.73
+Bracketing FMeasure       =  80.00
 Complete match            =  33.33
-Average crossing          =   0.33
+Average crossing          =   0.67
 No crossing               =  66.67
 2 or less crossing        = 100.00
 Tagging accuracy          =  98.04
@@ -45,12 +45,12 @@ TABLE = """\
  ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy
 ============================================================================
    1    8    0  100.00  85.71     6      6    7      0      7     6    85.71
-   2    3    0   50.00  50.00     1      2    2      1      3     3   100.00
+   2    3    0   50.00  33.33     1      2    3      2      3     3   100.00
    3    1    2    0.00   0.00     0      0    0      0      0     0     0.00
    4    1    1    0.00   0.00     0      0    0      0      0     0     0.00
    5   41    0  100.00 100.00     1      1    1      0     41    41   100.00
 ============================================================================
-                 88.89  80.00      8     9    10      1     51    50    98.04
+                 88.89  72.73      8     9    11      2     51    50    98.04
 """
 
 

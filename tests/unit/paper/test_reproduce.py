@@ -152,6 +152,7 @@ def test_finished_work_is_kept_as_long_as_it_fits(
     for path in (folder.path / "decoded").iterdir():
         write_lines(path, REFERENCES)
     times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
+    assert count(data) == 2
     moved = data.rename(tmp_path / "moved")
     for path in folder.path.glob("model.ckpt-3.*"):  # the average of this checkpoint stays valid
         times.pop(path.unlink() or path)
