@@ -231,12 +231,9 @@ class Decoder:
                 input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
             )
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
-            for kind, count in (
-                ("translated in segments", sum(translation.segments > 1 for translation in translations)),
-                ("truncated", sum(translation.is_truncated for translation in translations)),
-            ):
-                if count:
-                    say(f"{count:,} lines of more than {longest} tokens: {kind}")
+            if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
+                treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
+                say(f"{count:,} lines of more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
             if report:
                 say(str(report))

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from absl import flags
 
@@ -24,20 +26,27 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
 
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    export_dir: str = ""
+    """Folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format."""
+    format: Literal["saved_model", "ctranslate2"] = "saved_model"
+    """Format of the model."""
+    quantization: str = ""
+    """Type of the weights in a CTranslate2 model, e.g. int8; default: float32."""
+    servable_name: str = ""
+    """Name of the model on the server; default: the problem's name."""
+    warmup_from_file: str = ""
+    """File whose first 100 lines with text the server translates at its start; default: some subwords."""
+
+
 FLAGS = flags.FlagValues()
 program.define_shared(FLAGS, "output_dir", "checkpoint_path", "decode_hparams", "precision")
+program.define_fields(FLAGS, Flags)
 define_model_flags(FLAGS)
-for name, text in (
-    ("export_dir", "folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format"),
-    ("quantization", "type of the weights in a CTranslate2 model, e.g. int8; default: float32"),
-    ("servable_name", "name of the model on the server; default: the problem's name"),
-    (
-        "warmup_from_file",
-        "file whose first 100 lines with text the server translates at its start; default: some subwords",
-    ),
-):
-    flags.DEFINE_string(name, "", text, flag_values=FLAGS)
-flags.DEFINE_enum("format", "saved_model", ["saved_model", "ctranslate2"], "format of the model", flag_values=FLAGS)
 
 WARMUP_TEXTS = 100
 """Maximum number of warm-up texts. Each of three signatures gets one request per text; a server reads at most 1,000

@@ -52,8 +52,6 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir", "decode_from_file", "decode_to_file")
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
-    if values.decode_to_file.endswith("/"):
-        raise UserError(f"--decode_to_file={values.decode_to_file} is a folder; name a file")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")

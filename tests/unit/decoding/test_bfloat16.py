@@ -16,6 +16,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.transformer import Transformer
+from user_errors import user_error
 
 
 @pytest.fixture
@@ -33,18 +34,17 @@ def any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "require_precision", lambda precision: None)
 
 
-@pytest.mark.usefixtures("any_processor")
+@pytest.mark.usefixtures("any_processor", "no_graphs")
 def test_a_translator_in_bfloat16_scores_almost_as_in_float32(trained: ModelFolder) -> None:
     texts = ["the dog", "a cat sat on the dog", ""]
-    exact, coarse = (Translator.from_dir(str(trained.path), precision=name) for name in ("float32", "bfloat16"))
-    assert exact.model.embedding.table.dtype == "float32"
-    assert coarse.model.embedding.table.dtype == "bfloat16"
-    scores = [[pair.log_prob for pair in translator.score(texts, texts)] for translator in (exact, coarse)]
-    np.testing.assert_allclose(scores[1], scores[0], rtol=0.01)
-    assert scores[0] != scores[1]
+    translators = [Translator.from_dir(str(trained.path), precision=name) for name in ("float32", "bfloat16")]
+    assert [translator.model.embedding.table.dtype for translator in translators] == ["float32", "bfloat16"]
+    exact, coarse = ([pair.log_prob for pair in translator.score(texts, texts)] for translator in translators)
+    np.testing.assert_allclose(coarse, exact, rtol=0.01)
+    assert coarse != exact
+    assert "did you mean 'bfloat16'" in user_error(Translator.from_dir, str(trained.path), precision="bf16")
 
 
-@pytest.mark.usefixtures("any_processor")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_each_program_loads_the_model_in_its_precision(
     precision: str, trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,18 +56,10 @@ def test_each_program_loads_the_model_in_its_precision(
     (tmp_path / "x").write_text("the dog\n")
     flags = [f"--output_dir={trained.path}"] + ["--precision=bfloat16"] * (precision == "bfloat16")
     files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
-    for program, arguments in (("decoder", files), ("translate-beam", files), ("exporter", [])):
-        refused(run(program, *flags, *arguments), f"loads in {precision}")
-
-
-def test_a_wrong_precision_is_one_line(trained: ModelFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "BFLOAT16_INSTRUCTIONS", set[str]())
-    (tmp_path / "x").write_text("the dog\n")
-    flags = [f"--output_dir={trained.path}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
-    for program in ("decoder", "translate-beam"):
-        refused(run(program, *flags, "--precision=bfloat16"), "--precision=bfloat16", "no bfloat16 instructions")
-    with pytest.raises(UserError, match="no bfloat16 instructions"):
-        Translator.from_dir(str(trained.path), precision="bfloat16")
-    with pytest.raises(UserError, match="did you mean 'bfloat16'"):
-        Translator.from_dir(str(trained.path), precision="bf16")
+    for has_instructions in (True, False):
+        monkeypatch.setattr(devices, "multiplies", lambda name, result=has_instructions: result)
+        for program, arguments in (("decoder", files), ("translate-beam", files), ("exporter", [])):
+            is_refused = precision == "bfloat16" and not has_instructions and program != "exporter"
+            words = "no bfloat16 instructions" if is_refused else f"loads in {precision}"
+            refused(run(program, *flags, *arguments), words)
     assert {path.name for path in tmp_path.iterdir()} == {"model", "x"}

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
-from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.long_lines import join_texts, split_text
-
-Count = Callable[[str], int]
 
 
 def count_characters(text: str) -> int:
@@ -18,25 +14,18 @@ def count_characters(text: str) -> int:
     return len(text.strip()) + 1
 
 
-@pytest.fixture(params=["characters", "subwords"])
-def count(request: pytest.FixtureRequest, tiny_vocabulary: Vocabulary) -> Count:
-    if request.param == "characters":
-        return count_characters
-    return lambda text: len(tiny_vocabulary.encode([text.strip()], num_threads=1)[0])
-
-
-def test_parts_are_short_enough_and_concatenate_to_the_text(count: Count) -> None:
+def test_parts_are_short_enough_and_concatenate_to_the_text() -> None:
     generator = random.Random(1)
     words = [*["the", "dog", "a", "Ω", "漢字", "。", ".", "!", "?", "...", '"', "”", ")"], *"   ", "  ", "\t", "\u3000"]
     most = 0
     for _ in range(300):
         text = "".join(generator.choices(words, k=generator.randrange(1, 40)))
         longest = generator.choice([2, 3, 5, 9, 20])
-        parts = split_text(text, longest, count)
+        parts = split_text(text, longest, count_characters)
         assert "".join(parts) == text
         assert all(parts)
-        assert all(count(part) <= longest or len(part.strip()) == 1 for part in parts)
-        assert len(parts) == 1 or count(text) > longest
+        assert all(count_characters(part) <= longest or len(part.strip()) == 1 for part in parts)
+        assert len(parts) == 1 or count_characters(text) > longest
         most = max(most, len(parts))
     assert most > 20
 
@@ -44,7 +33,7 @@ def test_parts_are_short_enough_and_concatenate_to_the_text(count: Count) -> Non
 ENDS = [". ", "! ", "? ", "... ", '." ', "?” ", "!») ", ".  ", ".\t", "。", "！", "？", "… "]  # noqa: RUF001
 
 
-def test_each_sentence_that_fits_is_a_part(count: Count) -> None:
+def test_each_sentence_that_fits_is_a_part() -> None:
     generator = random.Random(2)
     cuts = 0
     for _ in range(100):
@@ -53,11 +42,11 @@ def test_each_sentence_that_fits_is_a_part(count: Count) -> None:
             + generator.choice(ENDS)
             for _ in range(generator.randrange(2, 8))
         ]
-        longest = max(map(count, sentences)) + generator.randrange(6)
+        longest = max(map(count_characters, sentences)) + generator.randrange(6)
         text = "".join(sentences)
-        parts = split_text(text, longest, count)
+        parts = split_text(text, longest, count_characters)
         # Sentences are not joined again: a model that was trained on single sentences cannot translate several at once.
-        assert parts == ([text] if count(text) <= longest else sentences)
+        assert parts == ([text] if count_characters(text) <= longest else sentences)
         cuts += len(parts) - 1
     assert cuts > 100
 
