@@ -70,12 +70,6 @@ program.define_shared(
     FLAGS, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams"
 )
 program.define_fields(FLAGS, Flags)
-flags.register_multi_flags_validator(
-    ["shards", "shard_id"],
-    lambda values: values["shard_id"] < values["shards"],
-    "give a --shard_id that is less than --shards",
-    flag_values=FLAGS,
-)
 define_model_flags(FLAGS)
 
 USELESS = {
@@ -102,6 +96,8 @@ def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, USELESS)
     if values.shards > 1 and not values["shard_id"].present:
         raise UserError("--shards needs --shard_id; start a process for each shard")
+    if values.shard_id >= values.shards:
+        raise UserError(f"--shard_id={values.shard_id} must be less than --shards={values.shards}")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     for folder in folders:
         check_model_flags(values, folder)

@@ -324,16 +324,15 @@ def add_outputs(
         alive_scores, order = tf.math.top_k(alive_scores + tf.gather(alive_bonus, done), tf.shape(parents)[1])
         alive_ids = tf.gather(alive_ids, order, batch_dims=1)
 
-    # Select n outputs, whatever their scores: finished ones, then unfinished ones, then those that do not exist.
+    # Select n outputs that exist, finished before unfinished ones, whatever their scores:
     # [D, K] + [D, K] --> [D, 2K] --> [D, n]
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
-    beam_size, count = parents.shape[1], decode_hparams.n
-    order = tf.argsort(tf.where(scores > MISSING, [0.0] * beam_size + [1.0] * beam_size, 2.0), stable=True)
-    ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
+    order = tf.argsort(tf.where(scores > MISSING, 0.0, 1.0), stable=True)[:, : decode_hparams.n]
+    ids, scores = (tf.gather(outputs, order, batch_dims=1) for outputs in (ids, scores))
 
     # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t] --> [D, n, L]
-    padding = tf.zeros([tf.shape(ids)[0], count, tf.shape(state.result.ids)[2] - state.t], tf.int64)
+    padding = tf.zeros([tf.shape(ids)[0], decode_hparams.n, tf.shape(state.result.ids)[2] - state.t], tf.int64)
     ids = tf.concat([ids[:, :, 1:], padding], axis=2)
     rows = tf.gather(state.rows, done)[:, None]
     return Hypotheses(

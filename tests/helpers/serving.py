@@ -27,7 +27,6 @@ Signatures = Mapping[str, Callable[..., Mapping[str, Any]]]
 """Functions from a tensor of strings, `inputs` [B], to named outputs, such as tf.saved_model.load(...).signatures."""
 
 HTTP_STATUS = {
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.INTERNAL: 500,
@@ -171,8 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _predict(self, request: Any) -> Any:
         match = PREDICT.fullmatch(self.path)
-        if not match:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"Malformed request: {self.command} {self.path}")
+        assert match, self.path
         version = int(match[2]) if match[2] else None
         texts = [text.encode() for text in request["inputs"]["inputs"]]
         outputs = self.served.predict(unquote(match[1]), version, request["signature_name"], texts)

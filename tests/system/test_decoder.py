@@ -167,7 +167,7 @@ def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, 
     [
         (["--decode_hparams=beam_sise=4"], ("'beam_sise'", "'beam_size'")),
         (["--shards=2", "--decode_to_file=x"], ("--shards needs --shard_id", "for each shard")),
-        (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("shards=2, shard_id=2", "--shard_id")),
+        (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("--shard_id=2", "--shards=2")),
         (["--output_attention"], ("--output_attention", "jsonl")),
         (["--score_file=pairs"], ("pairs:2:", "<TAB>")),
         (["--score_file=x", "--decode_hparams=beam_size=4"], ("--decode_hparams=beam_size has no effect with",)),

@@ -151,30 +151,6 @@ def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_l
     assert not [name for name in operations(exported.graph) if "PyFunc" in name]  # such operations call Python
 
 
-def test_the_graph_declares_its_inputs_and_outputs(exported: Export) -> None:
-    def shapes(tensors: Any) -> dict[str, tuple[str, list[int]]]:
-        return {
-            name: (tf.as_dtype(tensor.dtype).name, [dimension.size for dimension in tensor.tensor_shape.dim])
-            for name, tensor in tensors.items()
-        }
-
-    signatures = {
-        name: (shapes(signature.inputs), shapes(signature.outputs))
-        for name, signature in exported.graph.signature_def.items()
-        if signature.method_name == "tensorflow/serving/predict"
-    }
-    strings, scores = ("string", [-1]), ("float32", [-1])
-    assert signatures == {
-        "serving_default": ({"inputs": strings}, {"outputs": strings, "scores": scores}),
-        "nbest": ({"inputs": strings}, {"outputs": ("string", [-1, 4]), "scores": ("float32", [-1, 4])}),
-        "tokens": ({"inputs": ("int32", [-1, -1])}, {"outputs": ("int32", [-1, -1]), "scores": scores}),
-        "score": (
-            {"inputs": strings, "targets": strings},
-            {"log_probs": scores, "lengths": ("int32", [-1])},
-        ),
-    }
-
-
 def test_a_server_can_warm_up(exported: Export) -> None:
     assert len(exported.warmup) == 3 * 4
     for log, reply in zip(exported.warmup, exported.replies[1:-1], strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import nullcontext
 
 import pytest
 import tensorflow as tf
@@ -58,30 +59,23 @@ def test_batches_run_at_the_same_time_if_operations_may(monkeypatch: pytest.Monk
     assert results == {number: 10 * number for number in range(12)}
 
 
-def test_an_error_in_a_batch_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.config.threading, "get_inter_op_parallelism_threads", lambda: 2)
-    started = []
+@pytest.mark.parametrize(
+    ("message", "capacity", "sizes"),
+    [
+        ("Dst tensor is not initialized.", 2, [9, 4, 2, 2, 5, 2, 3, 1, 2]),
+        ("Dst tensor is not initialized.", 0, [9, 4, 2, 1]),
+        ("Connection reset by peer", 0, [9]),
+    ],
+)
+def test_only_a_batch_that_is_too_large_for_memory_is_halved(message: str, capacity: int, sizes: list[int]) -> None:
+    tried = []
 
     def run(items: list[int]) -> list[int]:
-        started.extend(items)
-        raise tf.errors.InternalError(None, None, "Connection reset by peer")
-
-    with pytest.raises(tf.errors.InternalError):
-        list(run_in_batches(run, range(12), [4] * 12, 4))
-    assert len(started) <= 3
-
-
-def test_a_batch_that_is_too_large_for_memory_is_halved() -> None:
-    sizes, capacity = set(), 2
-
-    def run(items: list[int]) -> list[int]:
-        sizes.add(len(items))
+        tried.append(len(items))
         if len(items) > capacity:
-            raise tf.errors.InternalError(None, None, "Dst tensor is not initialized.")
+            raise tf.errors.InternalError(None, None, message)
         return [10 * item for item in items]
 
-    assert dict(run_in_batches(run, range(9), range(9), 100)) == {number: 10 * number for number in range(9)}
-    assert max(sizes) > 2 and 1 in sizes
-    capacity = 0
-    with pytest.raises(tf.errors.InternalError):
-        list(run_in_batches(run, range(9), range(9), 100))
+    with nullcontext() if capacity else pytest.raises(tf.errors.InternalError):
+        assert dict(run_in_batches(run, range(9), range(9), 100)) == {number: 10 * number for number in range(9)}
+    assert tried == sizes

@@ -119,21 +119,21 @@ def test_outputs_do_not_depend_on_the_batch(word_translator: Translator, options
 
 
 def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Translator) -> None:
-    texts, third_line = ["a cat sat"] * 3, InputFile(line_numbers=[2])
-    translations = word_translator.translate(texts, **RANDOM)
-    assert word_translator.translate(texts, **RANDOM) == translations
+    def drawn(text: str, line: int = 2, **options: Any) -> Translation:
+        [(_, translation)] = word_translator.stream(
+            [text], input_file=InputFile(line_numbers=[line]), **RANDOM, **options
+        )
+        return translation
+
+    translations = word_translator.translate(["a cat sat."] * 3, **RANDOM)
     assert len({hypothesis.ids for translation in translations for hypothesis in translation.hypotheses}) > 6
-    with_other_seed = word_translator.translate(texts, sampling_seed=1, **RANDOM)
-    for translation, other in zip(translations, with_other_seed, strict=True):
-        assert translation.hypotheses != other.hypotheses
-    # In its own batch, the line with number 2 has the same outputs as in the batch above. If a line is split into two
-    # equal segments, their outputs differ.
-    [(_, single)] = word_translator.stream(texts[:1], input_file=third_line, **RANDOM)
-    assert_alike(single, translations[2])
-    [(_, split)] = word_translator.stream(["a cat sat. a cat sat."], input_file=third_line, max_input_size=5, **RANDOM)
-    [(_, whole)] = word_translator.stream(["a cat sat."], input_file=third_line, **RANDOM)
+    # In its own batch, the line with number 2 has the same outputs as in the batch above.
+    assert_alike(drawn("a cat sat."), translations[2])
+    assert drawn("a cat sat.", sampling_seed=1).hypotheses != translations[2].hypotheses
+    # If a line is split into two equal segments, their outputs differ.
+    split = drawn("a cat sat. a cat sat.", max_input_size=5)
     assert split.segments == 2
-    for two_segments, one_segment in zip(split.hypotheses, whole.hypotheses, strict=True):
+    for two_segments, one_segment in zip(split.hypotheses, translations[2].hypotheses, strict=True):
         length = len(one_segment.ids)
         assert two_segments.ids[:length] == one_segment.ids and two_segments.ids[length:] != one_segment.ids
 
@@ -144,19 +144,17 @@ def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
     longest = len(tiny_vocabulary.encode([SENTENCES[0].strip()])[0])
     translation = word_translator.translate(["cat", "".join(SENTENCES)], details=True, max_input_size=longest)[1]
     parts = word_translator.translate([text.strip() for text in SENTENCES], details=True)
-    assert translation.segments == 3 and len(translation.hypotheses) == 3
+    assert translation.segments == 3
     assert translation.source_ids == sum((part.source_ids for part in parts), ())
     offsets = [0, len(parts[0].source_ids), len(parts[0].source_ids) + len(parts[1].source_ids)]
-    for rank, hypothesis in enumerate(translation.hypotheses):
-        expected = [part.hypotheses[rank] for part in parts]
+    for hypothesis, *expected in zip(translation.hypotheses, *(part.hypotheses for part in parts), strict=True):
         assert hypothesis.text == " ".join(part.text for part in expected)
         assert hypothesis.ids == sum((part.ids for part in expected), ())
         assert hypothesis.score == pytest.approx(sum(part.score for part in expected), rel=1e-4)
-        token_scores = [score for part in expected for score in part.token_scores]
+        token_scores = sum((part.token_scores for part in expected), ())
         assert hypothesis.token_scores == pytest.approx(token_scores, rel=1e-4)
-        assert list(hypothesis.attention) == [
-            position + offset for part, offset in zip(expected, offsets, strict=True) for position in part.attention
-        ]
+        pairs = zip(expected, offsets, strict=True)
+        assert list(hypothesis.attention) == [place + offset for part, offset in pairs for place in part.attention]
 
 
 @pytest.mark.usefixtures("no_graphs")
