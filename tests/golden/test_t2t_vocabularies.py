@@ -65,13 +65,6 @@ def test_the_graph_gives_the_same_subwords_and_texts(subwords: SubwordVocabulary
     assert [text.decode() for text in texts] == [row["decode"].replace("\ud800", "\ufffd") for row in rows]
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_a_vocabulary_of_one_language_is_loaded(language: str) -> None:
-    vocabulary = load_vocabulary(MODELS / "data_dir" / f"vocab.translate_tatoeba_sep.1024.subwords.{language}")
-    assert isinstance(vocabulary, SubwordVocabulary)
-    assert vocabulary.size == {"en": 1025, "de": 1019}[language]
-
-
 def test_words_have_the_same_ids(tmp_path: Path) -> None:
     golden = rows_of("token_encode.json")
     contents = (MODELS / "encodings" / golden["vocab_file"]).read_bytes()

@@ -70,20 +70,6 @@ class Published(Toy):
         yield from ({"inputs": f"{name} {number}\u2028\r.", "targets": f"{number}."} for number in range(3))
 
 
-def raise_at(error: BaseException, *place: object) -> Callable[[str, int, int], None]:
-    """Returns a function for Toy's argument `watch`. The function raises `error` just before Toy yields a certain pair.
-
-    Args:
-        place: split, pass and number of that pair.
-    """
-
-    def watch(*current_place: object) -> None:
-        if current_place == place:
-            raise error
-
-    return watch
-
-
 def text_files(folder: Path) -> Problem:
     """Writes small training and dev files into `folder` and returns a text_files problem that reads them."""
     for name, words, count in (("a.en", ENGLISH, 40), ("a.el", GREEK, 40), ("b.en", ENGLISH, 5), ("b.el", GREEK, 5)):
