@@ -89,11 +89,8 @@ def test_wrong_values_are_refused(values: Any, text: str, words: str) -> None:
 def test_valid_searches() -> None:
     assert override(DecodeHParams(), f"{RANDOM},n=30").n == 30  # n may exceed beam_size: sampling has no beam
     assert override(DecodeHParams(), "n=4,repeat_ngram_size=3,repeat_ngram_penalty=inf,coverage_penalty=0.2").n == 4
-    assert str(DecodeHParams(sampling_method="random")) == (
-        "alpha=0.6, extra_length=50, batch_size=2048, sampling_method=random"
-    )
-    changed = override(DecodeHParams(), "alpha=1,n=2,prefix_file=x.de,batch_size=10")
-    assert str(changed) == "beam_size=4, alpha=1.0, extra_length=50, batch_size=10, n=2, prefix_file=x.de"
+    assert str(DecodeHParams(sampling_method="random")).startswith("alpha=0.6, extra_length=50, batch_size=2048, samp")
+    assert str(DecodeHParams(n=2)) == "beam_size=4, alpha=0.6, extra_length=50, batch_size=2048, n=2"
 
 
 def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from decoding_models import INPUTS, SEED, SPACE, TARGETS, VOCAB, check_against_numpy, check_coarse, small_model
+from decoding_models import INPUTS, SEED, SPACE, TARGETS, VOCAB, check_against_numpy, small_model
 from numpy_math import softmax
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import attention, feed_forward, residual
@@ -145,11 +144,3 @@ def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> N
     encoder = [(0.2, (2, 2, 5, 5)), source, (0.3, (2, 5, 24)), source]
     decoder = [(0.2, (2, 2, 4, 4)), target, (0.2, (2, 2, 4, 5)), target, (0.3, (2, 4, 24)), target]
     assert calls == [source, *encoder, target, *decoder]
-
-
-def test_bfloat16_weights_are_close_to_float32() -> None:
-    hparams = replace(HPARAMS, num_hidden_layers=1, **RELATIVE)
-    coarse = small_model(hparams, "bfloat16")
-    check_coarse(small_model(hparams), coarse)
-    memory, cache = coarse.encode(INPUTS), coarse.start(2)
-    assert {tensor.dtype for tensor in tf.nest.flatten((memory.layers, cache))} == {tf.bfloat16}

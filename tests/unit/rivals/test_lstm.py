@@ -76,5 +76,5 @@ def test_outputs_and_gradients_are_those_of_steps(
 
 
 def test_the_forget_gate_is_open_at_first() -> None:
-    bias = np.asarray(LSTM(HParams(hidden_size=WIDTH), WIDTH_IN, "float32", "lstm").bias).reshape(4, WIDTH)
-    np.testing.assert_array_equal(bias, np.repeat([[0], [1], [0], [0]], WIDTH, axis=1))
+    bias = LSTM(HParams(hidden_size=WIDTH), WIDTH_IN, "float32", "lstm").bias
+    np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], WIDTH))
