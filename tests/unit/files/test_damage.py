@@ -261,7 +261,7 @@ def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_th
     checkpoint = write_checkpoint(tmp_path, 3, weights, tiny_vocabulary.fingerprint)
     model.model(checkpoint)
     (tmp_path / "hparams.json").write_text(to_json(replace(tiny_hparams, hidden_size=1 << 20, num_heads=1)))
-    assert "put the right" in user_error(ModelFolder(tmp_path).model, checkpoint)
+    assert "of the same training" in user_error(ModelFolder(tmp_path).model, checkpoint)
 
 
 def test_a_checkpoint_of_integers_is_refused(folder: Path) -> None:
