@@ -6,7 +6,6 @@ and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP V
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,16 +66,15 @@ class Repairs:
     tags_changed: int = 0  # tags that would have made EVALB delete a word or count punctuation
 
     def __add__(self, other: Repairs) -> Repairs:
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        return Repairs(*(a + b for a, b in pairs))
+        return Repairs(**{name: count + getattr(other, name) for name, count in vars(self).items()})
 
     def __bool__(self) -> bool:
-        return any(dataclasses.astuple(self))
+        return any(vars(self).values())
 
     def __str__(self) -> str:
         """Returns the counts above 0, for example "trees: 3, words missing: 5", or "none"."""
-        counts = dataclasses.asdict(self).items()
-        return ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in counts if count) or "none"
+        counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in vars(self).items() if count]
+        return ", ".join(counts) or "none"
 
 
 def words_of(line: str) -> list[str]:
