@@ -18,8 +18,6 @@ from t2t_repro.files.untrusted import require_regular
 
 CHECKPOINT = "model.ckpt"
 """Prefix of checkpoint names: model.ckpt-100 is the checkpoint of step 100."""
-PATTERN_CHARACTERS = "*?[\\"
-"""Characters with a special meaning in file name patterns. TensorFlow takes a path with one of them for a pattern."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +162,11 @@ def _refuse_unreadable(path: str) -> None:
 
 @contextmanager
 def _plain_path(checkpoint: str) -> Iterator[str]:
-    """Returns a context that provides a path of a checkpoint without `PATTERN_CHARACTERS`, if necessary by links."""
-    if not set(PATTERN_CHARACTERS) & set(checkpoint):
+    """Returns a context that provides a path of a checkpoint without the characters of patterns, by links if needed.
+
+    TensorFlow takes a path with one of them for a pattern of file names.
+    """
+    if not set("*?[\\") & set(checkpoint):
         yield checkpoint
         return
     with tempfile.TemporaryDirectory() as folder:

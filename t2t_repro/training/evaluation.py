@@ -20,9 +20,7 @@ from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
-from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.problem import Problem
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
 
@@ -170,8 +168,9 @@ class DevDecoder:
 
     def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:
         self._problem, vocabulary, max_length = folder.problem, folder.vocabulary, folder.hparams.max_length
-        search = dev_decode_hparams(self._problem)
-        self._translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols)
+        search = self._problem.decode_hparams
+        search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
+        self.translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols)
         pairs = [records[number] for number in spread(len(records), lines)]
         self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
@@ -186,15 +185,10 @@ class DevDecoder:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
 
-        translations = self._translator.translate(self._sources, advance=advance)
+        translations = self.translator.translate(self._sources, advance=advance)
         outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
         lines = list(zip(self._sources, self._references, outputs, strict=True))
         return Decoded(self._problem.scores(outputs, self._references), len(lines), lines[:SAMPLES])
-
-
-def dev_decode_hparams(problem: Problem) -> DecodeHParams:
-    """Returns the settings with which an evaluation decodes: those of the problem, with a beam of at most 4."""
-    return replace(problem.decode_hparams, beam_size=min(problem.decode_hparams.beam_size, EVAL_BEAM))
 
 
 def spread(size: int, count: int) -> list[int]:

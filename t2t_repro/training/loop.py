@@ -127,6 +127,7 @@ class Loop:
         self._signals = StopSignals()
         self._start_time = self._save_time = time.monotonic()
         """Times at which this process started to take steps, and at which it last saved a checkpoint."""
+        self._speed = Speed()
         self._has_converged = False
         """True if early stopping ends the run."""
 
@@ -168,7 +169,7 @@ class Loop:
     def _take_steps(self) -> None:
         """Takes steps until the last one, or until early stopping or a signal ends the run."""
         self._start_time = self._save_time = time.monotonic()
-        speed, replicas = Speed(), local_replicas(self._run.strategy)
+        replicas = local_replicas(self._run.strategy)
         running: tuple[Batch, tf.Tensor] | None = None
         with self._progress() as progress:
             for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
@@ -176,23 +177,11 @@ class Loop:
                 # Reads the earlier step's result while this step runs. Waiting for this step would leave a GPU idle
                 # while Python prepares the next one.
                 previous = self._read(*earlier) if earlier else None
-                speed.count(batch)
+                self._speed.count(batch)
                 if progress:
-                    progress.advance(note=_note(previous, speed))
-                # All workers read the same votes, so they stop after the same step.
-                stops = self._stop_requested or (previous is not None and previous.votes > 0)
-                seconds = time.monotonic() - self._save_time
-                due = due_after(self._step, self._last_step, self._config, seconds, stops)
-                if not any(due):
-                    continue
-                result = self._read(*running)
-                if due.logs and self._prepared.logs:
-                    self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, speed)
-                with speed.paused():
-                    ends = self._save_and_evaluate(due)
-                if due.logs:
-                    speed = Speed(time.monotonic())
-                if ends:
+                    progress.advance(note=_note(previous, self._speed))
+                due = self._due(previous)
+                if any(due) and self._ends_after(due, self._read(*running)):
                     break
 
     def _progress(self) -> Any:
@@ -201,11 +190,27 @@ class Loop:
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._step))
 
     def _take_step(self, batch: Batch) -> tf.Tensor:
-        """Returns the result of a training step for `_read`. On a GPU, the step may still be running."""
+        """Takes a training step, and returns its output for `_read`. On a GPU, the step may still be running."""
         seed = self._run.random_seed, batch.step
         returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
         self._step = batch.step + 1
         return returned
+
+    def _due(self, previous: Result | None) -> Due:
+        """Returns the tasks that are due after the current step. `previous` is the result of the step before it."""
+        # All workers read the same votes, so they stop after the same step.
+        stops = self._stop_requested or (previous is not None and previous.votes > 0)
+        return due_after(self._step, self._last_step, self._config, time.monotonic() - self._save_time, stops)
+
+    def _ends_after(self, due: Due, result: Result) -> bool:
+        """Performs the tasks that are due after a step with this result; returns whether training ends."""
+        if due.logs and self._prepared.logs:
+            self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, self._speed)
+        with self._speed.paused():
+            ends = self._save_and_evaluate(due)
+        if due.logs:
+            self._speed = Speed(time.monotonic())
+        return ends
 
     def _save_and_evaluate(self, due: Due) -> bool:
         """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
@@ -226,10 +231,7 @@ class Loop:
         self._save_time = time.monotonic()
 
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
-        """Waits for a step, and returns its result. `returned` is the output of `TrainStep` for `batch`.
-
-        Raises UserError if the loss or the gradient is not finite.
-        """
+        """Waits for a step, and returns its result. Raises UserError if the loss or the gradient is not finite."""
         result = TrainStep.read(returned)
         # With mixed_float16 (loss scale above 1), gradients sometimes overflow. This is not an error: `TrainStep` has
         # then skipped the step and lowered the scale.

@@ -18,7 +18,7 @@ from t2t_repro.metrics.score import Score
 from t2t_repro.models.model import make_model
 from t2t_repro.problem import Problem
 from t2t_repro.training.comparison import evaluate, verdict
-from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator, dev_decode_hparams
+from t2t_repro.training.evaluation import EVAL_BEAM, Decoded, DevDecoder, Evaluation, Evaluator
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -73,11 +73,6 @@ def test_each_checkpoint_has_the_figures_of_the_trainers_evaluation(folder: Mode
         assert result.loss == pytest.approx(loss, rel=1e-6) and result.decoded == decoded
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
     assert evaluate(folder, paths[:1], records, 1, 0)[0].decoded is None
-
-
-def test_an_evaluation_decodes_with_a_small_beam() -> None:
-    class Wide(Problem):
-        decode_hparams = DecodeHParams(beam_size=21, alpha=0.3)
-
-    assert dev_decode_hparams(Wide({})) == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
-    assert dev_decode_hparams(Quick({})) == Quick.decode_hparams
+    Quick.decode_hparams = DecodeHParams(beam_size=21, alpha=0.3)
+    search = DevDecoder(model, folder, records, 1).translator.decode_hparams
+    assert search == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
