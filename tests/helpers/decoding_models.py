@@ -92,18 +92,6 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
         histories = np.concatenate([histories, ids[:, :, None]], axis=2)
 
 
-def check_coarse(exact: Any, coarse: Any, tolerance: float = 0.1) -> None:
-    """With the same weights, rounded to 16 bits, a model with 16-bit products or weights computes almost the same."""
-    for variable, other in zip(coarse.trainable_variables, exact.trainable_variables, strict=True):
-        variable.assign(other.value)
-        other.assign(variable.value)
-    expected = np.asarray(exact(INPUTS, TARGETS))
-    logits = np.asarray(coarse(INPUTS, TARGETS))
-    assert logits.dtype == np.float32
-    assert 0 < np.abs(logits - expected).max() < tolerance
-    check_steps(coarse, hypotheses=1, length=2, atol=tolerance)
-
-
 def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list to which each matrix product and convolution from now on adds its number of multiplications."""
     counts: list[int] = []
