@@ -185,7 +185,7 @@ def generate_until_killed(problem: Toy, folder: Path, files: int) -> None:
 
 def test_a_run_may_be_stopped_before_any_file(tmp_path: Path, published: dict[str, bytes]) -> None:
     # Each file is first written and then moved.
-    for files in (0, 3, len(published), len(published) + 6, 2 * len(published) - 1):
+    for files in (3, len(published), len(published) + 6, 2 * len(published) - 1):
         folder = tmp_path / f"{files}"
         generate_until_killed(Published(), folder, files)
         left = contents(folder).keys()
