@@ -43,7 +43,7 @@ def test_operations_equal_a_sum_by_hand() -> None:
     assert size.step_flops(replace(hparams, batch_size=1000), 11, 3, 5) == 200 * 3 * forward
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["convs2s", "gnmt", "moe", "transformer_moe"])
 def test_counts_are_those_of_a_model_with_values_and_of_its_products(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
