@@ -179,8 +179,9 @@ def txt_line_iterator(txt_path: str) -> Iterator[str]:
 
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Pair]:
-    """Returns the pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
-    return read_pairs(source_txt_path, target_txt_path, txt_line_iterator)
+    """Yields pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
+    for pair in read_pairs(source_txt_path, target_txt_path):
+        yield {side: text.strip() for side, text in pair.items()}
 
 
 def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:

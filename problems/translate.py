@@ -11,10 +11,9 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, unpack
-from t2t_repro.corpora.parallel import Pair, read_pairs
+from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError
-from t2t_repro.problems.text_problems import Text2TextProblem, txt_line_iterator
-from t2t_repro.problems.wmt import segments
+from t2t_repro.problems.text_problems import Text2TextProblem, text2text_txt_iterator
 from t2t_repro.tensor2tensor.names import missing_name
 
 
@@ -26,8 +25,8 @@ class TranslateProblem(Text2TextProblem):
     def source_data_files(self, dataset_split: str) -> list[Any]:
         """Returns the sources of a split: a list of [URL of a tar archive or "", (source file, target file)].
 
-        The files may be plain text, .gz or .sgm. Files that exist in --tmp_dir are read there. Others are unpacked from
-        the archive in --tmp_dir, which is downloaded if it is missing.
+        The files may be plain text, compressed (.gz, .bz2, .xz) or SGML (.sgm). Files that exist in --tmp_dir are read
+        there. Others are unpacked from the archive in --tmp_dir, which is downloaded if it is missing.
         """
         raise UserError(f"problem {self.name}: define source_data_files(self, dataset_split), or generate_samples")
 
@@ -40,8 +39,7 @@ class TranslateProblem(Text2TextProblem):
                 )
             missing = [file for file in files if not Path(tmp_dir, file).is_file()]
             folder = unpack({Archive(url): files}, tmp_dir) if missing and url else Path(tmp_dir)
-            reader = segments if all(file.endswith(".sgm") for file in files) else txt_line_iterator
-            yield from read_pairs(folder / files[0], folder / files[1], reader)
+            yield from text2text_txt_iterator(str(folder / files[0]), str(folder / files[1]))
 
 
 class WmtProblem(TranslateProblem):

@@ -7,20 +7,17 @@ memory and keep SGML entities, and its downloads hang for minutes without a netw
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
-from t2t_repro.corpora.parallel import Pair, read_pairs, unescape
-from t2t_repro.files.textfile import read_lines
+from t2t_repro.corpora.parallel import Pair, read_pairs
 from t2t_repro.problem import Problem, SpaceID, setting
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """The splits' names in TensorFlow Datasets, by their names in this project."""
 DEV, FULL = "wmt13", "wmt14/full"
-SEGMENT = re.compile(r"\s*<seg\b[^>]*>(.*)</seg>")
 
 
 class Wmt14(Problem):
@@ -66,7 +63,7 @@ class Wmt14(Problem):
             except MissingArchiveError:
                 raise MissingArchiveError(f"{missing}; or put {', '.join(map(str, corpora))} into {tmp_dir}") from None
             ((source, target),) = corpora.values()
-            return read_pairs(folder / source, folder / target, segments)
+            return read_pairs(folder / source, folder / target)
         return ({"inputs": source, "targets": reference} for source, reference in rows)
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
@@ -87,13 +84,6 @@ class Wmt14(Problem):
             archive = Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
             corpora[archive] = (english, foreign)
         return corpora
-
-
-def segments(path: str) -> Iterator[str]:
-    """Yields the text of each <seg> element (a sentence) of an SGML file, with single spaces, as sacreBLEU does."""
-    for line in read_lines(path):
-        if segment := SEGMENT.match(line):
-            yield unescape(" ".join(segment[1].split()))
 
 
 @registry.register_problem

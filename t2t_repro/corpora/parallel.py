@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from xml.sax import saxutils
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import read_lines
+from t2t_repro.files.textfile import SGML, read_lines, read_segments
 
 Pair = dict[str, str]
 """A dict with a line of source text under "inputs" and its translation under "targets"."""
 
 
-def read_pairs(
-    source: str | Path, target: str | Path, read: Callable[[str], Iterator[str]] = read_lines
-) -> Iterator[Pair]:
+def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
     """Yields pairs of a line of the source file and its translation, the line with the same number in the target file.
 
-    Args:
-        read: function that yields the texts of the file at a path, by default its lines.
+    The segments of two SGML files are paired by the ids of documents and segments.
+
+    Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
-    sides = [read(str(path)) for path in (source, target)]
+    paths = [str(source), str(target)]
+    if all(map(SGML.search, paths)):
+        segments = [read_segments(path) for path in paths]
+        for here, there in ((0, 1), (1, 0)):
+            for document, number in segments[here].keys() - segments[there].keys():
+                raise UserError(f"{paths[there]}: lacks segment {number} of document {document!r} of {paths[here]}")
+        yield from ({"inputs": text, "targets": segments[1][key]} for key, text in segments[0].items())
+        return
+    sides = [read_lines(path) for path in paths]
     for number, texts in enumerate(itertools.zip_longest(*sides)):
         if None in texts:
             counts = [
@@ -33,8 +39,3 @@ def read_pairs(
                 "must be the translation of line n of the other"
             )
         yield {"inputs": texts[0], "targets": texts[1]}
-
-
-def unescape(text: str) -> str:
-    """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
-    return saxutils.unescape(text, {"&quot;": '"', "&apos;": "'"})

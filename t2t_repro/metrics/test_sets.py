@@ -13,9 +13,8 @@ from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t_repro.corpora import archives
 from t2t_repro.corpora.archives import UNREADABLE, Archive, MissingArchiveError
-from t2t_repro.corpora.parallel import unescape
 from t2t_repro.errors import UserError, unknown
-from t2t_repro.files.textfile import read_lines
+from t2t_repro.files.textfile import read_lines, unescape
 
 
 def names(language_pair: str) -> list[str]:

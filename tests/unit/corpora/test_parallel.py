@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from t2t_repro.corpora.parallel import read_pairs, unescape
+from t2t_repro.corpora.parallel import read_pairs
 from t2t_repro.errors import UserError
+from t2t_repro.files.textfile import unescape
 
 
 def test_lines_are_paired(tmp_path: Path) -> None:
@@ -31,6 +32,24 @@ def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, sourc
     with pytest.raises(UserError) as error:
         next(pairs)
     assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines but {tmp_path}/b has {target:,};")
+
+
+def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.sgm", tmp_path / "b.sgm.gz"
+    source.write_text(
+        '<doc docid="x"><seg id="1">one</seg>\n<seg id="2">\ntwo\n</seg></doc><doc docid="y"><seg id="1">three</seg>'
+    )
+    german = '<doc docid="y"><seg id="1">drei</seg></doc><doc docid="x"><seg id="2">zwei</seg> <seg id="1">e\nins</seg>'
+    target.write_bytes(gzip.compress(german.encode()))
+    assert list(read_pairs(source, target)) == [
+        {"inputs": "one", "targets": "e ins"},
+        {"inputs": "two", "targets": "zwei"},
+        {"inputs": "three", "targets": "drei"},
+    ]
+    for english in ('<doc docid="x"><seg id="1">one</seg><seg id="3">two</seg></doc>', german.replace('"y"', '"z"')):
+        source.write_text(english)
+        with pytest.raises(UserError, match=r"(a\.sgm|b\.sgm\.gz): lacks segment \d of document"):
+            list(read_pairs(source, target))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
 from t2t_repro.parsing.trees import read_trees
-from t2t_repro.problems.wmt import segments
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import text_files
 from user_errors import user_error
@@ -137,7 +136,7 @@ KINDS = (
          contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n"),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
     Kind("x.trees.gz", lines_of(read_trees, "x.trees.gz"), contents=gzip.compress(TREES, mtime=0), is_limited=False),
-    Kind("x.sgm", lines_of(segments, "x.sgm"), contents=TEXT, is_checked=False, is_limited=False),
+    Kind("x.sgm", lines_of(read_lines, "x.sgm"), contents=TEXT, is_checked=False, is_limited=False),
     Kind("x.txt", lines_of(read_lines, "x.txt"), contents=TEXT, is_checked=False, is_limited=False),
 )  # fmt: skip
 

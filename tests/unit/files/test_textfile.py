@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import random
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 from hypothesis import example, given
 
 from properties import few
-from t2t_repro.files.textfile import read_lines
+from t2t_repro.files.textfile import MAX_LINE, read_lines
 from user_errors import user_error
 
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
 
 
@@ -22,11 +25,24 @@ PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
     [
         ("no.txt", None, "no.txt: no such file"),
         ("text", b"gut\nGr\xc3\xb6\xc3\x9fe\nab Gr\xf6\xdfe\n", "text:3: not UTF-8"),
-        ("text", gzip.compress(b"a line\n", mtime=0), "text: compressed with gzip"),
-        ("text.gz", b"plain text\n", "cut off or damaged gzip file"),
-        *(("text.gz", PACKED[:length], "cut off or damaged gzip file") for length in (5, -1, -9, -60)),
-        ("text.gz", PACKED[:15] + b"?" + PACKED[16:], "cut off or damaged gzip file"),
-        ("text.gz", PACKED[:-6] + b"?" + PACKED[-5:], "cut off or damaged gzip file"),
+        ("text", gzip.compress(b"a line\n", mtime=0), "text:1: compressed; unpack the file, or end its name in .gz"),
+        ("text", lzma.compress(b"a line\n"), "end its name in .xz"),
+        ("text", bz2.compress(b"a line\n"), "end its name in .bz2"),
+        ("text", b"PK\x03\x04\n\0\0\0\0\0\xff", "text:2: compressed; unpack the file"),
+        ("text", b"a\n" + b"b" * (MAX_LINE + 1), "text:2: a line of more than 1,048,576 bytes"),
+        ("text.xz", lzma.compress(b"a line\n")[:-9], "cut off or damaged"),
+        ("text.bz2", b"plain text\n", "cut off or damaged"),
+        ("text.sgm", b"<p>a</p>", "text.sgm: no <seg> element"),
+        ("text.sgm", b"<seg id=1>a\n<SEG id=2>b</seg>", "text.sgm: segment 1 has no </seg>"),
+        (
+            "text.sgm",
+            b'<doc docid="d"><seg id="1">a</seg><seg id=1>b</seg>',
+            "two texts with the name segment 1 of document d",
+        ),
+        ("text.gz", b"plain text\n", "cut off or damaged"),
+        *(("text.gz", PACKED[:length], "cut off or damaged") for length in (5, -1, -9, -60)),
+        ("text.gz", PACKED[:15] + b"?" + PACKED[16:], "cut off or damaged"),
+        ("text.gz", PACKED[:-6] + b"?" + PACKED[-5:], "cut off or damaged"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, contents: bytes | None, words: str) -> None:
@@ -36,15 +52,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, contents
 
 
 @few
-@given(st.text(st.sampled_from("\n\ra") | st.characters(exclude_categories=["Cs"])), st.sampled_from(["", ".gz"]))
+@given(st.text(st.sampled_from("\n\ra") | st.characters(exclude_categories=["Cs"])), st.sampled_from([*COMPRESS]))
 @example("a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff\na\rb\r\nc\r\r\n\n  a \t\n", "")
 @example("\ufeffGröße 😀\r\n\r\nb", ".gz")
 def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, text: str, suffix: str) -> None:
     path = tmp_path_factory.getbasetemp() / f"lines{suffix}"
-    path.write_bytes(gzip.compress(text.encode()) if suffix else text.encode())
+    path.write_bytes(COMPRESS[suffix](text.encode()))
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     if lines:
         lines[0] = lines[0].removeprefix("\ufeff")  # a byte order mark is not part of the text
     assert list(read_lines(str(path))) == [line.removesuffix("\r") for line in lines]
+
+
+SGML = """<srcset setid="t" srclang="any"><DOC sysid="ref" docid="a">
+<hl><seg id="1">AT&amp;T</seg></hl> <p><Seg  ID='2' > two
+  lines &lt;b&gt; </SEG><seg>three</seg></p></DOC>
+<doc docid=b><seg id="1"></seg></doc></srcset>"""
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_segments_are_found_wherever_they_stand(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text.SGM{suffix}"
+    path.write_bytes(COMPRESS[suffix](SGML.encode()))
+    assert list(read_lines(str(path))) == ["AT&T", "two lines <b>", "three", ""]
