@@ -41,6 +41,7 @@ setup(
         "google-crc32c>=1.5,<2",
         "grpcio>=1.60,<2",
         "keras>=3.12,<4",
+        "langcodes>=3.5,<4",
         "matplotlib>=3.9,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",

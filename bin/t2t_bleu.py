@@ -49,8 +49,8 @@ program.define_shared(FLAGS, "target_language")
 
 
 USELESS = {
-    "with --test_set": ("reference",),
-    "with --test_set=list": ("translation", "target_language"),
+    "with --test_set": ("reference", "target_language"),
+    "with --test_set=list": ("translation",),
     "without --test_set": ("language_pair",),
 }
 """For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
@@ -68,9 +68,7 @@ def main(values: flags.FlagValues) -> None:
         print("\n".join(test_sets.names(language_pair)))
         return
     program.require(values, "translation")
-    language = language_pair.rpartition("-")[2]  # "fr" for "en-fr"
-    if language and values.target_language not in ("", language):
-        raise UserError(f"--target_language must be the target of --language_pair={language_pair}; omit it")
+    language = language_pair.rpartition("-")[2] or values.target_language  # "fr" for "en-fr"
     translation = program.readable_path(values.translation)
     translations = _lines(translation)
     source = f"test set {test_set} ({language_pair})" if test_set else values.reference
@@ -80,17 +78,15 @@ def main(values: flags.FlagValues) -> None:
             f"{translation} has {len(translations):,} lines, {source} has {len(references):,}; "
             "give one translation for each line of the reference"
         )
-    from t2t_repro.metrics import bleu  # imported late, because sacreBLEU would delay --help
+    from t2t_repro.metrics import bleu, languages  # imported late, because sacreBLEU would delay --help
 
-    language = values.target_language or language
-    # An unknown --target_language is an error, but a published test set may be in any language.
-    has_rules = values.target_language or language in bleu.moses_languages()
-    scores = bleu.scores(translations, references, language if has_rules else "")
+    language = languages.language_code(language, "--language_pair" if language_pair else "--target_language")
+    scores = bleu.scores(translations, references, language)
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
     print("\n".join(score_lines(scores)))
-    if reason := bleu.reason_without_paper_bleu(scores, language):
+    if reason := bleu.missing_bleu(scores, language):
         say(reason)
 
 

@@ -17,18 +17,18 @@ class StatedLanguages(Problem):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages in the settings; unknown if the settings do not name two languages."""
-        source, _, target = self.settings.languages.partition(",")
-        return source.strip(), target.strip()
+        """The codes of the two languages that the settings name; unknown if they name none.
 
-    def check(self) -> None:
-        super().check()
-        if self.settings.languages:
-            from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
+        Raises UserError if the settings name anything but two languages.
+        """
+        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
 
-            if not all(self.languages):
-                raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
-            bleu.check_language(self.languages[1])
+        names = [name.strip() for name in self.settings.languages.split(",")]
+        if names == [""]:
+            return "", ""
+        if len(names) != 2 or not all(names):
+            raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
+        return language_code(names[0], "--languages"), language_code(names[1], "--languages")
 
 
 @registry.register_problem

@@ -195,8 +195,7 @@ class Problem:
         """
         from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
 
-        has_rules = self.target_language in bleu.moses_languages()
-        return bleu.scores(outputs, references, self.target_language if has_rules else "")
+        return bleu.scores(outputs, references, self.target_language)
 
     def check(self) -> None:
         """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""

@@ -8,6 +8,7 @@ script is for German. For other languages, hyphenated words are not split.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -15,15 +16,13 @@ from importlib.metadata import version
 import sacremoses
 from sacrebleu import BLEU, CHRF
 
-from t2t_repro.errors import UserError
+from t2t_repro.metrics import languages
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
 
 COMPOUND_LANGUAGE = "de"
 """The language for which get_ende_bleu.sh was written, and so the only one whose hyphenated words are split."""
 QUOTATION_MARKS = str.maketrans({**dict.fromkeys("„‟«»", '"'), **dict.fromkeys("‚‛‘‹›", "'")})  # noqa: RUF001
 """Quotation marks that Moses's replace-unicode-punctuation.perl leaves as they are, with their replacements."""
-MECAB_LANGUAGES = ("ja", "ko")
-"""Languages whose words sacreBLEU separates with MeCab, which is not installed."""
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
 
 
@@ -32,27 +31,32 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
 
     The paper's BLEU is computed twice: with punctuation as it is, and with Unicode punctuation replaced by ASCII.
 
+    If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, only chrF is
+    computed; `missing_bleu` says why.
+
     Args:
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
-        language: code of the translations' language, for example "de". If it is "", the result lacks the paper's BLEU.
-            For "zh", sacreBLEU's BLEU has the tokens that it prescribes for Chinese.
-
-    Raises UserError if Moses has no rules for the language.
+        language: code of the translations' language, for example "de"; "" if it is unknown. It selects the tokenizer,
+            and the Moses rules of the paper's BLEU, which needs them.
     """
-    if language:
-        check_language(language)  # sacreBLEU needs more packages for some languages that Moses has no rules for
-    sacrebleu_scores = [
-        _score("BLEU", BLEU(trg_lang=language), translations, references),
-        # The BLEU above already warns of text that looks tokenised. `force` suppresses a second warning.
-        _score("BLEU, lower-cased", BLEU(trg_lang=language, lowercase=True, force=True), translations, references),
-        _score("chrF", CHRF(), translations, references),
-        _score("chrF, lower-cased", CHRF(lowercase=True), translations, references),
-    ]
-    if not language:
-        return sacrebleu_scores
-    variants = [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
-    return sacrebleu_scores + variants
+    metrics: list[tuple[str, BLEU | CHRF]] = [("chrF", CHRF()), ("chrF, lower-cased", CHRF(lowercase=True))]
+    with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
+        if tokenizer := _tokenizer(language, references):
+            # The first BLEU warns of text that looks tokenised. `force` suppresses a second warning.
+            lower_cased = BLEU(tokenize=tokenizer, lowercase=True, force=True)
+            metrics = [("BLEU", BLEU(tokenize=tokenizer)), ("BLEU, lower-cased", lower_cased), *metrics]
+    scores = [_score(label, metric, translations, references) for label, metric in metrics]
+    if has_moses_rules(language):
+        scores += [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
+    return scores
+
+
+def _tokenizer(language: str, references: Sequence[str]) -> str:
+    """Returns the name of sacreBLEU's tokenizer for a language; "" if it has none."""
+    if language in languages.WITHOUT_TOKENIZER or (not language and languages.is_unspaced(references)):
+        return ""
+    return languages.TOKENIZERS.get(language, "13a")
 
 
 def paper_bleu(
@@ -87,28 +91,16 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
     Characters that Moses reserves are escaped: '"' becomes "&quot;". A hyphenated word stays one token.
 
-    Raises UserError if sacremoses has no rules for the language; sacremoses itself would silently use those of English.
+    The language must have rules (`has_moses_rules`); for others, sacremoses would silently use those of English.
     """
-    check_language(language)
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
 
 
-def check_language(language: str) -> None:
-    """Raises UserError if sacremoses has no rules for a language."""
-    languages = moses_languages()
-    if language in MECAB_LANGUAGES:
-        raise UserError(f"{_needs_mecab(language)}, or omit the language")
-    if language not in languages:
-        raise UserError(
-            f"no Moses rules for language {language!r}, and only the paper's BLEU needs them; omit the language, or "
-            f"give one of {', '.join(sorted(languages))}"
-        )
-
-
-def moses_languages() -> set[str]:
-    """Returns the codes of the languages for which sacremoses has rules. A code has two or three letters."""
-    return set(sacremoses.corpus.NonbreakingPrefixes().available_langs.values())
+def has_moses_rules(language: str) -> bool:
+    """Returns True if sacremoses has rules for a language, and spaces separate its words."""
+    codes = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
+    return language in codes and language not in languages.TOKENIZERS
 
 
 def ascii_punctuation(line: str) -> str:
@@ -131,27 +123,24 @@ def split_compounds(tokens: str) -> str:
     return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
-def reason_without_paper_bleu(scores: Sequence[Score], language: str) -> str:
-    """Returns a message for the user if the scores have BLEU but not the paper's BLEU; "" otherwise.
+def missing_bleu(scores: Sequence[Score], language: str) -> str:
+    """Returns a message for the user if `scores` returned no BLEU, or no BLEU by the paper's method; "" otherwise.
 
     `language` is the code of the target language, or "" if it is unknown.
     """
-    labels = {score.label for score in scores}
-    if "BLEU" not in labels or PAPER_BLEU in labels:
+    if scores[0].label == "chrF":
+        reason = f"sacreBLEU has no tokenizer for language {language!r}"
+        if not language:
+            reason = "no spaces separate the words of this text; name its language, e.g. --target_language=zh"
+        elif language in languages.TOKENIZERS:
+            reason = f'language {language!r} needs MeCab: pip install "sacrebleu[{language}]"'
+        return f"BLEU: not computed, because {reason}"
+    if scores[0].label != "BLEU" or any(score.label == PAPER_BLEU for score in scores):
         return ""
-    reason = "its tokens depend on the target language; give --target_language, e.g. --target_language=de"
-    if language:
-        reason = f"Moses has no rules for language {language!r}"
-    if language in MECAB_LANGUAGES:
-        return f"BLEU above is useless: {_needs_mecab(language)}"
+    reason = f"Moses has no rules for language {language!r}"
+    if not language:
+        reason = "its tokens depend on the target language; give --target_language, e.g. --target_language=de"
     return f"BLEU, the paper's way: not computed, because {reason}"
-
-
-def _needs_mecab(language: str) -> str:
-    return (
-        f"language {language!r} needs MeCab's tokens; score with sacreBLEU's own program (pip install "
-        f'"sacrebleu[{language}]")'
-    )
 
 
 def _score(

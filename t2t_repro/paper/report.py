@@ -7,7 +7,7 @@ from t2t_repro.checkpoints.averaging import averaged_count
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.console.tables import Column, Table, to_markdown
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.metrics.bleu import reason_without_paper_bleu
+from t2t_repro.metrics.bleu import missing_bleu
 from t2t_repro.metrics.score import F1, PAPER_BLEU, PAPER_BLEU_ASCII
 from t2t_repro.paper.reproduce import Scores, uses_last_checkpoint
 from t2t_repro.paper.results import Results
@@ -79,7 +79,7 @@ def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
     language = folder.problem.target_language
     if any(score.label == PAPER_BLEU for score in all_scores):
         remarks.append(PAPER_BLEU_REMARK)
-    elif reason := reason_without_paper_bleu(all_scores, language):
+    elif reason := missing_bleu(all_scores, language):
         if not language:
             reason = "BLEU, the paper's way: not computed, because the problem states no target language"
         remarks.append(f"{reason} (docs/scoring.md).")

@@ -9,8 +9,7 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.base import Signature
 
-from programs import error, output, succeed, write_lines
-from t2t_repro.metrics import bleu
+from programs import output, succeed, write_lines
 
 GERMAN = "--target_language=de"
 REFERENCES = ["Der Hund lief über die Brücke.", "Die Haus-Tür war zu, sagte er."]
@@ -59,16 +58,6 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
     assert all(signature.partition("|version")[0] in line for line in with_set.splitlines())
     piped = ["--translation=-", *flags[1:]]
     assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == with_set
-
-
-def test_a_test_set_in_a_language_without_moses_rules_is_scored(
-    published: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bleu, "moses_languages", lambda: {"en"})
-    flags = [f"--translation={write_lines(tmp_path / 'x.de', TRANSLATIONS)}", f"--test_set={published}"]
-    result = succeed("bleu", *flags, "--language_pair=en-de")
-    assert len(result.stdout.splitlines()) == 4 and "Moses has no rules for language 'de'" in result.stderr
-    assert "no Moses rules for language 'de'" in error("bleu", *flags, "--language_pair=en-de", GERMAN)
 
 
 def test_test_sets_are_listed_by_language_pair() -> None:

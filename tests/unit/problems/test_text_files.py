@@ -32,18 +32,19 @@ def test_the_target_language_comes_from_the_user_or_is_unknown() -> None:
         ("text_files", "", ""),
         ("text_files", "en,de", "de"),
         ("text_files_rev", " en , de ", "en"),
-        ("text_files_rev", "en,fr", "en"),
+        ("text_files_rev", "en_US,fra", "en"),
+        ("text_files", "en,zh-CN", "zh"),
     ):
         problem = registry.problem(name, files | {"languages": languages})
         problem.check()
         assert problem.target_language == expected
         signatures = [score.signature for score in problem.scores(texts, texts)]
-        assert len(signatures) == (6 if expected else 4)
+        assert len(signatures) == (6 if expected in ("de", "en") else 4)
         assert all(f"-{expected}-escaped" in signature for signature in signatures[4:])
     for languages, message in (
         ("de", "--languages=de: name two languages"),
-        ("en,german", "no Moses rules for language 'german'"),
-        ("en,de,fr", "no Moses rules for language 'de,fr'"),
+        ("en,german", "--languages: 'german' is no code"),
+        ("en,de,fr", "--languages=en,de,fr: name two languages"),
     ):
         with pytest.raises(UserError, match=message):
             registry.problem("text_files", files | {"languages": languages}).check()
