@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data.vocabularies.text_rules import utf8
+from t2t_repro.data.vocabularies.text_rules import is_empty, utf8
 
 
 class Cleaning:
@@ -92,7 +92,7 @@ class Cleaning:
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
-        if not pair["inputs"] or not pair["targets"]:
+        if is_empty(pair["inputs"]) or is_empty(pair["targets"]):
             return "empty side"
         if self._max_words or self._max_ratio:
             fewer, more = sorted((len(pair["inputs"].split()), len(pair["targets"].split())))

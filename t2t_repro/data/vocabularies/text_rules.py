@@ -20,17 +20,24 @@ EOS_ID = 1
 """Id of the end token, the last token of a text."""
 WHITE_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """Regular expression for the characters that `str.strip` and `str.split` take for white space."""
+VISIBLE = re.compile(
+    "[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    "\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""A character that is no white space, no control character and none that Unicode calls ignorable, such as U+200B."""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def is_empty(text: str) -> bool:
-    """Returns True if a text has no characters except white space. Programs do not translate such a text."""
-    return not text.strip()
+    """Returns True if no character of a text is visible. Programs do not translate such a text."""
+    return not VISIBLE.search(text)
 
 
 def graph_is_empty(texts: Any) -> Any:
     """Applies `is_empty` to a tensor of strings [B]. Returns bool [B]."""
-    return graph_strip(texts) == ""
+    import tensorflow as tf
+
+    return ~tf.strings.regex_full_match(texts, f"(?s).*{VISIBLE.pattern}.*")
 
 
 def graph_strip(texts: Any) -> Any:

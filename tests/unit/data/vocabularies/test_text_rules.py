@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies import text_rules
 
-BLANK = " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u2003\u2028\u3000"
-"""Characters that `str.strip` counts as white space."""
-NOT_BLANK = "\x00\x7f\ufeffaΩ漢"
+BLANK = " \t\n\r\x85\xa0\u3000\u200b\ufeff\u2060\xad\u200e\u200d\u180e\u034f\ufe0f\u2800\u3164\x00\x7f\x1b"
+"""Characters that nobody sees: white space, controls, joiners, variation selectors, fillers."""
+NOT_BLANK = "a.Ω漢\u0301\u0600\U0001f600"
 
 
 EMPTY = {"": True, **dict.fromkeys([*BLANK, BLANK], True), **dict.fromkeys(NOT_BLANK, False), " a ": False}
@@ -36,6 +38,14 @@ def test_white_space_is_the_same_in_the_graph() -> None:
     texts = [f"{char}{char}a{char}b{char}" for char in map(chr, [*range(0xD800), *range(0xE000, 0x20000)])]
     stripped = tf.function(text_rules.graph_strip)(tf.constant(texts)).numpy()
     assert [text.decode() for text in stripped] == [text.strip() for text in texts]
+
+
+def test_an_empty_text_is_the_same_in_the_graph() -> None:
+    texts = [*map(chr, [*range(0xD800), *range(0xE000, 0x30000), *range(0xE0000, 0xE1000)])]
+    is_empty = [text_rules.is_empty(text) for text in texts]
+    assert tf.function(text_rules.graph_is_empty)(tf.constant(texts)).numpy().tolist() == is_empty
+    categories = {unicodedata.category(text) for text, empty in zip(texts, is_empty, strict=True) if not empty}
+    assert not categories & {"Cc", "Zs", "Zl", "Zp"}
 
 
 def test_an_output_has_no_lone_surrogates() -> None:
