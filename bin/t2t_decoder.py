@@ -102,7 +102,10 @@ def main(values: flags.FlagValues) -> None:
     for folder in folders:
         check_model_flags(values, folder)
     problem = folders[0].problem
-    set_target_language(problem, values.target_language)
+    if values.target_language:
+        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
+
+        problem.target_language = language_code(values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     columns: list[list[str]] = []
@@ -128,15 +131,6 @@ def main(values: flags.FlagValues) -> None:
             decoder.score(*columns)
         else:
             decoder.decode(*columns)
-
-
-def set_target_language(problem: Problem, language: str) -> None:
-    """Sets the language of the problem's targets to --target_language, if given. Refuses an unknown language."""
-    if language:
-        from t2t_repro.metrics import bleu  # imported late, because sacreBLEU is slow to import
-
-        bleu.check_language(language)
-        problem.target_language = language
 
 
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
@@ -215,6 +209,8 @@ class Decoder:
         values = self.values
         start, end = (len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
         texts, prefixes, references = (column[start:end] for column in (texts, prefixes, references))
+        if values.long_lines in ("split", "truncate"):
+            self._count_sentences(texts)
         with self._journal(texts, prefixes, start) as journal:
             translations = translate_lines(
                 self.translator,
@@ -238,6 +234,15 @@ class Decoder:
                 journal.delete()
         if references:
             self._print_scores([translation.text for translation in translations], references)
+
+    def _count_sentences(self, texts: Sequence[str]) -> None:
+        from t2t_repro.decoding.sentences import split_sentences
+
+        if several := int((split_sentences(texts).row_lengths() > 1).numpy().sum()):
+            say(
+                f"lines of several sentences: {several:,}; if the model was trained on single sentences, "
+                "--long_lines=sentences translates each sentence separately"
+            )
 
     def converse(self) -> None:
         """Translates each line that the user types."""
@@ -299,7 +304,7 @@ class Decoder:
         scores = self.problem.scores(outputs, references)
         say("\n".join(score_lines(scores)))
         source = "--target_language" if self.values.target_language else f"problem {self.problem.name}"
-        if reason := bleu.reason_without_paper_bleu(scores, self.problem.target_language):
+        if reason := bleu.missing_bleu(scores, self.problem.target_language):
             say(reason)
         elif any(score.label == PAPER_BLEU for score in scores):
             say(f"target language: {self.problem.target_language}, from {source}")

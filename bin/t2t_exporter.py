@@ -41,6 +41,9 @@ class Flags:
     """Name of the model on the server; default: the problem's name."""
     warmup_from_file: str = ""
     """File whose first 100 lines with text the server translates at its start; default: some subwords."""
+    long_lines: Literal["truncate", "sentences"] = "truncate"
+    """What the server does with texts: drop the end of long ones, or translate each sentence of all texts separately.
+    """
 
 
 FLAGS = flags.FlagValues()
@@ -55,7 +58,7 @@ FOR_FILES = ("prefix_file", "write_beam_scores")
 """Decode hparams that have no effect in a served model."""
 USELESS = {
     "with --format=saved_model": ("quantization",),
-    "with --format=ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision"),
+    "with --format=ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision", "long_lines"),
 }
 """For each value of --format, the flags that have no effect with it; see `program.refuse_useless`."""
 
@@ -108,7 +111,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
     model, max_length = folder.decoding_model(checkpoint, values.precision), folder.hparams.max_length
     translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols)
-    version = export(translator, export_dir, add_files)
+    version = export(translator, export_dir, add_files, values.long_lines)
     server_files.write_configs(export_dir, servable_name)
     return version
 

@@ -9,18 +9,12 @@ from dataclasses import dataclass
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.sentences import CLOSING, split_sentences
 from t2t_repro.decoding.translation import Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError, unknown
 
-LONG_LINES = ("split", "truncate", "error")
+LONG_LINES = ("split", "sentences", "truncate", "error")
 
-CLOSING = r"[\"'”’»)\]]*"  # noqa: RUF001
-ABBREVIATIONS = ("[A-Z]", r"\d", r"\d\d", "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Nr", "Fig")
-NO_ABBREVIATION = "".join(rf"(?<!\b{word}\.)" for word in ABBREVIATIONS)
-SENTENCE_END = re.compile(rf"(?<=[.!?…]){NO_ABBREVIATION}{CLOSING}\s+|(?<=[。！？])[」』”’）]*")  # noqa: RUF001
-"""Pattern of what separates two sentences: after a punctuation mark, closing quotes and brackets, then white space. A
-Chinese or Japanese mark needs no white space after it. The full stop of an initial, an ordinal number or a common
-abbreviation is no sentence end."""
 CLAUSE_END = re.compile(rf"(?<=[;:,]){CLOSING}\s+|(?<=[；：，、])")  # noqa: RUF001
 SPACE = re.compile(r"(?<=\S)\s+")
 
@@ -52,7 +46,8 @@ def cut_texts(
 
     Args:
         longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
-        long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or raise an "error".
+        long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or raise an "error";
+            "sentences" splits every text into its sentences.
         input_file: the file that the texts come from, for line numbers and error messages.
     """
     if long_lines not in LONG_LINES:
@@ -65,7 +60,8 @@ def cut_texts(
         line_number = input_file.line_number(index)
         if is_empty(text):
             return []
-        if not longest or len(ids) <= longest:
+        is_long = 0 < longest < len(ids)
+        if not is_long and long_lines != "sentences":
             return [Segment(index, 0, line_number, text, ids)]
         if long_lines == "error":
             raise UserError(
@@ -74,7 +70,7 @@ def cut_texts(
             )
         if long_lines == "truncate":
             return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
-        strings = [string for string in split_text(text, longest, count) if string.strip()]
+        strings = [string for string in split_text(text, longest if is_long else len(ids), count) if string.strip()]
         encoded = vocabulary.encode([string.strip() for string in strings])
         return [
             Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
@@ -87,21 +83,11 @@ def cut_texts(
 def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str]:
     """Returns consecutive parts of a text that have at most `longest` tokens each. Their concatenation is the text.
 
-    A text that is too long is split into its sentences. Short sentences are not joined again, because a model that was
-    trained on single sentences translates several at once badly. A sentence that is still too long is split between
-    clauses, a clause between words, and a word between characters, into as few parts as possible. `count` returns the
-    number of tokens of a text.
+    A text is split into its sentences. Short sentences are not joined again, because a model that was trained on single
+    sentences translates several at once badly. A sentence that is too long is split between clauses, a clause between
+    words, and a word between characters, into as few parts as possible. `count` returns the number of tokens of a text.
     """
-    if count(text) <= longest:
-        return [text]
-    sentences: list[str] = []
-    is_cased = text != text.lower()
-    for part in _cut(text, SENTENCE_END):
-        continues = is_cased and part.lstrip()[:1].islower()  # the full stop before it was that of an abbreviation
-        if sentences and (continues or not any(map(str.isalnum, part))):
-            sentences[-1] += part
-        else:
-            sentences.append(part)
+    sentences = [sentence.decode() for sentence in split_sentences([text])[0].numpy()]
     return [part for sentence in sentences for part in _shorten(sentence, longest, count, (CLAUSE_END, SPACE))]
 
 

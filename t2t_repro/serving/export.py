@@ -17,6 +17,7 @@ from t2t_repro.data.vocabularies.graph import GraphVocabulary, graph_vocabulary
 from t2t_repro.data.vocabularies.text_rules import (
     EOS_ID,
     PAD_ID,
+    WHITE_SPACE,
     graph_is_empty,
     graph_one_line,
     graph_output_length,
@@ -25,6 +26,7 @@ from t2t_repro.data.vocabularies.text_rules import (
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.sentences import split_sentences
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import first_line
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
@@ -37,14 +39,16 @@ class Served(tf.Module):
     The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each source to max_input_size
     tokens or, if max_input_size is 0, to the model's max_length. It cuts a target to extra_length more tokens, the
     longest output of the search. It works through a large request in batches of at most batch_size tokens, as the
-    translator does.
+    translator does. With `long_lines` "sentences" instead of "truncate", the signatures "serving_default" and "nbest"
+    translate each sentence of a text separately and join the translations, as t2t-decoder --long_lines=sentences does.
 
     The translator's decode_hparams are fixed in the graph. Raises UserError if it samples, or if `Translator.check`
     refuses its decode_hparams for its model.
     """
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, long_lines: str = "truncate") -> None:
         super().__init__()
+        self._splits_sentences = long_lines == "sentences"
         params = translator.decode_hparams
         translator.check(params)
         refuse_decode_hparams(params, ["sampling_method"], "a served model always uses beam search")
@@ -132,15 +136,23 @@ class Served(tf.Module):
         texts = utf8(inputs)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         texts = tf.gather_nd(texts, not_empty)
-        best = self._search(self._encode(self._sources, texts, self._longest_source), texts, params)
-        # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
-        ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
-        outputs = tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores))
+        if self._splits_sentences:
+            sentences = split_sentences(texts)
+            outputs, scores = _joined(sentences, *self._outputs(sentences.flat_values, params))
+        else:
+            outputs, scores = self._outputs(texts, params)
         shape = tf.stack([tf.shape(inputs)[0], params.n])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
-            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, best.scores),
+            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, scores),
         }
+
+    def _outputs(self, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
+        """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n]."""
+        best = self._search(self._encode(self._sources, texts, self._longest_source), texts, params)
+        # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
+        ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
+        return tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)), best.scores
 
     def _search(self, sources: Any, texts: Any, params: DecodeHParams) -> Hypotheses:
         """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
@@ -171,6 +183,20 @@ class Served(tf.Module):
         return _with_ends(tf.ragged.boolean_mask(ids, is_valid), self._longest_source)
 
 
+def _joined(sentences: Any, outputs: Any, scores: Any) -> tuple[Any, Any]:
+    """Joins the outputs of sentences, strings [W, (N)], as `long_lines.join_translations` does.
+
+    `outputs` and `scores` have a row for each of the M sentences of all texts: [M, n]. Returns both as [W, n].
+    """
+    rows, count = sentences.value_rowids(), sentences.nrows()
+    is_last = rows != tf.concat([rows[1:], [-1]], axis=0)
+    ends_in_space = tf.strings.regex_full_match(sentences.flat_values, f"(?s).*{WHITE_SPACE}")
+    spaces = tf.where(ends_in_space & ~is_last, " ", "")[:, None]
+    texts = tf.strings.unsorted_segment_join(outputs + spaces, rows, count)
+    scores = tf.math.unsorted_segment_sum(scores, rows, count)
+    return tf.where(tf.math.is_finite(scores), texts, ""), scores
+
+
 def _with_ends(ids: Any, longest: int) -> Any:
     """Returns ragged ids [B, S] as int32 [B, S], with end tokens and padded with 0.
 
@@ -194,14 +220,18 @@ def utf8(texts: Any) -> Any:
 
 
 def export(
-    translator: Translator, export_dir: str | Path, add_files: Callable[[Path], None] = lambda folder: None
+    translator: Translator,
+    export_dir: str | Path,
+    add_files: Callable[[Path], None] = lambda folder: None,
+    long_lines: str = "truncate",
 ) -> Path:
     """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's path.
 
-    `add_files` adds files to the SavedModel's folder, before a server can see the folder. Raises UserError as `Served`
-    does, or if another process is exporting; and OSError if the version cannot be written.
+    `long_lines` is that of `Served`. `add_files` adds files to the SavedModel's folder, before a server can see the
+    folder. Raises UserError as `Served` does, or if another process is exporting; and OSError if the version cannot be
+    written.
     """
-    served = Served(translator)
+    served = Served(translator, long_lines)
     with new_version(export_dir) as (temporary, version):
         try:
             tf.saved_model.save(served, str(temporary), signatures=served.functions)

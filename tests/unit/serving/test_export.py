@@ -61,6 +61,17 @@ def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
     return Server(Translator(model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12))
 
 
+def test_sentences_are_translated_separately(server: Server) -> None:
+    """The same split, outputs and order as those of the translator, for texts with and without several sentences."""
+    texts = ["the dog. A cat sat! ", "", "the cat", "the dog.A cat? \u200b", "\u200b", "犬。the cat. Mr. cat sat"]
+    served = Served(server.translator, "sentences").translate_nbest(tf.constant(texts))
+    expected = server.translator.translate(texts, long_lines="sentences")
+    assert [translation.segments for translation in expected] == [2, 1, 1, 1, 1, 2]
+    for translation, outputs, scores in zip(expected, served["outputs"].numpy(), served["scores"].numpy(), strict=True):
+        for hypothesis, output, score in zip(translation.hypotheses, outputs, scores, strict=False):
+            assert hypothesis.text == output.decode() and hypothesis.score == pytest.approx(score, rel=1e-5)
+
+
 def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spaces(copier: Translator) -> None:
     params = dataclasses.replace(copier.decode_hparams, max_input_size=3)
     short = Served(Translator(copier.model, copier.vocabulary, params, max_length=12))
