@@ -12,7 +12,6 @@ import dataclasses
 import inspect
 import itertools
 import os
-import re
 import resource
 import sys
 import textwrap
@@ -64,9 +63,9 @@ class SharedFlags:
     checkpoint_path: str = ""
     """Checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if it
     is newer."""
-    long_lines: Literal["split", "truncate", "error"] = "split"
+    long_lines: Literal["split", "sentences", "truncate", "error"] = "split"
     """What to do with lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
-    split them into sentences, drop their end, or stop with an error."""
+    split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""
     target_language: str = ""
     """Language of the translations, e.g. fr, whose Moses rules "BLEU, the paper's way" uses; default: that of the
     model's problem or of --language_pair."""
@@ -96,8 +95,10 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     """
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # These programs need TensorFlow. The user's environment or ~/.keras/keras.json may name another backend.
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also `load_tensorflow`.
+    os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+    if not os.environ.get("TF_CONFIG"):
+        os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
     try:
@@ -153,9 +154,6 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
-    for name in ("hparams", "decode_hparams"):
-        if sum(re.match(rf"--?{name}(=|$)", argument) is not None for argument in argv) > 1:
-            raise UserError(f"--{name} is given twice; join the changes with commas: --{name}=a=1,b=2")
     flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
     flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
     flags.DEFINE_bool("version", False, "print the versions of this program, TensorFlow and Keras", flag_values=values)
@@ -173,9 +171,14 @@ def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str])
         write_lines([registry.help_text()])
     elif values.version:
         write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
-    elif positional := values(argv)[1:]:
-        raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
     else:
+        for name in values:
+            values[name].unparse()  # so that `present` counts only once
+        if positional := values(argv)[1:]:
+            raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
+        if repeated := [name for name in values if values[name].present > 1]:
+            joined = ", its changes joined by commas: a=1,b=2" if repeated[0].endswith("hparams") else ""
+            raise UserError(f"--{repeated[0]} is given twice; give it once{joined}")
         main(values)
 
 
@@ -242,8 +245,11 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
 def load_tensorflow() -> Any:
     """Imports and returns TensorFlow, without its messages. Warns if it does not see the machine's GPU."""
     with quiet_tensorflow(), quick_imports():
-        import keras  # noqa: F401
+        import keras
         import tensorflow as tf
+
+        keras.config.set_floatx("float32")
+        keras.config.set_image_data_format("channels_last")  # of convolutions
 
         gpus = tf.config.list_physical_devices("GPU")  # prints messages, as the import of TensorFlow does
     if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):

@@ -69,7 +69,8 @@ def test_a_wrong_argument_is_one_line(
         (["--cont=2"], "Unknown command line flag 'cont'"),
         (["2"], "unexpected argument '2'; write every option as a flag: --name=value"),
         (["--name=out-\udcff.de"], "'--name=out-\\udcff.de' is not UTF-8; rename the file"),
-        (["--hparams=a=1", "--hparams=b=2"], "--hparams is given twice; join the changes with commas"),
+        (["--hparams=a=1", "--hparams=b=2"], "--hparams is given twice; give it once, its changes joined by commas"),
+        (["--count=2", "-count", "2"], "--count is given twice"),
         (["--hparams=a=1", "--flagfile=more"], "--hparams is given twice"),
     ):
         assert run(lambda values: None, *arguments) == 2

@@ -19,14 +19,14 @@ FLAGS = {
     "paper": [],
     "reproduce": ["--problem=wmt_ende"],
 }
-"""For each program, flags that precede those of a case."""
+"""For each program, flags that a case may replace."""
 CASES = [
     ("attention", "--source= ", "--source is empty; give the text"),
     ("attention", "--format=gif", "unknown --format 'gif'"),
     ("attention", "--figure=3 --format=npz", "unknown --format 'npz'; there are: pdf, png, svg"),
     ("attention", "--attention=crss", "unknown --attention 'crss'; did you mean 'cross'"),
     ("attention", "--heads=1,x", "--heads=1,x: give numbers from 1, separated by commas"),
-    ("attention", "--format=bertviz --merge_subwords", "omit --merge_subwords"),
+    ("attention", "--format=bertviz --merge_subwords=true", "omit --merge_subwords"),
     ("attention", "--figure=3 --style=lines", "--style has no effect with --figure; omit it"),
     ("attention", "--format=", "--format is required"),
     ("attention", "--format=json --word=dog", "--word chooses strokes, which no file would show; omit it"),
@@ -39,8 +39,12 @@ CASES = [
     ("bleu", "--reference=two --translation=", "--translation is required"),
     ("bleu", "--reference=three", "two has 2 lines, three has 3;"),
     ("bleu", "--reference=empty", "empty: empty"),
-    ("bleu", "--reference=two --target_language=french", "no Moses rules for language 'french', "),
-    ("bleu", "--test_set=wmt14 --language_pair=en-fr --target_language=de", "--target_language must be the target"),
+    ("bleu", "--reference=two --target_language=french", "--target_language: 'french' is no code"),
+    (
+        "bleu",
+        "--test_set=wmt14 --language_pair=en-fr --target_language=de",
+        "--target_language has no effect with --test_set",
+    ),
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
     ("evalb", "--gold=wrong", "wrong:1: a tree starts here"),
     ("evalb", "--params=no.prm", "no.prm: no such file"),
@@ -85,5 +89,6 @@ def test_a_refusal_names_the_flag_or_the_cure(
         ("wrong", ["(S (X a)"]),
     ):
         write_lines(Path(name), lines)
-    assert words in error(program, *FLAGS[program], *filter(None, re.split(" (?=--)", flags)))
+    given = dict(flag.split("=", 1) for flag in (*FLAGS[program], *filter(None, re.split(" (?=--)", flags))))
+    assert words in error(program, *map("=".join, given.items()))
     assert {path.name for path in root.iterdir()} == {"model", "two", "three", "empty", "trees", "wrong"}

@@ -72,7 +72,8 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_the_model_does_not_have(model: str, tmp_path: Path, flag: str, words: str) -> None:
-    arguments = f"--output_dir={model}", SOURCE, "--target=a", f"--out={tmp_path / 'out'}", flag
+    source = SOURCE if "--source" not in flag else ""
+    arguments = filter(None, [f"--output_dir={model}", source, "--target=a", f"--out={tmp_path / 'out'}", flag])
     programs.refused(programs.run("attention", *arguments), words)
     assert not list(tmp_path.iterdir())
 
