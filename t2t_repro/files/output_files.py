@@ -91,7 +91,7 @@ def put_in_place(temporary: Path, target: Path) -> None:
 
 
 def _copy_permissions(source: Path, target: Path) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # FUSE and CIFS may forbid it
         shutil.copymode(source, target)
 
 
