@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import resource
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import keras
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -57,6 +59,20 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert run(main) == code
     printed = capsys.readouterr().err
     assert printed.startswith(message) and printed.count("\n") == (error is not None)
+
+
+def test_the_environment_of_other_programs_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TF_CONFIG", ""), ("TF_USE_LEGACY_KERAS", "1"), ("KERAS_BACKEND", "jax")):
+        monkeypatch.setenv(name, value)
+    keras.config.set_floatx("float16")  # as ~/.keras/keras.json may do
+    keras.config.set_image_data_format("channels_first")
+
+    def main(values: flags.FlagValues) -> None:
+        program.load_tensorflow()
+        assert (keras.config.floatx(), keras.config.image_data_format()) == ("float32", "channels_last")
+        assert "TF_CONFIG" not in os.environ and tf.keras.__version__ == keras.__version__
+
+    assert run(main) == 0
 
 
 def test_a_wrong_argument_is_one_line(

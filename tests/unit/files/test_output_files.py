@@ -55,6 +55,16 @@ def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(tmp_p
     assert (tmp_path / "file").read_text() == "first\nnew\nlast\n"
 
 
+def test_a_file_system_without_permissions_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    for text in ("first\n", "second\n"):
+        write(tmp_path / "file", text)
+    assert (tmp_path / "file").read_text() == "second\n"
+
+
 @pytest.mark.parametrize("target", ["file", "folder/file", "missing"])
 def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
     (tmp_path / "folder").mkdir()
