@@ -35,8 +35,6 @@ class StatedLanguages(Problem):
 class TextFiles(StatedLanguages):
     """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""
 
-    num_train_shards = 10
-
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
         """Settings: the paths of the user's text files."""

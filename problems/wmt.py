@@ -106,3 +106,9 @@ class WmtEnfr(Wmt14):
 
     languages = file_suffixes = ("en", "fr")
     target_space_id = SpaceID.FR_TOK
+
+    @dataclass(frozen=True)
+    class Settings(Problem.Settings):
+        """Settings with the paper's vocabulary size."""
+
+        vocab_size: int = setting(32000)

@@ -67,7 +67,6 @@ class WsjParsing(Problem):
             if self.word_symbol not in WORD_SYMBOLS:
                 raise unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
 
-    num_train_shards = 10
     languages = ("en", "")  # the trees are in no language
     is_self_contained = False
     test_sets = ("dev", "test")
@@ -202,8 +201,6 @@ class WsjParsingSemi(WsjParsing):
         parsed_trees: str = setting(
             "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or .gz"
         )
-
-    num_train_shards = 100
 
     def check(self) -> None:
         super().check()

@@ -77,15 +77,18 @@ class Problem:
     class Settings:
         """Settings that the user can choose. Each field is a flag of t2t-datagen."""
 
-        vocab_size: int = setting(32000, "subwords in the shared vocabulary; a small text yields fewer")
+        vocab_size: int = setting(
+            0, "subwords in the shared vocabulary; 0: by the amount of text, 8,000 for 29,000 pairs and at most 32,000"
+        )
         clean_max_words: int = setting(0, "drop training pairs with more words than this on a side; 0 keeps all")
         clean_max_ratio: float = setting(
             0.0, "drop training pairs with more than this many words on one side per word on the other; 0 keeps all"
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
-    num_train_shards: int = 100
-    """Number of shards (files) into which t2t-datagen divides the train split. Other splits have one shard."""
+    num_train_shards: int = 0
+    """Number of shards (files) into which t2t-datagen divides the train split; 0: one for each 10,000 pairs, but at most
+    100. Other splits have one shard."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
     symbols: tuple[str, ...] = ()
@@ -199,7 +202,7 @@ class Problem:
 
     def check(self) -> None:
         """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""
-        for name, minimum in (("vocab_size", 1), ("clean_max_words", 0), ("clean_max_ratio", 0)):
+        for name, minimum in (("vocab_size", 0), ("clean_max_words", 0), ("clean_max_ratio", 0)):
             value = getattr(self.settings, name)
             if not minimum <= value <= MAX_INT:  # also refuses NaN
                 raise UserError(f"--{name}={value} must be in {minimum} .. {MAX_INT}")

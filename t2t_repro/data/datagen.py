@@ -37,6 +37,9 @@ from t2t_repro.problem import Problem
 FEW_PAIRS = 50_000
 """Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
+MAX_SHARDS, PAIRS_PER_SHARD = 100, 10_000
+"""Most shards of a train split and most pairs in each, where the problem does not set the number of shards."""
+
 
 def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options: Options | None = None) -> Description:
     """Generates the data files of a problem. The files have the same bytes for any number of processes.
@@ -57,7 +60,7 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
     if not problem.is_self_contained:
         make_private(tmp_dir)
     with unfinished_folder(job.data_dir) as folder:
-        text = _read_all(job)
+        job, text = _read_all(job)
         return _finished(job, text) or _generate(job, text, folder)
 
 
@@ -73,8 +76,11 @@ class Text:
     """Hash of the text, the settings and the user's vocabulary, as hex digits."""
 
 
-def _read_all(job: Job) -> Text:
-    """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file."""
+def _read_all(job: Job) -> tuple[Job, Text]:
+    """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file.
+
+    Returns the job with the size of the vocabulary, which may depend on the text.
+    """
     settings = job.settings
     limits = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     cleaning = {"train": Cleaning(*limits), "dev": Cleaning()}
@@ -92,13 +98,25 @@ def _read_all(job: Job) -> Text:
                 f"problem {job.name}: no pair is left in its {split} split (read {split_cleaning.pairs_read:,}"
                 f"{reasons}); check the source"
             )
-    for warning in check.warnings():
+    warnings = check.warnings(job.problem.target_language)
+    if not job.user_vocabulary:
+        pairs = cleaning["train"].pairs_kept
+        default = sentencepiece.default_size(sample, pairs)
+        job = dataclasses.replace(
+            job, settings=dataclasses.replace(settings, vocab_size=settings.vocab_size or default)
+        )
+        if job.settings.vocab_size > 2 * default:
+            warnings.append(
+                f"--vocab_size={settings.vocab_size} makes most subwords of {pairs:,} pairs whole words that "
+                f"occur too rarely to be learned; --vocab_size={default} suits this text"
+            )
+    for warning in warnings:
         say(f"warning: problem {job.name}: {warning}")
     hashed = [str((job.data_settings, job.problem.symbols, job.problem.num_train_shards))]
     hashed += [split_cleaning.fingerprint for split_cleaning in cleaning.values()]
     if job.user_vocabulary:
         hashed.append(job.user_vocabulary.fingerprint)
-    return Text(cleaning, sample, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
+    return job, Text(cleaning, sample, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
 
 
 def _valid_pairs(job: Job, split: str) -> Iterator[Pair]:
@@ -223,7 +241,8 @@ def _write_shards(job: Job, cleaning: dict[str, Cleaning], vocabulary: Vocabular
 
 def _shard_sizes(job: Job, split: str, pairs: int) -> list[int]:
     """Returns the number of pairs in each shard of a split. The numbers differ by at most one."""
-    shards = min(job.problem.num_train_shards, pairs) if split == "train" else 1
+    by_default = min(MAX_SHARDS, -(-pairs // PAIRS_PER_SHARD))
+    shards = min(job.problem.num_train_shards or by_default, pairs) if split == "train" else 1
     return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
 
 

@@ -16,7 +16,7 @@ CODE = """
 import os, signal
 replace = os.replace
 def replace_or_die(source, target):
-    if str(target).endswith("text_files-train-00003-of-00010"):
+    if str(target).endswith("text_files-train-00000-of-00001"):
         os.kill(os.getpid(), signal.SIGKILL)
     replace(source, target)
 os.replace = replace_or_die

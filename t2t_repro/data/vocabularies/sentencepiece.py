@@ -28,6 +28,10 @@ characters, or loses rare characters. U+1F100 is a rare character, which normali
 MAX_TRAINING_BYTES = 200_000_000
 """Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
 
+LARGEST_DEFAULT = 32_000
+PIECES_PER_ROOT = 45
+"""Constants of `default_size`, which gives 8,000 pieces for 29,000 pairs, and 32,000 for 505,000 or more."""
+
 
 class SentencePieceVocabulary(Vocabulary):
     """A SentencePiece vocabulary. The pieces write a space as U+2581."""
@@ -153,6 +157,19 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             reason = f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
         raise UserError(f"--vocab_size={vocab_size}: {reason}") from None
     return SentencePieceVocabulary(model.getvalue())
+
+
+def default_size(texts: Iterable[str], pairs: int) -> int:
+    """Returns a number of pieces, in thousands, for a vocabulary of `pairs` pairs, from which `texts` are a sample.
+
+    There are pieces for the 256 bytes and for all characters, and others that grow with the square root of the number
+    of pairs, so that a piece of a small text occurs often enough to be learned. At most `LARGEST_DEFAULT`.
+    """
+    joined = int(PIECES_PER_ROOT * pairs**0.5)
+    if joined >= LARGEST_DEFAULT:
+        return LARGEST_DEFAULT
+    size = 256 + len(set().union(*texts)) + joined
+    return min(LARGEST_DEFAULT, max(1, round(size / 1000)) * 1000)
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:

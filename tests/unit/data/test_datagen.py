@@ -19,6 +19,7 @@ from t2t_repro.data.dataset import Description
 from t2t_repro.data.job import Options
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.sentencepiece import default_size
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
 from toys import Toy, text_files
@@ -117,3 +118,20 @@ def test_a_killed_process_ends_the_run_with_a_message(tmp_path: Path, monkeypatc
         generate_data(Toy(2000, watch=watch), tmp_path, "", Options(2))
     assert not multiprocessing.active_children()
     assert contents(tmp_path) == {}
+
+
+def test_vocabulary_and_shards_grow_with_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def generated(name: str, pairs: int, vocab_size: int = 0) -> tuple[int, int]:
+        problem = Toy()
+        problem.num_train_shards = 0
+        problem.pairs["train"] = [{"inputs": f"{n:b}", "targets": f"{n:o}"} for n in range(pairs)]
+        problem.settings = Problem.Settings(vocab_size)
+        description = generate_data(problem, tmp_path / name, "")
+        return int(description.settings["vocab_size"]), len(find_shards(tmp_path / name, "toy", "train"))
+
+    assert [generated(str(pairs), pairs) for pairs in (100, 10_001)] == [(1000, 1), (5000, 2)]
+    assert "warning" not in capsys.readouterr().err
+    generated("large", 100, 2500)
+    assert "--vocab_size=1000 suits" in capsys.readouterr().err
+    assert [default_size(["abc"], pairs) for pairs in (29_000, 505_700, 4_500_000)] == [8000, 32000, 32000]
+    assert default_size([chr(0x4E00 + n) for n in range(5000)], 100) == 6000

@@ -147,7 +147,7 @@ def failing(
         ({"dev": 0}, "problem toy: no pair is left in its dev split (read 0);"),
         ({"clean_max_words": 1}, "no pair is left in its train split (read 50, too many words 50);"),
         ({"vocab_size": 20}, "--vocab_size=20: too small"),
-        ({"vocab_size": 0}, "--vocab_size=0 must be in 1 .. 2147483647"),
+        ({"vocab_size": -1}, "--vocab_size=-1 must be in 0 .. 2147483647"),
     ],
 )
 def test_a_run_that_fails_changes_no_file(
@@ -234,7 +234,7 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["text_files.dev.inputs", "text_files-train-00007-of-00010", "text_files-dev-00000-of-00001.index",
+    ["text_files.dev.inputs", "text_files-train-00000-of-00001", "text_files-dev-00000-of-00001.index",
      "text_files.json", "vocab.text_files.400.model", "datagen.json"],
 )  # fmt: skip
 def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, name: str) -> None:
@@ -254,7 +254,7 @@ def test_the_sources_are_the_existing_files_that_a_setting_names(tmp_path: Path)
     train = f" {tmp_path}/a.en , {tmp_path}/a.el"
     longer_than_a_file_name = ",".join(f"{number:04}" for number in range(200, 300))
     for name, settings, files in (
-        ("text_files", {"train": train, "dev": "none,", "languages": str(tmp_path)}, {"a.en", "a.el"}),
+        ("text_files", {"train": train, "dev": "none,"}, {"a.en", "a.el"}),
         ("wsj_parsing_semi", {"parsed_trees": f"{tmp_path}/b,c"}, {"b,c/x"}),
         ("wsj_parsing", {"train_sections": longer_than_a_file_name}, set[str]()),
     ):

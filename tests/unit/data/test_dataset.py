@@ -29,6 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
     folder = tmp_path_factory.mktemp("text")
     for size in (400, 300):
         problem = text_files(folder)
+        problem.num_train_shards = 10
         problem.settings = type(problem.settings)(**vars(problem.settings) | {"vocab_size": size})
         generate_data(problem, folder / f"{size}", "")
     return [contents(folder / f"{size}") for size in (400, 300)]

@@ -10,6 +10,7 @@ from t2t_repro.data.datagen import generate_data
 from toys import Toy
 
 OVERLAP = "every dev pair is also a training pair, so the dev loss will not show overfitting"
+UNSPACED = "no spaces separate the words of this text, so BLEU needs its language; name it: --languages=en,zh"
 COPY = "in every training pair, the target text is the source text; are both sides one file?"
 
 
@@ -20,6 +21,7 @@ COPY = "in every training pair, the target text is the source text; are both sid
         ("a=eins b=zwei", "a=zwei", []),
         ("a=eins b=zwei c=drei", "b=zwei b=zwei", [OVERLAP]),
         ("a=a b=zwei", "c=drei", []),
+        ("a=两只狗", "b=一个人在骑车。", [UNSPACED]),
         ("a=a b= =b", "b= a=a", [OVERLAP, COPY]),  # pairs with an empty side do not count
     ],
 )
