@@ -87,7 +87,7 @@ class Problem:
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
 
     num_train_shards: int = 0
-    """Number of shards (files) into which t2t-datagen divides the train split; 0: one for each 10,000 pairs, but at most
+    """Number of shards (files) into which t2t-datagen divides the train split; 0: one for each 10,000 pairs, at most
     100. Other splits have one shard."""
     decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
