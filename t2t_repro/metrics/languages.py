@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 import langcodes
+from langcodes.tag_parser import LanguageTagError
 
 from t2t_repro.errors import UserError
 
@@ -31,7 +32,7 @@ def language_code(language: str, flag: str = "--target_language") -> str:
         tag = langcodes.Language.get(language.strip()).prefer_macrolanguage()
         if tag.is_valid():
             return str(tag.language)
-    except langcodes.LanguageTagError:
+    except LanguageTagError:
         pass
     raise UserError(f"{flag}: {language!r} is no code of a language; give one of ISO 639, e.g. de, fr or zh")
 
