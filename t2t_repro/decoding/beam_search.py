@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
-from t2t_repro.decoding.top_k import top_k
+from t2t_repro.decoding.top_k import argmax, top_k
 from t2t_repro.hparam import DecodeHParams
 
 MISSING = float("-inf")
@@ -243,8 +243,9 @@ def log_normalizer(logits: tf.Tensor) -> tf.Tensor:
     """Returns the logarithm of the softmax's denominator, log(sum(exp(logits))), [R, K, 1] for logits [R, K, V]."""
     # TensorFlow computes tf.nn.softmax in one pass over the vocabulary, but tf.reduce_logsumexp in four, which take
     # twice as long. The largest logit's probability cannot underflow.
-    largest, probability = (tf.reduce_max(x, axis=2, keepdims=True) for x in (logits, tf.nn.softmax(logits)))
-    return largest - tf.math.log(probability)
+    best = argmax(logits)[:, :, None]
+    probability = tf.gather(tf.nn.softmax(logits), best, batch_dims=2)
+    return tf.gather(logits, best, batch_dims=2) - tf.math.log(probability)
 
 
 def last_ids(state: State, hypotheses: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Compares top-k with a stable sort by NumPy, on values with many ties."""
+"""Compares top-k and argmax with a stable sort by NumPy, on values with many ties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.decoding.top_k import top_k
+from t2t_repro.decoding.top_k import argmax, top_k
 
 
 def assert_like_stable_sort(values: np.ndarray, k: int, offsets: np.ndarray, is_size_known: bool = True) -> None:
@@ -40,3 +40,11 @@ def test_top_k_of_few_finite_values_finds_no_index_behind_the_vocabulary(size: i
     values = np.full((3, 2, size), -np.inf)
     values[1, 0, -1], values[2, 1, [3, 700]] = 1.0, 2.0
     assert_like_stable_sort(values, 4, np.zeros((3, 2, 1)))
+
+
+@pytest.mark.parametrize("size", [4096, 4099, None])
+def test_argmax_is_the_first_of_the_largest_values(size: int | None) -> None:
+    graph = tf.function(argmax, input_signature=[tf.TensorSpec([None, None, size])])
+    random = np.random.default_rng(0)
+    values = np.concatenate([random.integers(-distinct, 0, (3, 4, size or 500)) for distinct in (1, 300, 10**6)])
+    assert np.array_equal(graph(values.astype("float32")), np.argmax(values, axis=2))
