@@ -329,11 +329,11 @@ def add_outputs(
     # [D, K] + [D, K] --> [D, 2K] --> [D, n]
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
-    order = tf.argsort(tf.where(scores > MISSING, 0.0, 1.0), stable=True)[:, : decode_hparams.n]
-    ids, scores = (tf.gather(outputs, order, batch_dims=1) for outputs in (ids, scores))
+    order, count = tf.argsort(tf.where(scores > MISSING, 0.0, 1.0), stable=True), decode_hparams.n
+    ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
 
     # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t] --> [D, n, L]
-    padding = tf.zeros([tf.shape(ids)[0], decode_hparams.n, tf.shape(state.result.ids)[2] - state.t], tf.int64)
+    padding = tf.zeros([tf.shape(ids)[0], count, tf.shape(state.result.ids)[2] - state.t], tf.int64)
     ids = tf.concat([ids[:, :, 1:], padding], axis=2)
     rows = tf.gather(state.rows, done)[:, None]
     return Hypotheses(
