@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from programs import last_hparams
+from programs import last_flags
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -105,7 +105,7 @@ def start_program(
         before: Python code that the process runs before the program.
     """
     script = f"{before}\nfrom t2t_repro.bin.t2t_{program} import run; run()"
-    return Process(script, [f"t2t-{program}", *last_hparams(arguments)], environment, files)
+    return Process(script, [f"t2t-{program}", *last_flags(arguments)], environment, files)
 
 
 def code_that_waits(owner: str, method: str, call: int, until: str = "False") -> str:

@@ -10,7 +10,6 @@ import gzip
 import importlib
 import itertools
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -50,7 +49,7 @@ class TrainedModel:
 
 def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs t2t-PROGRAM in pytest's process. An exception that the program does not handle fails the test."""
-    arguments = last_hparams(arguments)
+    arguments = last_flags(arguments)
     name, module = f"t2t-{program}", _module(program)
     values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
     with ExitStack() as stack:
@@ -66,11 +65,11 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
     return subprocess.CompletedProcess([name, *arguments], code, *texts)
 
 
-def last_hparams(arguments: Sequence[str | Path]) -> tuple[str, ...]:
-    """Returns the flags with only the last --hparams and the last --decode_hparams, because programs refuse two."""
+def last_flags(arguments: Sequence[str | Path]) -> tuple[str, ...]:
+    """Returns the arguments with only the last of equal flags, because programs refuse two."""
     texts = [str(argument) for argument in arguments]
     last = {text.split("=")[0]: index for index, text in enumerate(texts)}
-    kept = [not re.match("--(decode_)?hparams=", text) or last[text.split("=")[0]] == i for i, text in enumerate(texts)]
+    kept = [not text.startswith("--") or last[text.split("=")[0]] == index for index, text in enumerate(texts)]
     return tuple(itertools.compress(texts, kept))
 
 
