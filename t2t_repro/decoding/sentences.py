@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
 
-STOP, BREAK = "\x01", "\x02"
-"""Marks in a text: the full stop of an abbreviation, and the end of a sentence."""
+STOP, BREAK = "\ufdd0", "\ufdd1"
+"""Marks in a text: the full stop of an abbreviation, and the end of a sentence. Unicode keeps these codes free for the
+use inside programs."""
 CLOSING = r"[\"'”’»)\]]*"  # noqa: RUF001
 ABBREVIATIONS = r"\b([A-Z]|\d\d?|Mr|Mrs|Ms|Dr|Prof|St|Nr|Fig)\."
 """Full stops of initials, ordinal numbers and common abbreviations end no sentence."""

@@ -46,7 +46,7 @@ from user_errors import user_error
 
 VOCABULARY = "vocab.numbers_ende.512.model"
 OUTPUT = "x.de-00001-of-00002"
-SHARD = "text_files-train-00001-of-00010"
+SHARD = "text_files-train-00000-of-00001"
 DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)), (8, 1), segments=2)
 MEMORY = 1 << 30
 """Bytes that a reader may allocate."""
