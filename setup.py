@@ -47,7 +47,7 @@ setup(
         "numpy>=2.0,<3",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
-        "sentencepiece>=0.2.0,<0.3",
+        "sentencepiece>=0.2.1,<0.3",
         "tensorflow>=2.20,<2.22",
         "tensorflow-datasets>=4.9.9,<5",
         "tensorflow-serving-api>=2.19,<2.22",

@@ -49,7 +49,7 @@ TEXTS = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class SharedFlags:
-    """Flags of several programs; see `define_shared`."""
+    """Flags of several programs; see `make_flags`."""
 
     problem: str = ""
     """Name of the problem; --registry_help lists the names."""
@@ -257,31 +257,30 @@ def load_tensorflow() -> Any:
     return tf
 
 
-def define_shared(values: flags.FlagValues, *names: str) -> None:
-    """Defines flags of `SharedFlags`."""
-    define_fields(values, SharedFlags, omit=[name for name in vars(SharedFlags()) if name not in names])
-
-
-def define_fields(values: flags.FlagValues, kind: type, omit: Sequence[str] = ()) -> None:
-    """Defines a flag for each field of the dataclass `kind`; the fields `omit` get none.
+def make_flags(*parts: type | str) -> flags.FlagValues:
+    """Returns a flag for each field of the dataclasses in `parts`, and for each field of `SharedFlags` named there.
 
     A flag has the name and the default of its field; "" if there is none. Its help is the docstring below the field.
     The choices of a field of type Literal are those of the flag. The field of a number may limit its range with the
-    metadata "lower_bound" and "upper_bound"; without them, it must be 0 or more.
+    metadata "lower_bound" and "upper_bound"; without them, it must be 0 or more. If several dataclasses have a field
+    of one name, the flag is that of the first.
     """
-    types, help = get_type_hints(kind), field_help(kind)
+    values = flags.FlagValues()
     define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool, TEXTS: flags.DEFINE_list}
-    for field in dataclasses.fields(kind):
-        name, of_type = field.name, types[field.name]
-        default = "" if field.default is dataclasses.MISSING else field.default
-        if name in omit:
-            continue
-        if get_origin(of_type) is Literal:
-            flags.DEFINE_enum(name, default, get_args(of_type), help[name], flag_values=values)
-        else:
-            options = {"lower_bound": 0, **field.metadata} if of_type in (int, float) else {}
-            default = list(default) if of_type == TEXTS else default
-            define.get(of_type, flags.DEFINE_string)(name, default, help[name], flag_values=values, **options)
+    for kind in (*(part for part in parts if not isinstance(part, str)), SharedFlags):
+        types, help = get_type_hints(kind), field_help(kind)
+        for field in dataclasses.fields(kind):
+            name, of_type = field.name, types[field.name]
+            default = "" if field.default is dataclasses.MISSING else field.default
+            if name in values or (kind is SharedFlags and name not in parts):
+                continue
+            if get_origin(of_type) is Literal:
+                flags.DEFINE_enum(name, default, get_args(of_type), help[name], flag_values=values)
+            else:
+                options = {"lower_bound": 0, **field.metadata} if of_type in (int, float) else {}
+                default = list(default) if of_type == TEXTS else default
+                define.get(of_type, flags.DEFINE_string)(name, default, help[name], flag_values=values, **options)
+    return values
 
 
 def field_help(kind: type) -> dict[str, str]:

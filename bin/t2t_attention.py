@@ -66,9 +66,7 @@ class Flags:
     """Replace files that exist."""
 
 
-FLAGS = flags.FlagValues()
-program.define_shared(FLAGS, "output_dir", "checkpoint_path")
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path")
 
 USELESS = {"with --figure": ("attention", "style", "merge_subwords")}
 """For the mode of the program with --figure, the flags that have no effect; see `program.refuse_useless`."""

@@ -39,8 +39,7 @@ class Flags:
     """Number of dev lines to decode and score; 0: none."""
 
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -43,9 +43,7 @@ class Flags:
     """Language pair of the test set, e.g. en-fr."""
 
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Flags)
-program.define_shared(FLAGS, "target_language")
+FLAGS = program.make_flags(Flags, "target_language")
 
 
 USELESS = {

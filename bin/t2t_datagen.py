@@ -15,9 +15,7 @@ from t2t_repro.bin import program
 from t2t_repro.data import datagen
 from t2t_repro.data.job import Options
 
-FLAGS = flags.FlagValues()
-program.define_shared(FLAGS, "problem", "data_dir", "tmp_dir")
-program.define_fields(FLAGS, Options)
+FLAGS = program.make_flags(Options, "problem", "data_dir", "tmp_dir")
 
 USELESS = {"with --vocab_file": ("vocab_size",), "without --vocab_file": ("source_vocab_file",)}
 """Flags that have no effect; see `program.refuse_useless`."""

@@ -65,11 +65,9 @@ class Flags:
     N."""
 
 
-FLAGS = flags.FlagValues()
-program.define_shared(
-    FLAGS, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams"
+FLAGS = program.make_flags(
+    Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams"
 )
-program.define_fields(FLAGS, Flags)
 define_model_flags(FLAGS)
 
 USELESS = {

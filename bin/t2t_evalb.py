@@ -37,8 +37,7 @@ class Flags:
     """Print the summaries, but no row per sentence."""
 
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags)
 max_error_help = "replaces MAX_ERROR of the parameters; as in EVALB, one error more is allowed"
 flags.DEFINE_integer("max_error", None, max_error_help, lower_bound=0, flag_values=FLAGS)
 

@@ -46,9 +46,7 @@ class Flags:
     """
 
 
-FLAGS = flags.FlagValues()
-program.define_shared(FLAGS, "output_dir", "checkpoint_path", "decode_hparams", "precision")
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision")
 define_model_flags(FLAGS)
 
 WARMUP_TEXTS = 100

@@ -21,8 +21,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.tensor2tensor.model import Import, Request
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Request)
+FLAGS = program.make_flags(Request)
 flags.DEFINE_string("output_dir", "", "the model folder to write; it must not exist, or be empty", flag_values=FLAGS)
 
 

@@ -36,9 +36,7 @@ class Flags:
     """Port of the page; 0 for a free one."""
 
 
-FLAGS = flags.FlagValues()
-program.define_shared(FLAGS, "output_dir", "checkpoint_path")
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path")
 
 
 def main(values: flags.FlagValues) -> None:

@@ -43,8 +43,7 @@ class Flags:
     """Sustained TFLOPS (10^12 operations per second) of a GPU, e.g. "V100=14"; overrides the paper's values."""
 
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -45,9 +45,7 @@ class Flags:
     """Lines per request."""
 
 
-FLAGS = flags.FlagValues()
-program.define_fields(FLAGS, Client)
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Client, Flags)
 
 
 def main(values: flags.FlagValues) -> None:

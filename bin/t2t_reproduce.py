@@ -28,9 +28,7 @@ from t2t_repro.paper.rows import find_hparams_set
 REPORT = "report.md"
 """Name of the report in the model folder."""
 
-FLAGS = flags.FlagValues()
-t2t_trainer.define_flags(FLAGS)
-program.define_shared(FLAGS, "decode_hparams")
+FLAGS = t2t_trainer.make_flags("decode_hparams")
 flags.DEFINE_string(
     "row", "", "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt", flag_values=FLAGS
 )

@@ -65,21 +65,19 @@ class Flags:
     --data_dir, even if it is from other text or settings."""
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines all flags of a training run."""
-    program.define_shared(values, "problem", "data_dir", "tmp_dir")
-    program.define_fields(values, Flags)
-    program.define_fields(values, RunConfig, omit=("local_eval_frequency",))
+def make_flags(*names: str) -> flags.FlagValues:
+    """Returns all flags of a training run, and the shared flags `names`."""
+    values = program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
     flags.register_multi_flags_validator(
         ["dry_run", "generate_data"],
         lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
         "a dry run writes nothing; omit --generate_data",
         flag_values=values,
     )
+    return values
 
 
-FLAGS = flags.FlagValues()
-define_flags(FLAGS)
+FLAGS = make_flags()
 
 
 def main(values: flags.FlagValues) -> None:

@@ -42,9 +42,7 @@ class Flags:
     """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process."""
 
 
-FLAGS = flags.FlagValues()
-program.define_shared(FLAGS, "output_dir", "checkpoint_path", "long_lines", "precision", "decode_hparams")
-program.define_fields(FLAGS, Flags)
+FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "long_lines", "precision", "decode_hparams")
 
 
 def main(values: flags.FlagValues) -> None:

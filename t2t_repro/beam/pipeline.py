@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gzip
 import hashlib
 import itertools
 import logging
+import lzma
 import re
 import sys
 import threading
@@ -35,7 +35,7 @@ from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import UNFINISHED, only_writer, refuse_overwriting
-from t2t_repro.files.textfile import decode_lines
+from t2t_repro.files.textfile import OPENERS, decode_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -198,13 +198,13 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a plain or .gz file, without line ends, from any file system that Beam can read."""
+    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz) in any file system that Beam can read."""
     with (
         _user_errors(f"{path}: cannot be read"),
         FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw,
     ):
-        file: Any = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
-        yield from decode_lines(file, path)
+        opener = OPENERS.get(path[path.rfind(".") :])
+        yield from decode_lines(opener(raw) if opener else raw, path)
 
 
 def write(path: str, lines: Sequence[str]) -> None:
@@ -227,7 +227,7 @@ def _user_errors(problem: str) -> Iterator[None]:
     """Raises UserError in place of the errors of files, because `run` finds only UserError in Beam's errors."""
     try:
         yield
-    except (OSError, BeamIOError, EOFError, zlib.error) as error:
+    except (OSError, BeamIOError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
 
 

@@ -23,9 +23,8 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
     paths = [str(source), str(target)]
     if all(map(SGML.search, paths)):
         segments = [read_segments(path) for path in paths]
-        for here, there in ((0, 1), (1, 0)):
-            for document, segment in segments[here].keys() - segments[there].keys():
-                raise UserError(f"{paths[there]}: lacks segment {segment} of document {document!r} of {paths[here]}")
+        for document, segment in segments[0].keys() ^ segments[1].keys():
+            raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
         yield from ({"inputs": text, "targets": segments[1][key]} for key, text in segments[0].items())
         return
     sides = [read_lines(path) for path in paths]

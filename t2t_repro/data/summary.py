@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.data import batching
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
-from t2t_repro.hparam import HParams
 
 FILE_NAME = "datagen.json"
 
@@ -46,27 +44,12 @@ def summarize(
             "tokens": {"inputs": int(tokens[0]), "targets": int(tokens[1])},
             "mean_length": {"inputs": round(float(means[0]), 2), "targets": round(float(means[1]), 2)},
         }
-        if split == "train":
-            splits[split]["as_transformer_base"] = _as_transformer_base(lengths)
     has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
         "vocabulary_size": vocabulary.size,
         "source_vocabulary_size": vocabulary.separate_source_size,
         "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if has_bytes else None,
         "splits": splits,
-    }
-
-
-def _as_transformer_base(lengths: np.ndarray) -> dict[str, Any]:
-    """Returns the number of steps, the share of padding and other facts about an epoch that trains transformer_base."""
-    hparams = HParams()
-    epoch = batching.plan(lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
-    return {
-        "batch_size": hparams.batch_size,
-        "max_length": hparams.max_length,
-        "longer_pairs": lengths.shape[1] - len(epoch.order),
-        "steps_an_epoch": epoch.steps,
-        "padding": round(batching.padding(lengths, batching.first_steps(lengths, epoch)), 4),
     }
 
 
@@ -91,12 +74,6 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"tokens {tokens['inputs']:,} -> {tokens['targets']:,}, "
             f"mean length {means['inputs']} -> {means['targets']}"
         )
-        if base := figures.get("as_transformer_base"):
-            longer = f", {base['longer_pairs']:,} pairs over max_length {base['max_length']}"
-            text.append(
-                f"with transformer_base's batch_size of {base['batch_size']:,}: {base['steps_an_epoch']:,} steps "
-                f"an epoch, {base['padding']:.1%} padding{longer if base['longer_pairs'] else ''}"
-            )
     share = summary["byte_share"]
     outside = "" if share is None else f"; {share:.2%} of the text's bytes outside of it"
     sizes = f"vocabulary: {summary['vocabulary_size']:,}"

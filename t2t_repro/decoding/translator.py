@@ -10,7 +10,7 @@ import functools
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,19 +24,20 @@ from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
-from t2t_repro.decoding.precision import check_precision
 from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
-from t2t_repro.errors import UserError, refuse_single_string
+from t2t_repro.errors import UserError, refuse_single_string, unknown
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.parsing.linearization import TreeSymbols
 
 Result = TypeVar("Result")
+PRECISIONS = ("float32", "bfloat16")
+"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
 
 
 class Translator:
@@ -104,7 +105,8 @@ class Translator:
         precision: str = "float32",
     ) -> Translator:
         """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
-        check_precision(precision)
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
         pairs = zip(folders, checkpoints, strict=True)
         models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
         for model in models:
@@ -120,8 +122,8 @@ class Translator:
 
     def translate(
         self,
-        texts: Sequence[str],
-        prefixes: Sequence[str] = (),
+        texts: Iterable[str],
+        prefixes: Iterable[str] = (),
         *,
         long_lines: str = "split",
         details: bool = False,
@@ -146,8 +148,8 @@ class Translator:
 
     def stream(
         self,
-        texts: Sequence[str],
-        prefixes: Sequence[str] = (),
+        texts: Iterable[str],
+        prefixes: Iterable[str] = (),
         *,
         long_lines: str = "split",
         details: bool = False,
@@ -161,6 +163,7 @@ class Translator:
             input_file: the file from which the texts were read, for line numbers and error messages.
         """
         refuse_single_string(texts=texts, prefixes=prefixes)
+        texts, prefixes = list(texts), list(prefixes)
         decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
         if prefixes and self.rules(decode_hparams):
@@ -188,14 +191,14 @@ class Translator:
                 yield segment.text_index, join_translations([parts[number] for number in range(len(parts))], segments)
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], advance: Callable[[int], None] = lambda count: None
+        self, sources: Iterable[str], targets: Iterable[str], advance: Callable[[int], None] = lambda count: None
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
         `advance` is called with the number of pairs scored since the last call.
         """
         refuse_single_string(sources=sources, targets=targets)
-        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
+        source_ids, target_ids = self.vocabulary.encode_sources([*sources]), self.vocabulary.encode_targets([*targets])
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:

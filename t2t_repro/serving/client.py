@@ -13,7 +13,7 @@ import math
 import multiprocessing
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from http.client import HTTPConnection, HTTPException
 from multiprocessing.pool import ThreadPool
@@ -102,13 +102,14 @@ class Client(contextlib.AbstractContextManager):
         if not self.rest:
             self._channel.close()
 
-    def translate(self, texts: Sequence[str]) -> list[Answer]:
+    def translate(self, texts: Iterable[str]) -> list[Answer]:
         """Sends one request and returns an answer for each text, in order. Empty texts are not sent.
 
         `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or has no
         model of this project.
         """
         refuse_single_string(texts=texts)
+        texts = list(texts)
         sources = [text for text in texts if not is_empty(text)]
         answers = iter(self._ask(sources) if sources else ())
         return [EMPTY if is_empty(text) else next(answers) for text in texts]

@@ -56,10 +56,8 @@ ANSWERS: dict[str, dict[str, str]] = {
             "it changed only speed or memory; omit it",
         "activation_dtype weight_dtype gpu_automatic_mixed_precision mixed_precision_optimizer_init_loss_scale "
         "mixed_precision_optimizer_loss_scaler": "write the flag --precision, e.g. --precision=mixed_bfloat16",
-        "batch_shuffle_size length_bucket_step min_length_bucket":
-            "batches are planned from the exact lengths of an epoch's pairs (docs/architecture.md); omit it",
-        "use_fixed_batch_size": "batch_size always counts target tokens; omit it",
-        "pack_dataset": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+        "batch_shuffle_size length_bucket_step min_length_bucket pack_dataset use_fixed_batch_size":
+            "a batch has batch_size target tokens, in pairs of similar lengths (docs/architecture.md); omit it",
         "moe_hidden_sizes": "write filter_size, the inner width of each expert",
         "kernel_height moe_k moe_loss_coef moe_num_experts":
             "only other models have it (docs/rivals.md); omit it, or choose one with --model",
@@ -89,10 +87,10 @@ ANSWERS: dict[str, dict[str, str]] = {
         "eos_penalty min_length_ratio":
             "tensor2tensor did not use it; omit it, or change alpha, the exponent of the length penalty",
         "use_last_position_only": "decoding always computes only the last position; omit it",
-        "force_decode_length": "an output ends at its end token; omit it, or limit the length with extra_length",
-        "skip_eos_postprocess": "an output ends at its end token; omit it",
-        "return_beams": "write n, the number of outputs for each input, e.g. n=4 for all of beam_size=4",
-        "num_decodes": "write n, the number of outputs for each input, with sampling_method=random for samples",
+        "force_decode_length skip_eos_postprocess":
+            "an output ends at its end token; omit it, or limit the length with extra_length",
+        "return_beams num_decodes": "write n, the number of outputs for each input, e.g. n=4 for all of beam_size=4, "
+        "or with sampling_method=random for samples",
         "num_samples": "to decode only the first lines, give a shorter --decode_from_file, e.g. cut with head",
         "delimiter": "only newlines separate inputs; convert the file, e.g. with tr",
         "identity_output": "--output_format=jsonl writes the tokens of each output; omit it",
@@ -241,8 +239,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "generate_text_for_vocab vocab_data_files max_samples_for_vocab": LEARNED,
         "hparams": "write target_space_id = N in the class, and set hparams in an hparams set",
         "max_length": "give t2t-trainer --hparams=max_length=N; omit it",
-        "example_reading_spec has_inputs": "examples always have inputs and targets",
-        "packed_length": "pairs are not packed, because a batch has pairs of similar lengths; omit it",
+        "example_reading_spec has_inputs packed_length": "an example is always one pair of inputs and targets; omit it",
         "inputs_prefix targets_prefix":
             "add the prefix in generate_samples, and that of inputs to the text that t2t-decoder reads",
         "eval_metrics eval_metric_fns all_metrics_fns eval_hooks decode_hooks":

@@ -40,7 +40,6 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         import sentencepiece
-        from google.protobuf.message import DecodeError
 
         super().__init__(model, source)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -49,10 +48,13 @@ class SentencePieceVocabulary(Vocabulary):
             "copy it again"
         )
         try:
-            if _has_normalization_rules(model):
-                raise changes_text
             self._processor.LoadFromSerializedProto(model)
-        except (DecodeError, RuntimeError, OSError, ValueError, TypeError):
+            self._pieces(range(self.size))  # raises UnicodeDecodeError, a ValueError, for a piece that is not UTF-8
+            if self.size > MAX_PIECES:
+                raise ValueError
+            if _has_normalization_rules(self._processor.serialized_model_proto()):
+                raise changes_text
+        except (RuntimeError, OSError, ValueError, TypeError):
             raise UserError(
                 f"{source}: not a SentencePiece model; make it again with t2t-datagen; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
@@ -98,25 +100,15 @@ class SentencePieceVocabulary(Vocabulary):
 def _has_normalization_rules(model: bytes) -> bool:
     """Returns True if a SentencePiece model has a compiled table of rules that change text.
 
-    This check comes before SentencePiece's C++ code reads the model, because that code would trust the table. In the
-    model's protobuf message, field 1 is a piece, and fields 3 and 5 are the normalizer and the denormalizer, whose
-    field 2 is the table.
-
-    Raises:
-        DecodeError, TypeError or ValueError: if the model is not a protobuf message, or has no or too many pieces.
+    `model` is what SentencePiece writes again, because another program's bytes can hide fields from this function. In
+    the protobuf message, fields 3 and 5 are the normalizer and the denormalizer, whose field 2 is the table.
     """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    pieces, rules = 0, []
-    for field in UnknownFieldSet(Empty.FromString(model)):
-        if field.field_number == 1:
-            pieces += 1
-        elif field.field_number in (3, 5):
-            rules += [rule.data for rule in UnknownFieldSet(Empty.FromString(field.data)) if rule.field_number == 2]
-    if not 0 < pieces <= MAX_PIECES:
-        raise ValueError(f"{pieces} pieces")
-    return any(rules)
+    specs = [field.data for field in UnknownFieldSet(Empty.FromString(model)) if field.field_number in (3, 5)]
+    fields = [field for spec in specs for field in UnknownFieldSet(Empty.FromString(spec))]
+    return any(field.data for field in fields if field.field_number == 2)
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:

@@ -73,8 +73,7 @@ def test_a_worker_of_a_beam_pipeline_uses_one_gpu(trained: ModelFolder) -> None:
 def test_only_training_allocates_all_memory(
     train_steps: int, calls: int, trained: ModelFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = flags.FlagValues()
-    t2t_trainer.define_flags(values)
+    values = t2t_trainer.make_flags()
     values(["t2t-trainer", f"--output_dir={trained.path}"])
     grows = []
     monkeypatch.setattr(devices, "let_memory_grow", lambda: grows.append(True))

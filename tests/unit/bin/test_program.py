@@ -112,14 +112,21 @@ class Settings:
     """Kind."""
     parts: tuple[str, ...] = ("x", "y")
     """Parts."""
-    inner: int = 7
-    """A field that has no flag."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Fields of other flags, one of which `Settings` has, too."""
+
+    size: int = 4
+    """Another size."""
+    more: int = 1
+    """More."""
 
 
 def settings_flags(*arguments: str) -> flags.FlagValues:
     """Returns the flags of `Settings`, parsed."""
-    values = flags.FlagValues()
-    program.define_fields(values, Settings, omit=("inner",))
+    values = program.make_flags(Settings, Other, "precision")
     values(["t2t-x", *arguments])
     return values
 
@@ -127,12 +134,13 @@ def settings_flags(*arguments: str) -> flags.FlagValues:
 def test_flags_are_made_from_the_fields_of_a_dataclass() -> None:
     assert program.from_flags(Settings, settings_flags(), parts=("x", "y")) == Settings()
     values = settings_flags("--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many", "--parts=z")
-    assert program.from_flags(Settings, values, inner=9) == Settings(2, 1.0, "b", True, "many", ["z"], 9)
+    assert program.from_flags(Settings, values) == Settings(2, 1.0, "b", True, "many", ["z"])
     assert values["size"].help == "Number of parts, counted."
+    assert values.more == 1 and values.precision == "float32" and "data_dir" not in values
     assert all(name in program.field_help(program.SharedFlags)["decode_hparams"] for name in vars(DecodeHParams()))
 
 
-@pytest.mark.parametrize("argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--inner=1"])
+@pytest.mark.parametrize("argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--long_lines=split"])
 def test_a_value_that_the_field_does_not_allow_is_an_error(argument: str) -> None:
     with pytest.raises(flags.Error, match=argument[2:6]):
         settings_flags(argument)

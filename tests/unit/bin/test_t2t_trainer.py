@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from absl import flags
 
 from t2t_repro import devices
 from t2t_repro.bin import program, t2t_trainer
@@ -18,8 +17,7 @@ from t2t_repro.training.config import RunConfig
 
 
 def test_the_flags_reach_the_training_loop_and_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = flags.FlagValues()
-    t2t_trainer.define_flags(values)
+    values = t2t_trainer.make_flags()
     arguments = ["--keep_checkpoint_max=3", "--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]
     values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
     calls: list[object] = []
@@ -44,8 +42,7 @@ def test_the_next_commands_average_only_if_the_hparams_do(
 
 
 def read_hparams(*arguments: str) -> Any:
-    values = flags.FlagValues()
-    t2t_trainer.define_flags(values)
+    values = t2t_trainer.make_flags()
     values(["t2t-trainer", "--problem=text_files", *arguments])
     return t2t_trainer.read_hparams(values)
 
@@ -63,8 +60,7 @@ def test_data_is_generated_again_only_if_the_flag_says_so(
 ) -> None:
     def train_size(*flags_given: str) -> int:
         """Opens the data as t2t-trainer does; returns the number of training pairs, or 0 after an error."""
-        values, pairs = flags.FlagValues(), []
-        t2t_trainer.define_flags(values)
+        values, pairs = t2t_trainer.make_flags(), []
         arguments = ["t2t-trainer", "--problem=numbers_ende", f"--data_dir={tmp_path}", *flags_given]
         program.run(lambda values: pairs.append(t2t_trainer.open_data(values).description.pairs), values, "", arguments)
         return int(pairs[0]["train"]) if pairs else 0

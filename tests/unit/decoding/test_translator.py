@@ -66,7 +66,7 @@ def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
     assert translator.decode_hparams == DecodeHParams(beam_size=2, extra_length=3)
     expected = Translator(transformer, folder.vocabulary, translator.decode_hparams)
-    [ours], [theirs] = (each.translate(["the cat"])[0].hypotheses for each in (translator, expected))
+    [ours], [theirs] = (each.translate(iter(["the cat"]))[0].hypotheses for each in (translator, expected))
     assert ours.ids == theirs.ids
     assert translator.model.softmax.transposed is not None  # for faster logits, whose last bits differ
     assert ours.score == pytest.approx(theirs.score, rel=1e-5)

@@ -7,6 +7,8 @@ import itertools
 
 import pytest
 import sentencepiece
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary, sample, train
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
@@ -78,14 +80,19 @@ def test_a_model_that_is_truncated_or_too_large_is_named(vocab: Vocabulary, monk
     ],
 )
 def test_a_model_that_loses_text_or_has_other_ids_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=rf"t5\.model: {message}"):
+        SentencePieceVocabulary(trained(options), "t5.model")
+
+
+def trained(options: dict[str, object]) -> bytes:
+    """Returns a model that SentencePiece's own trainer made."""
     model = io.BytesIO()
     defaults = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
         **({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1} | defaults | options),
     )  # fmt: skip
-    with pytest.raises(UserError, match=rf"t5\.model: {message}"):
-        SentencePieceVocabulary(model.getvalue(), "t5.model")
+    return model.getvalue()
 
 
 def test_a_sample_is_spread_evenly_over_sources_and_targets_and_has_at_most_the_limit() -> None:
@@ -97,7 +104,18 @@ def test_a_sample_is_spread_evenly_over_sources_and_targets_and_has_at_most_the_
         assert gap % 2 and numbers[0] < gap and numbers[-1] >= count - gap
 
 
-@pytest.mark.parametrize("field", [b"\x1a", b"\x2a"])
-def test_a_table_of_rules_is_refused_before_sentencepiece_reads_it(vocab: Vocabulary, field: bytes) -> None:
-    with pytest.raises(UserError, match="changes text"):
-        SentencePieceVocabulary(vocab.model + field + b"\x03\x12\x01x")
+def test_damaged_and_hidden_rules_and_pieces_that_are_not_utf8_are_refused(vocab: Vocabulary) -> None:
+    """A tag of a protobuf field may be written in more bytes than necessary, which only some readers understand."""
+    fields = UnknownFieldSet(Empty.FromString(trained({"normalization_rule_name": "nmt_nfkc"})))
+    [rules] = [field.data for field in fields if field.field_number == 3]
+    length = bytes([len(rules) & 127 | 128, len(rules) >> 7 & 127 | 128, len(rules) >> 14])
+    for tag in (b"\x1a", b"\x9a\x00"):
+        with pytest.raises(UserError, match="changes text"):
+            SentencePieceVocabulary(vocab.model + tag + length + rules)
+    piece = vocab.model.index("▁The".encode())
+    for damaged in (
+        *(vocab.model + field + b"\x03\x12\x01x" for field in (b"\x1a", b"\x2a")),
+        vocab.model[:piece] + b"\xff" + vocab.model[piece + 1 :],
+    ):
+        with pytest.raises(UserError, match="not a SentencePiece model"):
+            SentencePieceVocabulary(damaged)
