@@ -147,6 +147,7 @@ def example(**features: list[int]) -> bytes:
         (example(inputs=[2**40, 1], targets=[1]), ""),
         (example(inputs=[8, 1, 1], targets=[9, 10, 11, 1]), "its index has other lengths"),
     ],
+    ids=["no example", "negative", "too large", "other lengths"],  # an example's bytes differ from process to process
 )
 def test_a_record_with_a_right_checksum_and_wrong_contents_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
     path = written(tmp_path)
