@@ -12,7 +12,7 @@ import pytest
 
 from programs import write_lines
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import Sentence, Status, score, score_files
+from t2t_repro.parsing.evalb import Sentence, Status, score, score_files, summarise
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree, parse_trees
 from treebanks import random_tree
@@ -132,6 +132,22 @@ def test_counts_equal_brute_force() -> None:
         several += max(map(len, crossed)) > 1
     assert min(repeated, several) > 20  # many trees have two equal brackets, or a bracket that crosses several
     assert counts(scored(*["(NP " * 3000 + "(NN a)" + ")" * 3000] * 2)) == (3000, 3000, 3000)
+
+
+def test_a_summary_counts_only_valid_sentences() -> None:
+    """By hand: 2 of the 4 valid sentences match completely, one has no crossing bracket, three have at most two."""
+    figures = [(2, 0), (3, 1), (3, 2), (1, 3)]  # matched of 3 gold and 3 test brackets, and crossing brackets
+    sentences = [
+        Sentence(1, 4, Status.OK, matched=matched, gold=3, test=3, crossing=crossing, words=4, correct_tags=2)
+        for matched, crossing in figures
+    ]
+    for status in (Status.ERROR, Status.SKIP):
+        sentences.append(Sentence(5, 4, status, matched=3, gold=3, test=3, crossing=9, words=4, correct_tags=4))
+    summary = summarise(sentences)
+    assert (summary.sentences, summary.errors, summary.skipped, summary.valid) == (6, 1, 1, 4)
+    assert (summary.complete_match, summary.no_crossing, summary.two_or_less_crossing) == (50, 25, 75)
+    assert (summary.average_crossing, summary.tagging_accuracy) == (1.5, 50)
+    assert summary.recall == summary.precision == pytest.approx(75)
 
 
 def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10) -> list[tuple[int, str]]:
