@@ -75,6 +75,7 @@ def test_an_override_has_the_type_of_its_field() -> None:
             ("sampling_seed=1", "needs sampling_method=random"),
             (f"{RANDOM},sampling_temp=0", "sampling_temp=0.0"),
             (f"{RANDOM},sampling_keep_top_p=1.1", "sampling_keep_top_p=1.1"),
+            (f"{RANDOM},sampling_keep_top_p=0", "sampling_keep_top_p=0.0"),
             (f"{RANDOM},coverage_penalty=0.1", "coverage_penalty orders a beam"),
             (f"{RANDOM},beam_size=4", "beam_size=4 has no effect"),
         )),
