@@ -32,9 +32,6 @@ FLAGS = t2t_trainer.make_flags("decode_hparams")
 flags.DEFINE_string(
     "row", "", "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt", flag_values=FLAGS
 )
-flags.register_validator(
-    "eval_steps", lambda steps: not steps, "the report needs the whole dev split; omit the flag", flag_values=FLAGS
-)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -45,6 +42,8 @@ def main(values: flags.FlagValues) -> None:
     refuse_decode_hparams(decode_hparams, file_options, "one output of each line is scored")
     if values.row and values.hparams_set:
         raise UserError("--row and --hparams_set: give one of them")
+    if values.eval_steps:
+        raise UserError(f"--eval_steps={values.eval_steps}: the report needs the whole dev split; omit the flag")
     program.require(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = find_hparams_set(values.row, values.problem)

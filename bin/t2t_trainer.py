@@ -48,9 +48,9 @@ class Flags:
     output_dir: str = ""
     """The model folder; default: t2t_train/PROBLEM-HPARAMS_SET."""
     train_steps: int = 0
-    """Number of steps to train; 0: train_steps of the hparams set."""
+    """Number of steps to train; default: train_steps of the hparams set."""
     local_eval_frequency: int = 0
-    """Steps between two evaluations; 0: local_eval_frequency of the hparams set."""
+    """Steps between two evaluations; default: local_eval_frequency of the hparams set."""
     intra_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """CPU threads per operation; 1 is fastest for small models; 0: automatic."""
     inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
@@ -67,14 +67,7 @@ class Flags:
 
 def make_flags(*names: str) -> flags.FlagValues:
     """Returns all flags of a training run, and the shared flags `names`."""
-    values = program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
-    flags.register_multi_flags_validator(
-        ["dry_run", "generate_data"],
-        lambda flag_values: not (flag_values["dry_run"] and flag_values["generate_data"]),
-        "a dry run writes nothing; omit --generate_data",
-        flag_values=values,
-    )
-    return values
+    return program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
 
 
 FLAGS = make_flags()
@@ -95,8 +88,9 @@ def read_hparams(values: flags.FlagValues) -> HParams:
         UserError: a required flag is missing, or a name or value is wrong.
     """
     program.require(values, "problem", "hparams_set")
+    program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
     flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
-    changes = {name: value for name, value in flag_values.items() if value}
+    changes = {name: value for name, value in flag_values.items() if values[name].present}
     hparams = registry.override_hparams(registry.hparams(values.hparams_set), values.hparams, **changes)
     check_schedule(hparams)
     return hparams

@@ -16,7 +16,7 @@ import numpy as np
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import MAX_INT, HParams
 
 TOGETHER = 8
 """Number of batches that a background thread builds together while the 8 batches before them are used. Batches of 4,096
@@ -165,9 +165,13 @@ def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return rows
 
 
-def batches_once(records: Records, max_tokens: int) -> Iterator[MicroBatch]:
-    """Yields each record once, ordered by target length, in batches of at most `max_tokens` positions on each side."""
+def batches_once(records: Records, max_tokens: int, max_length: int = MAX_INT) -> Iterator[MicroBatch]:
+    """Yields each record once, ordered by target length, in batches of at most `max_tokens` positions on each side.
+
+    Omits records with more than `max_length` tokens on a side, as training does.
+    """
     order = np.lexsort(records.lengths)
+    order = order[records.lengths[:, order].max(axis=0) <= max_length]
     for start, stop in itertools.pairwise(batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)):
         yield pad(records, [order[start:stop]])[0]
 

@@ -28,7 +28,7 @@ def evaluate(
     """
     model = folder.model(checkpoints[0])
     decoder = DevDecoder(model, folder, records, lines) if lines and not model.missing_methods else None
-    evaluator = Evaluator(model, records, EVAL_TOKENS, batches, decoder)
+    evaluator = Evaluator(model, records, EVAL_TOKENS, batches, decoder, folder.hparams.max_length)
     results = []
     for checkpoint in checkpoints:
         # All checkpoints share one model object, because tracing the graphs of another would take seconds.

@@ -18,7 +18,7 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import disk_need, gigabytes, latest_checkpoints
 from t2t_repro.training.distribution import count_replicas, workers
 from t2t_repro.training.preparation import warnings
-from t2t_repro.training.schedule import Schedule
+from t2t_repro.training.schedule import learning_rates
 
 
 def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> str:
@@ -63,19 +63,8 @@ def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:
         "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} steps are "
         f"{hparams.train_steps / epoch.steps:,.1f} epochs",
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
-        "learning rate": _learning_rates(hparams),
+        "learning rate": learning_rates(hparams),
         "padding": f"{batching.padding(lengths, steps):.1%} of all positions{sample}",
         "micro-batches a step": f"{min(counts):,} to {max(counts):,}, {np.mean(counts):,.1f} on average{sample}; the "
         f"largest has {largest:,} of at most {pipeline.max_tokens:,} positions (--max_tokens_per_replica)",
     }
-
-
-def _learning_rates(hparams: HParams) -> str:
-    """Returns the highest learning rate with the first step that has it, and the learning rate of the last step."""
-    last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
-    # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
-    # highest rate.
-    steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]
-    rates = {step: float(Schedule(hparams)(step - 1)) for step in steps}
-    peak = max(rates, key=lambda step: rates[step])
-    return f"at most {rates[peak]:.3g} (step {peak:,}); {rates[last_step]:.3g} at the last step ({last_step:,})"

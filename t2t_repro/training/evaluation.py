@@ -20,6 +20,7 @@ from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import Stopped
+from t2t_repro.hparam import MAX_INT
 from t2t_repro.metrics.score import Score
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
@@ -100,12 +101,20 @@ class Evaluator:
         max_batches: number of batches to evaluate, spread evenly over the batches from short to long examples; 0
             evaluates all batches.
         decoder: decodes lines of the split; None for no lines.
+        max_length: examples with more tokens on a side are omitted, as in training.
     """
 
     def __init__(
-        self, model: Any, records: Records, max_tokens: int, max_batches: int = 0, decoder: DevDecoder | None = None
+        self,
+        model: Any,
+        records: Records,
+        max_tokens: int,
+        max_batches: int = 0,
+        decoder: DevDecoder | None = None,
+        max_length: int = MAX_INT,
     ) -> None:
         self._records, self._max_tokens, self._max_batches = records, max_tokens, max_batches
+        self._max_length = max_length
         self._decoder = decoder
 
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -121,7 +130,7 @@ class Evaluator:
     def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and line, returns True."""
         total, correct, tokens = 0.0, 0, 0
-        batches = list(batches_once(self._records, self._max_tokens))
+        batches = list(batches_once(self._records, self._max_tokens, self._max_length))
         is_sample = 0 < self._max_batches < len(batches)
         if is_sample:
             batches = [batches[number] for number in spread(len(batches), self._max_batches)]
@@ -171,7 +180,8 @@ class DevDecoder:
         search = self._problem.decode_hparams
         search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
         self.translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols)
-        pairs = [records[number] for number in spread(len(records), lines)]
+        short = np.flatnonzero(records.lengths.max(axis=0) <= max_length)
+        pairs = [records[int(short[number])] for number in spread(len(short), lines)]
         self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = self._problem.finish(

@@ -259,10 +259,10 @@ class Loop:
         )
 
     def _evaluate_if_missing(self) -> None:
-        """Evaluates the restored checkpoint if an earlier process saved it but ended before it could evaluate it."""
+        """Evaluates the weights of a warm start, or a checkpoint that an earlier process saved but did not evaluate."""
         logs, step = self._prepared.logs, self._step
         is_due = due_after(step, self._last_step, self._config, seconds=0.0, stops=False).evaluates
-        if logs and step and is_due and not logs.metrics.has_evaluation(step):
+        if logs and (is_due if step else self._config.warm_start_from) and not logs.metrics.has_evaluation(step):
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -275,7 +275,8 @@ class Loop:
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
-        if is_best := logs.metrics.is_lowest(evaluation.loss, evaluation.batches):
+        is_best = logs.metrics.is_lowest(evaluation.loss, evaluation.batches)
+        if is_best and step:  # a warm start's own checkpoint exists
             prepared.checkpoints.save_best(step)
         if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
             logs.tensorboard.image(step, "attention", *picture)

@@ -27,6 +27,7 @@ from t2t_repro.training.distribution import from_chief, refuse_differences, work
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.optimizer import LossScale, adam
+from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep
 
 DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
@@ -151,7 +152,10 @@ def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
         checkpoints.restore_step(start)
     if not start and run.config.warm_start_from:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
-        run.say(f"{source}: training starts from its weights")
+        run.say(
+            f"{source}: training starts from its weights; learning rate {learning_rates(run.hparams)}; to keep more of "
+            "what the model has learned, give a lower --hparams=learning_rate_constant"
+        )
         if other := other_hparams(source, run.hparams):
             values = ",".join(f"{name}={value}" for name, value in other.items())
             run.say(f"warning: {source} was trained with other hparams; for the same model, give --hparams={values}")
@@ -171,7 +175,7 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
         decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
     max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
-    return Evaluator(model, dev, max_tokens, config.eval_steps, decoder)
+    return Evaluator(model, dev, max_tokens, config.eval_steps, decoder, run.hparams.max_length)
 
 
 def _save_description(run: Run, folder: ModelFolder, model: Model) -> None:
@@ -211,8 +215,10 @@ def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
 def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     """Returns the first line that a run prints: its data, model and devices."""
     skipped = f", {pipeline.too_long:,} longer than {run.hparams.max_length} tokens skipped"
+    dev_skipped = int((run.data.records["dev"].lengths.max(axis=0) > run.hparams.max_length).sum())
     return (
         f"{run.data.problem.name}: {len(run.data.records['train']):,} pairs{skipped if pipeline.too_long else ''}, "
+        f"{f'{dev_skipped:,} as long dev pairs skipped, ' if dev_skipped else ''}"
         f"{pipeline.steps_per_epoch:,} steps an epoch; "
         f"{run.hparams.model}: {parameter_count(model):,} parameters; "
         f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"

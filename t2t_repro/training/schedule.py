@@ -49,3 +49,14 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments. Keras requires this method of a schedule."""
         return {"hparams": self.hparams}
+
+
+def learning_rates(hparams: HParams) -> str:
+    """Returns the highest learning rate with the first step that has it, and the learning rate of the last step."""
+    last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
+    # highest rate.
+    steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]
+    rates = {step: float(Schedule(hparams)(step - 1)) for step in steps}
+    peak = max(rates, key=lambda step: rates[step])
+    return f"at most {rates[peak]:.3g} (step {peak:,}); {rates[last_step]:.3g} at the last step ({last_step:,})"

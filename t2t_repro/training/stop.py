@@ -1,4 +1,4 @@
-"""Signals that stop a training run: SIGINT (Ctrl-C), or the SIGTERM that schedulers send before they kill a process."""
+"""Signals that stop a training run: SIGINT (Ctrl-C), SIGTERM (of schedulers) and SIGHUP (of a terminal that closes)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_repro.console.progress import say
 
 
 class StopSignals:
-    """A context that handles SIGTERM and SIGINT.
+    """A context that handles SIGTERM, SIGINT and SIGHUP.
 
     Inside the context, the first of these signals sets `requested`. The second ends the process immediately, with exit
     code 128 + its number.
@@ -32,7 +32,7 @@ class StopSignals:
             reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup_descriptor = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 # A signal that the process ignores stays ignored. For example, programs that a shell script starts with
                 # "&" ignore SIGINT.
                 if signal.getsignal(number) != signal.SIG_IGN:

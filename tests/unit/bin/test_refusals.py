@@ -66,7 +66,7 @@ CASES = [
     ("paper", "--sustained_tflops=V100=x", "cannot read 'V100=x'"),
     ("paper", "--sustained_tflops=V100=inf", "cannot read 'V100=inf'"),
     ("reproduce", "--row=base --hparams_set=transformer_base", "--row and --hparams_set: give one of them"),
-    ("reproduce", "--row=base --eval_steps=3", "flag --eval_steps=3: the report needs the whole dev split"),
+    ("reproduce", "--row=base --eval_steps=3", "--eval_steps=3: the report needs the whole dev split"),
     ("reproduce", "", "--row is required: hparams set of the row without"),
     ("reproduce", "--row=bsae", "unknown row 'bsae'; did you mean 'base'?"),
     ("reproduce", "--row=base --decode_hparams=n=2", "decode_hparams: n=2 has no effect here: one output of each "),

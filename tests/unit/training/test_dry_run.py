@@ -95,7 +95,7 @@ def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
     """TensorFlow would allocate the memory of all visible GPUs when it computes the learning rates."""
     order: list[str] = []
     monkeypatch.setattr(devices, "hide_gpus", lambda: order.append("hidden"))
-    monkeypatch.setattr(dry_run, "Schedule", lambda hparams: order.append("computed") or Schedule(hparams))
+    monkeypatch.setattr(dry_run, "learning_rates", lambda hparams: order.append("computed") or "")
     data = Data(registry.problem("numbers_ende"), tiny_vocabulary, None, {"train": records}, "")
     hparams = replace(tiny_hparams, train_steps=3000)
     model = Transformer(hparams, tiny_vocabulary.size)

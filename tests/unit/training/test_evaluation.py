@@ -67,8 +67,8 @@ def encoded(words: Vocabulary, texts: Sequence[tuple[str, str]]) -> list[tuple[l
     return list(zip(sources, targets, strict=True))
 
 
-def dev_decoder(words: Vocabulary, dev: Records, lines: int) -> DevDecoder:
-    folder: Any = SimpleNamespace(problem=Upper({}), vocabulary=words, hparams=HParams())
+def dev_decoder(words: Vocabulary, dev: Records, lines: int, max_length: int = 256) -> DevDecoder:
+    folder: Any = SimpleNamespace(problem=Upper({}), vocabulary=words, hparams=HParams(max_length=max_length))
     return DevDecoder(Copier(300), folder, dev, lines)
 
 
@@ -107,6 +107,17 @@ def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: 
         return tf.one_hot(5, 12) + tf.one_hot(9, 12) + tf.zeros_like(targets, tf.float32)[..., None]
 
     assert Evaluator(tie_5_and_9, records, 1000)().accuracy == 1 / 12
+
+
+def test_examples_that_training_omits_are_omitted(
+    model: Transformer, records: Records, tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
+    rows = [(row, token) for pair in PAIRS[2:] for row, token in zip(log_probs(model, *pair), pair[1], strict=True)]
+    loss = -sum(row[token] for row, token in rows) / len(rows)
+    assert Evaluator(model, records, 1000, max_length=4)().loss == pytest.approx(loss, rel=1e-5)
+    long = encoded(tiny_vocabulary, [("dog " * 40, "a"), ("a", "cat " * 40), ("a cat", "a dog")])
+    decoded = dev_decoder(tiny_vocabulary, written(tmp_path, long), 9, max_length=20)()
+    assert [source for source, *_ in decoded.samples] == ["a cat"]
 
 
 def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:

@@ -23,6 +23,7 @@ from t2t_repro.training import preparation
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.loop import Due, Loop, due_after
+from t2t_repro.training.metrics_log import read_metrics
 from t2t_repro.training.preparation import warnings
 
 
@@ -86,6 +87,17 @@ def test_a_run_that_cannot_begin_leaves_no_file(
         patch.setattr(preparation.Run, "is_chief", False)
         refused(run("trainer", *flags), "m: the chief created it, but this worker does not see it; put --out")
     succeed("trainer", *flags)
+
+
+def test_a_warm_start_is_evaluated_before_its_first_step(data_dir: Path, tmp_path: Path) -> None:
+    model, tuned = tmp_path / "m", tmp_path / "tuned"
+    flags = ["--train_steps=1", "--eval_decode_lines=0", "--local_eval_frequency=1", *LOOKUP]
+    succeed("trainer", *trainer_flags(data_dir, model, *flags))
+    messages = succeed("trainer", *trainer_flags(data_dir, tuned, *flags, f"--warm_start_from={model}")).stderr
+    assert "learning rate at most" in messages and "--hparams=learning_rate_constant" in messages
+    [before], after = ([line for line in read_metrics(folder) if "dev_loss" in line] for folder in (model, tuned))
+    assert [line["step"] for line in after] == [0, 1] and after[0]["dev_loss"] == before["dev_loss"]
+    refused(run("trainer", *trainer_flags(data_dir, tmp_path / "z", *flags, "--train_steps=0")), "train_steps=0 must")
 
 
 @pytest.mark.parametrize(
