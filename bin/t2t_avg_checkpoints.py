@@ -25,8 +25,6 @@ from t2t_repro.tensor2tensor.data import open_data
 class Flags:
     """The flags of the program."""
 
-    output_dir: str = ""
-    """The model folder that t2t-trainer made."""
     num_last_checkpoints: int = 0
     """Number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist."""
     compare: bool = True
@@ -39,7 +37,7 @@ class Flags:
     """Number of dev lines to decode and score; 0: none."""
 
 
-FLAGS = program.make_flags(Flags)
+FLAGS = program.make_flags(Flags, "output_dir")
 
 
 def main(values: flags.FlagValues) -> None:

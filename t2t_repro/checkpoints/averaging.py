@@ -17,7 +17,7 @@ from t2t_repro.files.output_files import only_writer
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
     """Averages the weights of the last checkpoints of a model folder, and saves the average in its folder averaged/.
 
-    The average is a checkpoint with the averaged weights, the last checkpoint's step and the vocabulary's fingerprint,
+    The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints,
     but without optimizer variables.
 
     Args:
@@ -43,7 +43,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
             raise UserError(
                 f"{path}: belongs to another training run than the other checkpoints of {folder.path}; move it away"
             )
-        folder.require_vocabulary(path, checkpoint.vocabulary_fingerprint)
+        folder.require_own(path, checkpoint)
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
     step = step_of(paths[-1])
@@ -51,7 +51,7 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         weights={name: tf.Variable((total / len(paths)).astype(np.float32)) for name, total in sums.items()},
         step=tf.Variable(step, dtype=tf.int64),
         averaged=tf.Variable(len(paths), dtype=tf.int64),
-        vocabulary_fingerprint=tf.Variable(folder.vocabulary.fingerprint),
+        **{name: tf.Variable(value) for name, value in identity_of(folder).items()},
     )
     subfolder = folder.path / "averaged"
     with only_writer(subfolder, "--output_dir"):

@@ -26,6 +26,7 @@ from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.reader import (
+    Checkpoint,
     assign_weights,
     checkpoints_in,
     default_checkpoint,
@@ -33,7 +34,6 @@ from t2t_repro.checkpoints.reader import (
     read_checkpoint,
     refuse_misfit,
 )
-from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
@@ -122,11 +122,6 @@ class ModelFolder:
             existing._refuse_other(hparams, origin, vocabulary)
             if checkpoints_in(folder / "averaged") and not existing.checkpoints():
                 raise UserError(f"{path}: has only an averaged checkpoint; to start again, give another --output_dir")
-            if hparams.train_steps != existing.hparams.train_steps and "linear_decay" in hparams.learning_rate_schedule:
-                say(
-                    f"{path}: linear_decay now ends at step {hparams.train_steps:,}, not at "
-                    f"{existing.hparams.train_steps:,}, so the learning rate jumps"
-                )
         problem = problem or registry.problem(origin.problem, origin.settings)
         return cls(folder, (hparams, origin, problem, vocabulary))
 
@@ -177,9 +172,10 @@ class ModelFolder:
         }
         for name, (old_value, new_value) in traits.items():
             if old_value != new_value and name not in MAY_DIFFER:
+                again = f"--hparams={name}={old_value} again" if hasattr(hparams, name) else "the same again"
                 raise UserError(
-                    f"{self.path}: trained with {name} {old_value!r}, not {new_value!r}; give the same again, or "
-                    "another --output_dir, with --warm_start_from to begin with this model's weights"
+                    f"{self.path}: trained with {name} {old_value!r}, not {new_value!r}; give {again}, or another "
+                    "--output_dir, with --warm_start_from to begin with this model's weights"
                 )
 
     def checkpoints(self) -> list[str]:
@@ -200,13 +196,15 @@ class ModelFolder:
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
         raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
-    def require_vocabulary(self, checkpoint: str, fingerprint: str) -> None:
-        """Raises UserError unless the folder's vocabulary is that of a checkpoint, which has this fingerprint."""
-        if fingerprint != self.vocabulary.fingerprint:
-            raise UserError(
-                f"{self.path / self.origin.vocabulary}: fingerprint {self.vocabulary.fingerprint}, but {checkpoint} "
-                f"was trained with {fingerprint}; put the right vocabulary back"
-            )
+    def require_own(self, checkpoint: str, content: Checkpoint) -> None:
+        """Raises UserError unless a checkpoint was trained with the folder's vocabulary and hparams."""
+        own = {"vocabulary": self.vocabulary.fingerprint, "hparams": hparams_fingerprint(self.hparams)}
+        for kind, fingerprint in own.items():
+            if getattr(content, f"{kind}_fingerprint") not in ("", fingerprint):
+                raise UserError(
+                    f"{checkpoint}: trained with other {kind} than {self.path} has; put that file back, or give the "
+                    "--output_dir of its training"
+                )
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of a checkpoint.
@@ -218,14 +216,14 @@ class ModelFolder:
         Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = read_checkpoint(checkpoint)
-        self.require_vocabulary(checkpoint, content.vocabulary_fingerprint)
+        self.require_own(checkpoint, content)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.layers.base import zero_weights
         from t2t_repro.models.model import make_model, model_without_values
 
         sizes = self.vocabulary.size, self.vocabulary.separate_source_size
-        if self.hparams.model == "transformer":  # a wrong hparams.json must not fill the memory
-            refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
+        # A wrong hparams.json must not fill the memory.
+        refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
         devices.use_tf32(False)
         with zero_weights():
             model = make_model(self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1])

@@ -28,6 +28,8 @@ class Checkpoint:
     """The model's weights, float32 arrays; the keys are the names of the model's variables."""
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
+    hparams_fingerprint: str = ""
+    """Those of the hparams (see `model_folder.hparams_fingerprint`); "" if unknown, e.g. for an imported model."""
 
 
 def checkpoints_in(folder: Path) -> list[str]:
@@ -80,7 +82,10 @@ def read_checkpoint(path: str) -> Checkpoint:
         weights = {_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes}
         if not all(np.isfinite(weight).all() for weight in weights.values()):
             raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
-        return Checkpoint(weights, reader.get_tensor(key("vocabulary_fingerprint")).decode())
+        names = ("vocabulary_fingerprint", "hparams_fingerprint")
+        return Checkpoint(
+            weights, *(reader.get_tensor(key(name)).decode() for name in names if reader.has_tensor(key(name)))
+        )
 
 
 def read_value(path: str, name: str) -> Any:

@@ -140,7 +140,16 @@ def test_checkpoints_of_other_runs_are_not_averaged(folder: ModelFolder) -> None
     write_checkpoint(folder.path, 6, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
     assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(average_checkpoints, folder, 2)
     write_checkpoint(folder.path, 7, {"other": tf.Variable(0.0)}, "fedcba987654")
-    assert "put the right vocabulary back" in user_error(average_checkpoints, folder, 1)
+    assert "trained with other vocabulary than" in user_error(average_checkpoints, folder, 1)
+
+
+def test_a_checkpoint_of_other_hparams_is_not_used(folder: ModelFolder) -> None:
+    Training(folder).saved(1, 2)
+    average, _ = average_checkpoints(folder, 2)
+    paths = (str(folder.path / "model.ckpt-1"), average)
+    assert all("has shape" in user_error(folder.model, path) for path in paths)  # weights of another class
+    folder.hparams = replace(folder.hparams, num_heads=1)
+    assert all("trained with other hparams than" in user_error(folder.model, path) for path in paths)
 
 
 def test_a_warm_start_takes_only_the_weights_of_the_same_model(folder: ModelFolder, tmp_path: Path) -> None:
