@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import UNFINISHED, is_stream, whole_file
 from t2t_repro.files.textfile import decode_lines, read_lines
-from t2t_repro.hparam import DecodeHParams, override
+from t2t_repro.hparam import DecodeHParams, HParams, override
 from t2t_repro.metrics.score import PAPER_BLEU, score_lines
 from t2t_repro.problem import Problem
 
@@ -122,7 +123,7 @@ def main(values: flags.FlagValues) -> None:
         if values.resume and (not output or is_stream(output)):
             raise UserError("--resume needs a regular file to continue; give --decode_to_file of the interrupted run")
         translator = load(values, folders, checkpoints, decode_hparams)
-        decoder = Decoder(translator, problem, checkpoints, values, output)
+        decoder = Decoder(translator, problem, [each.hparams for each in folders], checkpoints, values, output)
         if values.decode_interactive:
             decoder.converse()
         elif values.score_file:
@@ -197,6 +198,7 @@ class Decoder:
 
     translator: Translator
     problem: Problem
+    hparams: Sequence[HParams]
     checkpoints: Sequence[str]
     values: flags.FlagValues
     output: Path | None
@@ -204,11 +206,17 @@ class Decoder:
 
     def decode(self, texts: Sequence[str], prefixes: Sequence[str], references: Sequence[str]) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
+        from t2t_repro.decoding.sentences import split_sentences  # imported here, because it loads TensorFlow
+
         values = self.values
         start, end = (len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
         texts, prefixes, references = (column[start:end] for column in (texts, prefixes, references))
-        if values.long_lines in ("split", "truncate"):
-            self._count_sentences(texts)
+        several = int((split_sentences(texts).row_lengths() > 1).numpy().sum())
+        if several and values.long_lines in ("split", "truncate"):
+            say(
+                f"lines of several sentences: {several:,}; if the model was trained on single sentences, "
+                "--long_lines=sentences translates each sentence separately"
+            )
         with self._journal(texts, prefixes, start) as journal:
             translations = translate_lines(
                 self.translator,
@@ -230,17 +238,13 @@ class Decoder:
             write(self.output, self._lines(texts, translations))
             if journal:
                 journal.delete()
+        if lost := sum(translation.score == -math.inf for translation in translations):
+            raise UserError(
+                f"the model gives all outputs of {lost:,} lines the probability 0: its training has diverged; use an "
+                "earlier checkpoint"
+            )
         if references:
             self._print_scores([translation.text for translation in translations], references)
-
-    def _count_sentences(self, texts: Sequence[str]) -> None:
-        from t2t_repro.decoding.sentences import split_sentences
-
-        if several := int((split_sentences(texts).row_lengths() > 1).numpy().sum()):
-            say(
-                f"lines of several sentences: {several:,}; if the model was trained on single sentences, "
-                "--long_lines=sentences translates each sentence separately"
-            )
 
     def converse(self) -> None:
         """Translates each line that the user types."""
@@ -281,7 +285,7 @@ class Decoder:
         search = replace(self.translator.decode_hparams, batch_size=1, write_beam_scores=False, prefix_file="")
         values, is_detailed = self.values, self.values.output_format == "jsonl"
         settings = (
-            texts, prefixes, start, self.checkpoints, written_times(self.checkpoints), search,
+            texts, prefixes, start, self.hparams, self.checkpoints, written_times(self.checkpoints), search,
             values.long_lines, values.precision, is_detailed,
         )  # fmt: skip
         return Journal(self.output, settings, values.resume)

@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
-from t2t_repro.files.json_file import to_json_line
+from t2t_repro.files.json_file import finite, to_json_line
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -43,12 +43,12 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
 def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
     """Returns a translation as a JSON object in one line; docs/decoding.md lists the fields."""
     hypotheses = translation.hypotheses
-    fields = {
+    fields: dict[str, Any] = {
         "source": source,
         "hypotheses": [hypothesis.text for hypothesis in hypotheses],
-        "scores": [hypothesis.score for hypothesis in hypotheses],
+        "scores": [finite(hypothesis.score) for hypothesis in hypotheses],
         "tokens": [vocabulary.pieces(hypothesis.ids) for hypothesis in hypotheses],
-        "token_scores": [hypothesis.token_scores for hypothesis in hypotheses],
+        "token_scores": [[*map(finite, hypothesis.token_scores)] for hypothesis in hypotheses],
     }
     if has_attention:
         fields["source_tokens"] = vocabulary.sources.pieces(translation.source_ids)
@@ -64,9 +64,9 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
         {
             "source": source,
             "target": target,
-            "log_prob": score.log_prob,
-            "mean": score.mean,
+            "log_prob": finite(score.log_prob),
+            "mean": finite(score.mean),
             "tokens": vocabulary.pieces(vocabulary.encode_targets([target])[0]),
-            "token_scores": score.token_scores,
+            "token_scores": [*map(finite, score.token_scores)],
         }
     )

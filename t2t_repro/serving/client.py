@@ -226,4 +226,6 @@ def _answer(texts: Any, scores: Any) -> Answer:
         raise ValueError
     # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop them.
     kept = [(text, score) for text, score in pairs if score != -math.inf]
+    if not kept:
+        raise UserError("the model gives all outputs the probability 0: its training has diverged; export another one")
     return Answer(tuple(text for text, _ in kept), tuple(score for _, score in kept))

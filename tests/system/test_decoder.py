@@ -9,11 +9,16 @@ import time
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from models import write_checkpoint
 from processes import start_program
 from programs import TrainedModel, refused, run, succeed
 from t2t_repro import devices
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.decoding import Translator
 from terminals import terminal
 
@@ -41,6 +46,19 @@ def with_another_text(line: bytes) -> bytes:
 @pytest.fixture(scope="module")
 def translator(trained: TrainedModel) -> Translator:
     return Translator.from_dir(str(trained.folder), extra_length=5)
+
+
+def test_a_model_that_diverged_is_reported_after_its_outputs(trained: TrainedModel, tmp_path: Path) -> None:
+    """Its weights are finite, but no output has a probability above 0."""
+    folder = ModelFolder(trained.folder)
+    weights = read_checkpoint(folder.checkpoint()).weights
+    huge = {name: tf.Variable(value * np.float32(1e30)) for name, value in weights.items()}
+    checkpoint = write_checkpoint(tmp_path, 9, huge, folder.vocabulary.fingerprint)
+    (tmp_path / "x").write_text("one\n\ntwo\n")
+    flags = [f"--output_dir={trained.folder}", f"--checkpoint_path={checkpoint}", f"--decode_hparams={SHORT}"]
+    files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
+    refused(run("decoder", *flags, *files), "all outputs of 2 lines the probability 0: its training has diverged")
+    assert lines(tmp_path / "y") == [""] * 3
 
 
 def test_a_shard_equals_a_part_of_one_run_even_with_sampling(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -53,6 +54,9 @@ def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary) 
 
 def test_a_pair_has_log_probability_mean_and_tokens(tiny_vocabulary: Vocabulary) -> None:
     score = PairScore((-1.0, -2.0, -0.5), (0, 1, 1))
+    lost, pair = Translation((Hypothesis("", -math.inf, (), (-math.inf,)),)), PairScore((-math.inf,), ())
+    for line in (json_line("a", lost, tiny_vocabulary, False), pair_line("a", "", pair, tiny_vocabulary, "jsonl")):
+        json.loads(line, parse_constant=pytest.fail)  # JSON has no infinity
     assert pair_line("a", "the dog", score, tiny_vocabulary, "text") == "-3.500000\t-1.166667\t3"
     line = pair_line(SPECIAL, "the dog", score, tiny_vocabulary, "jsonl")
     assert len(line.splitlines()) == 1

@@ -228,6 +228,8 @@ def test_a_diverged_models_scores_are_shown() -> None:
     with client_of(outputs([["a", "b", ""]], [[float("nan"), -1, float("-inf")]])) as client:
         (answer,) = client.translate(["x"])
     assert answer.outputs == ("a", "b") and str(answer.scores) == "(nan, -1.0)"
+    with client_of(outputs([["", ""]], [[float("-inf"), float("-inf")]])) as client:
+        assert "its training has diverged" in error(client)
 
 
 def response(texts: list[bytes], scores: list[float], numbers: list[int] = ()) -> Any:  # type: ignore[assignment]
