@@ -113,6 +113,7 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
     hparams = model.hparams
     spec = _new_stack(TransformerDecoderSpec, hparams.decoder_layers, hparams, model.target_position)
     spec.start_from_zero_embedding = True
+    spec.alignment_heads = np.int16(hparams.num_heads)  # returned attention is the mean of all heads, as in t2t-decoder
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
     _set_layers(spec, model.decoder, model.decoder_norm)

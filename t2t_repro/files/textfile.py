@@ -25,8 +25,6 @@ SGML = re.compile(r"\.sgml?(\.(gz|bz2|xz))?$", re.IGNORECASE)
 """End of the name of an SGML file."""
 ELEMENT = re.compile(r"<doc\b([^>]*)>|<seg\b([^>]*)>(?:(.*?)</seg\s*>)?", re.DOTALL | re.IGNORECASE)
 """A start tag of a document, or a segment. Groups: the attributes of both, and the segment's text if it ends."""
-Segments = dict[tuple[str, str], str]
-"""The texts of segments, by id of the document and id (number) of the segment in it."""
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -40,14 +38,15 @@ def read_lines(path: str) -> Iterator[str]:
     yield from read_segments(path).values() if SGML.search(path) else _lines(path)
 
 
-def read_segments(path: str) -> Segments:
+def read_segments(path: str) -> dict[tuple[str, str], str]:
     """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
+
+    The keys are the ids of the document and of the segment in it, the values are the texts.
 
     As sacreBLEU does, replaces all white space in a text by single spaces. Raises UserError as `read_lines` does, if
     there is no segment, and if a segment does not end or has the number of another one.
     """
-    segments: Segments = {}
-    document = ""
+    segments, document = dict[tuple[str, str], str](), ""
     for element in ELEMENT.finditer("\n".join(_lines(path))):
         of_document, of_segment, text = element.groups()
         if of_document is not None:

@@ -93,7 +93,7 @@ def _schedule(old: dict[str, Any]) -> dict[str, Any]:
         rate = old.get("learning_rate")
         if schedule == "legacy" and old.get("learning_rate_decay_scheme") == "noam" and isinstance(rate, int | float):
             return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
-        if set(str(schedule).split("*")) <= set(SCHEDULE_FACTORS):
+        if set(str(schedule).split("*")) <= SCHEDULE_FACTORS.keys() - {"linear_decay"}:  # theirs has another formula
             return {"learning_rate_schedule": schedule}
     return {
         "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",

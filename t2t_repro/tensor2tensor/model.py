@@ -186,7 +186,7 @@ class Import:
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, {layers} layers "
                 f"of width {hparams.hidden_size}, {'pre-norm' if hparams.norm_before else 'post-norm'}",
-                f"hparams: {self._hparams_source}",
+                f"hparams: {self._hparams_source}; its learning_rate_schedule={hparams.learning_rate_schedule}",
                 f"vocabulary: {vocabularies}",
                 f"problem: {problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
                 f"not used: {', '.join(unused) or 'nothing'}",

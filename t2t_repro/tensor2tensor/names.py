@@ -38,9 +38,9 @@ ANSWERS: dict[str, dict[str, str]] = {
         "clip_grad_norm grad_noise_scale weight_decay weight_noise": "0 is its only value here; omit it",
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
-        "norm_type ffn_layer": "only layer norm and dense_relu_dense exist; omit it",
+        "norm_type ffn_layer multiply_embedding_mode":
+            "only layer norm, dense_relu_dense and the factor sqrt(hidden_size) of embeddings exist; omit it",
         "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
-        "multiply_embedding_mode": "embeddings are always multiplied by sqrt(hidden_size); omit it",
         "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
         "attention_dropout_broadcast_dims relu_dropout_broadcast_dims layer_prepostprocess_dropout_broadcast_dims":
             "each element has its own dropout; omit it",
@@ -62,14 +62,12 @@ ANSWERS: dict[str, dict[str, str]] = {
         "kernel_height moe_k moe_loss_coef moe_num_experts":
             "only other models have it (docs/rivals.md); omit it, or choose one with --model",
         "min_length": "drop short pairs from the text; omit it",
-        "max_input_seq_length max_target_seq_length": "texts are not truncated in training: pairs longer than "
-        "max_length are dropped; write max_length",
-        "eval_drop_long_sequences": "the dev loss is computed on the whole dev split; omit it",
+        "max_input_seq_length max_target_seq_length eval_drop_long_sequences":
+            "pairs longer than max_length are dropped, also from the dev split; write max_length",
         "eval_run_autoregressive": "each evaluation also decodes dev lines; the flag --eval_decode_lines sets how many",
         "schedule": "t2t-trainer always trains and evaluates; omit it",
-        "eval_steps": "it is a flag of t2t-trainer, not an hparam",
         "eval_freq_in_steps": "write local_eval_frequency",
-        "model_dir data_dir": "it is a flag, not an hparam: --output_dir or --data_dir",
+        "model_dir data_dir eval_steps": "it is a flag, not an hparam: --output_dir, --data_dir or --eval_steps",
         "warm_start_from warm_start_from_second pretrained_model_dir": "write the flag --warm_start_from",
         "summarize_grads summarize_vars": "metrics.jsonl and TensorBoard have the norms of gradients; omit it",
         "sampling_method sampling_temp sampling_keep_top_k":
@@ -99,9 +97,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "shards shard_id shards_start_offset shard_google_format": "write the flags --shards and --shard_id",
         "log_results summaries_log_dir": "outputs are only written to --decode_to_file; omit it",
         "decode_timeout_mins": NO_WAITING,
-        "export_extra_infer_outputs": "the signatures of an exported model are fixed (docs/serving.md); omit it",
-        "block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel":
-            "no model here decodes several tokens at once; omit it",
+        "block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel export_extra_infer_outputs "
         "multiproblem_task_id save_images display_decoded_images frames_per_second border_percent max_display_outputs "
         "max_display_decodes vgg_ckpt_path mlperf_decode_step mlperf_threshold mlperf_success": OTHER_TASKS,
     },
@@ -118,8 +114,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "schedule": "t2t-trainer always trains and evaluates, and t2t-decoder decodes; omit it",
         "worker_gpu_memory_fraction":
             "the environment variable TF_FORCE_GPU_ALLOW_GROWTH=true leaves memory free; omit it",
-        "gpu_order": "choose and order the GPUs with the environment variable CUDA_VISIBLE_DEVICES; omit it",
-        "log_device_placement": "t2t-trainer prints its devices; omit it",
+        "gpu_order log_device_placement": "t2t-trainer prints its devices, those of CUDA_VISIBLE_DEVICES; omit it",
         "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations xla_compile "
         "xla_jit_level": "the programs do not have this setting of TensorFlow; omit it",
         "use_tpu use_tpu_estimator tpu_num_shards tpu_job_name tpu_infeed_sleep_secs cloud_tpu_name":
@@ -146,10 +141,9 @@ ANSWERS: dict[str, dict[str, str]] = {
             "raise --keep_checkpoint_max to keep more checkpoints; M/best keeps the best one",
         "export_saved_model export_saved_model_api_version": "run t2t-exporter after training",
         "job-dir": "write --output_dir",
-        "sync": "all devices always train synchronously; omit it",
+        "sync optionally_use_dist_strat": "all devices always train synchronously, with tf.distribute; omit it",
         "gpu_automatic_mixed_precision":
             "give --precision=mixed_bfloat16, or mixed_float16 on GPUs without bfloat16",
-        "optionally_use_dist_strat": "training always uses tf.distribute; omit it",
         "profile dbgprofile": "metrics.jsonl has the speed; omit it",
         "ps_gpu ps_replicas ps_job": "no parameter servers are used (docs/distributed.md); omit it",
         "worker_id worker_job worker_replicas master std_server_protocol": "describe the machines in the environment "
@@ -173,8 +167,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "decode_to_file decode_reference": "t2t-exporter only exports; decode and score with t2t-decoder",
     },
     "flag of t2t-datagen": {
-        "exclude_problems": "t2t-datagen generates the data of one problem; name it with --problem",
-        "only_list": "--registry_help lists the problems",
+        "exclude_problems only_list": "name one problem with --problem; --registry_help lists them",
         "num_shards": "the problem sets the number of shards (num_train_shards); omit it",
         "max_cases": "give fewer lines of text, e.g. cut the files with head",
         "random_seed": "t2t-trainer shuffles the examples, and its --random_seed sets the order; omit it",
@@ -189,8 +182,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "wait_minutes": NO_WAITING,
     },
     "flag of t2t-bleu": {
-        "source": "BLEU does not depend on the source; omit it",
-        "bleu_variant": "t2t-bleu always prints all its scores, each with its signature; omit it",
+        "source bleu_variant": "t2t-bleu needs no source, and prints all its scores, each with its signature; omit it",
         "translations_dir event_dir tag_suffix min_steps wait_minutes report_zero":
             "t2t-bleu scores one file: give --translation; during training, metrics.jsonl and TensorBoard have BLEU",
     },
@@ -206,8 +198,7 @@ ANSWERS: dict[str, dict[str, str]] = {
             "t2t-import looks for the vocabulary in the folder of the training; if it is elsewhere, give --vocab",
     },
     "import": {
-        "problem": "write from t2t_repro import problem",
-        "registry": "write from t2t_repro import registry",
+        "problem registry": "write from t2t_repro import problem, registry",
         "problems": "write from t2t_repro import registry, and registry.problem(name)",
         "text_problems translate": "write from t2t_repro.problems import text_problems, translate",
         "translate_ende translate_enfr": "write from t2t_repro.problems import translate, which has the WMT problems "
@@ -223,16 +214,13 @@ ANSWERS: dict[str, dict[str, str]] = {
         "generate_encoded_samples feature_encoders get_or_create_vocab": "write generate_samples, and give the "
         "vocabularies with t2t-datagen --vocab_file and --source_vocab_file",
         "generate_data generator dataset input_fn preprocess preprocess_example filepattern training_filepaths "
-        "dev_filepaths test_filepaths": "write generate_samples, which yields text",
-        "targeted_vocab_size": "write approx_vocab_size",
-        "vocab_name vocab_file": "write vocab_filename",
-        "is_character_level": "write vocab_type",
-        "num_shards num_dev_shards": "write dataset_splits",
+        "dev_filepaths test_filepaths TRAIN_FILES EVAL_FILES": "write generate_samples, which yields text",
+        "targeted_vocab_size vocab_name vocab_file is_character_level num_shards num_dev_shards":
+            "write approx_vocab_size, vocab_filename, vocab_type and dataset_splits",
         "dataset_filename": "the files have the problem's name; copy them to names with this problem's name",
         "oov_token": "unknown words become the first of <unk>, UNK, <UNK>, [UNK] and <OOV> that the vocabulary file "
         "has; omit it",
-        "max_subtoken_length": "subwords have no maximum length here; omit it",
-        "input_space_id": "only target_space_id has an effect; omit it",
+        "max_subtoken_length input_space_id": "it has no effect here (target_space_id has); omit it",
         "already_shuffled skip_random_fraction_when_training batch_size_means_tokens num_training_examples "
         "multiprocess_generate num_generate_tasks prepare_to_generate":
             "t2t-datagen and t2t-trainer do it themselves; omit it",
@@ -244,7 +232,6 @@ ANSWERS: dict[str, dict[str, str]] = {
             "add the prefix in generate_samples, and that of inputs to the text that t2t-decoder reads",
         "eval_metrics eval_metric_fns all_metrics_fns eval_hooks decode_hooks":
             "override scores(outputs, references), see t2t_repro/problem.py",
-        "TRAIN_FILES EVAL_FILES": "read the files in generate_samples",
         "datatypes_to_clean":
             "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
     },

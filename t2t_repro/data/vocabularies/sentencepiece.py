@@ -157,11 +157,9 @@ def default_size(texts: Iterable[str], pairs: int) -> int:
     There are pieces for the 256 bytes and for all characters, and others that grow with the square root of the number
     of pairs, so that a piece of a small text occurs often enough to be learned. At most `LARGEST_DEFAULT`.
     """
-    joined = int(PIECES_PER_ROOT * pairs**0.5)
-    if joined >= LARGEST_DEFAULT:
-        return LARGEST_DEFAULT
-    size = 256 + len(set().union(*texts)) + joined
-    return min(LARGEST_DEFAULT, max(1, round(size / 1000)) * 1000)
+    joined = PIECES_PER_ROOT * pairs**0.5
+    characters = set().union(*texts) if joined < LARGEST_DEFAULT else ()
+    return min(LARGEST_DEFAULT, max(1, round((256 + len(characters) + joined) / 1000)) * 1000)
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:

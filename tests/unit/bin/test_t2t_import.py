@@ -116,7 +116,7 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     model = folder.model(folder.checkpoint())
     assert folder.checkpoint().endswith("model.ckpt-50")
     np.testing.assert_allclose(model.embedding.table, 2 * by_our_names(weights())["transformer/embedding/table"], 1e-6)
-    assert f"hparams: {old}/hparams.json\n" in text
+    assert f"hparams: {old}/hparams.json; its learning_rate_schedule=constant*" in text
     assert f"vocabulary: 100 subwords ({old.parent}/data/{VOCABULARY})\n" in text
 
 

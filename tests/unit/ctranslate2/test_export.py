@@ -86,6 +86,22 @@ def test_every_variant_of_the_model_keeps_its_log_probabilities(
     assert difference(model, tiny_vocabulary, exported(model, tiny_vocabulary, tmp_path / "x")) < 1e-4
 
 
+def test_returned_attention_is_the_mean_of_all_heads(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
+    model = new_model(dataclasses.replace(tiny_hparams, num_hidden_layers=2), tiny_vocabulary)
+    translator = ctranslate2.Translator(str(exported(model, tiny_vocabulary, tmp_path / "x")), intra_threads=1)
+    [source] = tiny_vocabulary.encode(SOURCES[1:2])
+    pieces = tiny_vocabulary.pieces(source[:-1])
+    [result] = translator.translate_batch([pieces], beam_size=1, max_decoding_length=5, return_attention=True)
+    pieces = tiny_vocabulary.pieces(range(tiny_vocabulary.size))
+    inputs, targets = np.array([source]), np.array([[pieces.index(piece) for piece in result.hypotheses[0]]])
+    weights: list[Any] = []
+    model.decode(targets, model.encode(inputs), save_weights_to=weights)
+    # CTranslate2 omits the column of the end token.
+    np.testing.assert_allclose(result.attention[0], np.mean(weights[-1], axis=1)[0, :, :-1], atol=1e-4)
+
+
 def test_vocabularies_of_tensor2tensor_are_exported(tmp_path: Path, tiny_hparams: HParams) -> None:
     hparams = dataclasses.replace(tiny_hparams, **SEPARATE)
     characters = ByteVocabulary()

@@ -106,7 +106,7 @@ def test_answers_are_for_names_that_do_not_exist_and_name_names_that_do(kind: st
     ("arguments", "message"),
     [
         ((*TRAIN, "--schedule=train"), "--schedule does not exist here: t2t-trainer always trains"),
-        ((*TRAIN, "--nosync"), "--nosync does not exist here: all devices always train synchronously; omit it"),
+        ((*TRAIN, "--nosync"), "--nosync does not exist here: all devices always train synchronously"),
         (("bleu", "--sync"), "Unknown command line flag 'sync'"),
         (("trainer", "--hp_learning_rate", "0.1"), "--hp_learning_rate does not exist here: write --hparams=learning"),
         (("decoder", "--n=2"), "--n does not exist here: write --decode_hparams=n=VALUE"),
@@ -131,7 +131,7 @@ def test_a_program_prints_the_answer_in_one_line(arguments: tuple[str, ...], mes
     [
         (
             "from tensor2tensor.utils import registry, t2t_model",
-            "in place of registry, write from t2t_repro import registry; in place of t2t_model, write from",
+            "in place of registry, write from t2t_repro import problem, registry; in place of t2t_model, write from",
         ),
         ("from tensor2tensor.layers import common_attention", "not used here; remove this import and the code that"),
         ("from t2t_repro.problems.text_problems import ChoppedTextProblem", "write a Text2TextProblem or a Translate"),
