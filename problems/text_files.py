@@ -21,13 +21,13 @@ class StatedLanguages(Problem):
 
         Raises UserError if the settings name anything but two languages.
         """
-        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
-
         names = [name.strip() for name in self.settings.languages.split(",")]
         if names == [""]:
             return "", ""
         if len(names) != 2 or not all(names):
             raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
+        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
+
         return language_code(names[0], "--languages"), language_code(names[1], "--languages")
 
 
