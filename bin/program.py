@@ -64,7 +64,7 @@ class SharedFlags:
     """Checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if it
     is newer."""
     long_lines: Literal["split", "sentences", "truncate", "error"] = "split"
-    """What to do with lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
+    """Treatment of lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
     split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""
     target_language: str = ""
     """Language of the translations, e.g. fr, whose Moses rules "BLEU, the paper's way" uses; default: that of the

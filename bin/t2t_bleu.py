@@ -3,7 +3,8 @@
     t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de --target_language=de
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
-Both files contain untokenised text, plain or .gz. Line n of the translation is scored against line n of the reference.
+Both files contain untokenised text, plain or compressed. Line n of the translation is scored against line n of the
+reference.
 Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new work,
 report "BLEU" with its signature. "BLEU, the paper's way" is for comparisons with the paper's Table 2. It tokenises both
 files with the Moses rules of the target language, splits German compounds at hyphens, and computes the same as
@@ -33,9 +34,9 @@ class Flags:
     """The flags that only this program has."""
 
     translation: str = ""
-    """Translated lines: a file, plain or .gz, or - for standard input."""
+    """Translated lines: a file, plain or compressed, or - for standard input."""
     reference: str = ""
-    """File of reference lines, plain or .gz."""
+    """File of reference lines, plain or compressed."""
     test_set: str = ""
     """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; needs
     --language_pair; "list" prints the names of the test sets of --language_pair."""

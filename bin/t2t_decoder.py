@@ -44,7 +44,7 @@ class Flags:
     """The flags that only this program has."""
 
     decode_from_file: str = ""
-    """File to translate, plain or .gz; standard input by default and with -."""
+    """File to translate, plain or compressed; standard input by default and with -."""
     decode_to_file: str = ""
     """File, pipe or device to write; standard output by default and with -."""
     decode_reference: str = ""

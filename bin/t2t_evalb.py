@@ -2,8 +2,8 @@
 
     t2t-evalb --gold=section23.gold --test=section23.parsed
 
-Both files, plain or .gz, have one tree per line. Line n of --test is scored against line n of --gold. The output has
-the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
+Both files, plain or compressed, have one tree per line. Line n of --test is scored against line n of --gold. The output
+has the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
 COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error.
 Like EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.
@@ -28,9 +28,9 @@ class Flags:
     """The flags of this program, except --max_error, which has no default."""
 
     gold: str = ""
-    """File of gold trees, one per line, plain or .gz."""
+    """File of gold trees, one per line, plain or compressed."""
     test: str = ""
-    """Trees to score, one per line: a file, plain or .gz, or - for standard input."""
+    """Trees to score, one per line: a file, plain or compressed, or - for standard input."""
     params: str = ""
     """EVALB parameter file; default: COLLINS.prm's values."""
     summary_only: bool = False

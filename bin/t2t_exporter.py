@@ -42,8 +42,7 @@ class Flags:
     warmup_from_file: str = ""
     """File whose first 100 lines with text the server translates at its start; default: some subwords."""
     long_lines: Literal["truncate", "sentences"] = "truncate"
-    """What the server does with texts: drop the end of long ones, or translate each sentence of all texts separately.
-    """
+    """Treatment of texts by the server: it drops the end of long ones, or translates each sentence of all separately."""
 
 
 FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision")

@@ -31,7 +31,7 @@ class Flags:
     """The flags that only this program has."""
 
     decode_from_file: str = ""
-    """File to translate, plain or .gz, or a pattern of such files, e.g. "x-*.en"."""
+    """File to translate, plain or compressed, or a pattern of such files, e.g. "x-*.en"."""
     decode_to_file: str = ""
     """First part of the output shards' paths, e.g. out/x.de."""
     batch_lines: int = field(default=2000, metadata={"lower_bound": 1})

@@ -39,8 +39,10 @@ class TextFiles(StatedLanguages):
     class Settings(Problem.Settings):
         """Settings: the paths of the user's text files."""
 
-        train: str = setting("", "source and target file to train on, separated by a comma; plain or .gz")
-        dev: str = setting("", "source and target file to compute the dev loss on, separated by a comma; plain or .gz")
+        train: str = setting("", "source and target file to train on, separated by a comma; plain or compressed")
+        dev: str = setting(
+            "", "source and target file to compute the dev loss on, separated by a comma; plain or compressed"
+        )
         languages: str = setting(
             "", "languages of the source and the target files, e.g. en,de; for the paper's BLEU", is_label=True
         )

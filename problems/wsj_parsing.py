@@ -199,7 +199,7 @@ class WsjParsingSemi(WsjParsing):
 
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
-            "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or .gz"
+            "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or compressed"
         )
 
     def check(self) -> None:

@@ -66,7 +66,7 @@ def cut_texts(
         if long_lines == "error":
             raise UserError(
                 f"{input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {longest}; shorten the line, "
-                "use --long_lines=split or truncate, or raise max_input_size"
+                "use --long_lines=split, sentences or truncate, or raise max_input_size"
             )
         if long_lines == "truncate":
             return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]

@@ -1,4 +1,4 @@
-"""What all built-in models do: embed the tokens, and compute the logits of all target positions at once or by steps.
+"""The base class of all built-in models: it embeds tokens, and computes logits of all positions at once or by steps.
 
 Shapes: B batch, S source length, T target length, K hypotheses of a sentence, V vocabulary. Ids are 0 for padding, 1
 for the end of a text.

@@ -1,4 +1,4 @@
-"""What GNMT, Deep-Att and MoE have in common: stacks of LSTMs, and attention in the bottom layer of the decoder.
+"""The base class of GNMT, Deep-Att and MoE: stacks of LSTMs, and attention in the bottom layer of the decoder.
 
 Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of an LSTM, C cells of an LSTM,
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.

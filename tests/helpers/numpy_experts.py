@@ -6,7 +6,7 @@ import numpy as np
 
 
 def gates_of(logits: np.ndarray, k: int) -> np.ndarray:
-    """Returns the gates of all experts [n] for logits [n], of which the k highest count (equations 3 and 5)."""
+    """Returns the gates of all experts [n] for logits [n]: 0 except for the k highest (equations 3 and 5)."""
     gates, best = np.zeros_like(logits), np.argsort(-logits)[:k]
     gates[best] = np.exp(logits[best]) / np.exp(logits[best]).sum()
     return gates

@@ -116,7 +116,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Other:
-    """Fields of other flags, one of which `Settings` has, too."""
+    """Fields of other flags. `Settings` has one of them, too."""
 
     size: int = 4
     """Another size."""

@@ -17,7 +17,7 @@ from t2t_repro.hparam import MAX_INT, HParams
 from user_errors import user_error
 
 LONGEST = 200
-"""The plans of these tests omit longer examples, of which the shards have a few."""
+"""The plans of these tests omit longer examples. The shards have a few of them."""
 
 
 def examples() -> list[tuple[list[int], list[int]]]:

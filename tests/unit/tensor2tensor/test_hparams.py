@@ -36,7 +36,7 @@ def test_the_golden_models_hparams_are_those_of_transformer_base_v1_in_its_sizes
 
 
 def test_other_forms_of_the_model() -> None:
-    """What the weights say counts; other values, such as pos without a table, come from the file, or are defaults."""
+    """Sizes are those of the weights. Other values, such as pos without a table, are from the file, or defaults."""
     changes = {"num_heads": 8, "norm_epsilon": 1e-5, "relu_dropout": 0.3, "max_length": 99, "label_smoothing": 0}
     assert {name: getattr(translated(**changes), name) for name in changes} == changes
     defaults = replace(translated(), train_steps=HParams.train_steps)
