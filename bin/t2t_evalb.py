@@ -2,8 +2,9 @@
 
     t2t-evalb --gold=section23.gold --test=section23.parsed
 
-Both files, plain or compressed, have one tree per line. Line n of --test is scored against line n of --gold. The output
-has the layout of EVALB's version of 2006: a row per sentence, a summary of all sentences, and a summary of the sentences
+Both files, plain or compressed, have one tree per line. Line n of --test is scored against line n of --gold.
+
+The output has the layout of EVALB's version of 2006: a row per sentence, and summaries of all sentences and of those
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
 COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error.
 Like EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.

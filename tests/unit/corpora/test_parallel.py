@@ -46,7 +46,11 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
         {"inputs": "two", "targets": "zwei"},
         {"inputs": "three", "targets": "drei"},
     ]
-    for english in ('<doc docid="x"><seg id="1">one</seg><seg id="3">two</seg></doc>', german.replace('"y"', '"z"')):
+    for english in (
+        '<doc docid="x"><seg id="1">one</seg><seg id="3">two</seg></doc>',
+        german.replace('"y"', '"z"'),
+        english[:40],
+    ):
         source.write_text(english)
         with pytest.raises(UserError, match=r"a\.sgm and .*b\.sgm\.gz: only one has segment \d of document"):
             list(read_pairs(source, target))

@@ -68,7 +68,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, 
 
 SGML = """<srcset setid="t" srclang="any"><DOC sysid="ref" docid="a">
 <hl><seg id="1">AT&amp;T</seg></hl> <p><Seg  ID='2' > two
-  lines &lt;b&gt; </SEG><seg>three</seg></p></DOC>
+lines  &lt;b&gt; </SEG><seg>three</seg></p></DOC>
 <doc docid=b><seg id="1"></seg></doc></srcset>"""
 
 
