@@ -42,7 +42,7 @@ class Flags:
     warmup_from_file: str = ""
     """File whose first 100 lines with text the server translates at its start; default: some subwords."""
     long_lines: Literal["truncate", "sentences"] = "truncate"
-    """Treatment of texts by the server: it drops the end of long ones, or translates each sentence of all separately."""
+    """Treatment of texts by the server: it drops the end of long texts, or translates each sentence of all texts."""
 
 
 FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision")
