@@ -117,7 +117,7 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
 
 
 def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Translates plain or compressed files and writes shards (see `shard_name`). Returns the values of the counters by name.
+    """Translates files and writes shards (see `shard_name`). Returns the values of the counters by name.
 
     Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
     PipelineOptions.

@@ -41,8 +41,9 @@ def read_lines(path: str) -> Iterator[str]:
 def read_segments(path: str) -> dict[tuple[str, str], str]:
     """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
 
-    The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces all white space in a text by single spaces. Raises UserError as `read_lines` does, if
-    there is no segment, and if a segment does not end or has the number of another one.
+    The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces
+    all white space in a text by single spaces. Raises UserError as `read_lines` does, if there is no segment, and if a
+    segment does not end or has the number of another one.
     """
     segments, document = dict[tuple[str, str], str](), ""
     for element in ELEMENT.finditer("\n".join(_lines(path))):
