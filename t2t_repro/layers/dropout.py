@@ -38,10 +38,11 @@ def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
 def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
     """Returns a seed for each example of a micro-batch, uint32 [B], for `Seeds`.
 
-    `step_seed`, uint32 [2], has the run's random seed and the step. `examples`, uint32 [B], has the number of each
+    `step_seed`, uint32 [2], has the run's random seed and the step. `examples`, integers [B], has the number of each
     example in the train split.
     """
-    return hashed(ops.bitwise_xor(hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1])), examples))
+    step = hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1]))
+    return hashed(ops.bitwise_xor(step, ops.cast(examples, "uint32")))
 
 
 class Seeds:

@@ -12,7 +12,7 @@ from t2t_repro.layers.dropout import Seeds, dropout, example_seeds, standard_nor
 
 
 def seeds_of(*examples: int, random_seed: int = 1, step: int = 2) -> Seeds:
-    return Seeds(example_seeds(np.array([random_seed, step], np.uint32), np.array(examples, np.uint32)))
+    return Seeds(example_seeds(np.array([random_seed, step], np.uint32), np.array(examples)))
 
 
 def mask(shape: tuple[int, ...], rate: float, seeds: Seeds) -> np.ndarray:
