@@ -6,8 +6,8 @@ Both files, plain or compressed, have one tree per line. Line n of --test is sco
 
 The output has the layout of EVALB's version of 2006: a row per sentence, and summaries of all sentences and of those
 with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
-COLLINS.prm. The program prints the number of each sentence that it cannot score, with the reason, on standard error.
-Like EVALB, it ends with an error if there are more than MAX_ERROR + 1 such sentences. --max_error replaces MAX_ERROR.
+COLLINS.prm. The program prints EVALB's messages about sentences that it cannot score on standard error. Like EVALB, it
+stops if there are more than MAX_ERROR + 1 messages. --max_error replaces MAX_ERROR.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def main(values: flags.FlagValues) -> None:
         parameters = dataclasses.replace(parameters, max_error=values.max_error)
     sentences = []
     for sentence in evalb.score_files(values.gold, program.readable_path(values.test), parameters):
-        if sentence.message:
-            say(f"{sentence.number} : {sentence.message}")
+        for message in sentence.messages:
+            say(f"{sentence.number} : {message}")
         sentences.append(sentence)
     all_sentences = evalb.summarise(sentences)
     short = evalb.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from t2t_repro.errors import UserError
 from t2t_repro.parsing.evalb_parameters import Parameters
-from t2t_repro.parsing.trees import Tree
 
+TOKEN = re.compile(r"\(([^\s()]*)(?:\s+([^\s()]*)\))?|(\)|[^\s()]+)", re.ASCII)
+"""A tagged word "(TAG word)", whose word may be empty, the start of a bracket "(LABEL", a ")", or a stray word."""
 QUOTES = frozenset({"'", '"', "/"})
 """Words that EVALB treats as quotation marks since its fix of 2006."""
 Span = tuple[str, int, int]
@@ -17,7 +20,7 @@ Span = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Bracket:
-    """A constituent of a sentence. It contains the words `BracketedSentence.words[start:end]`."""
+    """A constituent of a sentence. It contains the words `BracketedSentence.words[start:end]`; -1 if it never ends."""
 
     label: str
     start: int
@@ -31,14 +34,14 @@ class Quote:
     Attributes:
         position: position of the mark among the counted words, or the position at which it would be inserted.
         brackets_before: number of brackets that start before the mark.
-        enclosing: brackets that contain the mark.
+        enclosing: numbers of the brackets that contain the mark.
     """
 
     tag: str
     word: str
     position: int
     brackets_before: int
-    enclosing: list[Bracket]
+    enclosing: list[int]
 
 
 @dataclass(slots=True)
@@ -50,42 +53,55 @@ class BracketedSentence:
         brackets: all constituents in the order of their first words, outer before inner.
         quotes: the quotation marks whose tag is in `quote_label`.
         length: number of words whose tag is not in `delete_label_for_length`.
+        faults: EVALB's messages about brackets that do not fit.
     """
 
     words: list[tuple[str, str]] = field(default_factory=list)
     brackets: list[Bracket] = field(default_factory=list)
     quotes: list[Quote] = field(default_factory=list)
     length: int = 0
+    faults: list[str] = field(default_factory=list)
 
     @classmethod
-    def from_trees(cls, trees: Sequence[Tree], parameters: Parameters) -> BracketedSentence:
-        """Returns the words and brackets of the trees on one line, from left to right."""
-        sentence = cls()
-        open_brackets: list[Bracket] = []
-        # The stack holds unvisited trees. Below a constituent's children, a Bracket marks the end of the constituent.
-        stack: list[Tree | Bracket] = list(reversed(trees))
-        while stack:
-            item = stack.pop()
-            if isinstance(item, Bracket):
-                item.end = len(sentence.words)
-                open_brackets.pop()
-            elif item.word:
-                sentence._add_word(item, open_brackets, parameters)
-            else:
-                bracket = Bracket(item.label, len(sentence.words))
-                sentence.brackets.append(bracket)
-                open_brackets.append(bracket)
-                stack.append(bracket)
-                stack.extend(reversed(item.children))
-        return sentence
+    def read(cls, line: str, parameters: Parameters, place: str) -> BracketedSentence:
+        """Returns the words and brackets of a line as EVALB's C program reads it, with the faults that it reports.
 
-    def _add_word(self, leaf: Tree, open_brackets: list[Bracket], parameters: Parameters) -> None:
-        self.length += leaf.label not in parameters.delete_label_for_length
-        if leaf.label in parameters.quote_label and leaf.word in QUOTES:
-            quote = Quote(leaf.label, leaf.word, len(self.words), len(self.brackets), list(open_brackets))
-            self.quotes.append(quote)
-        if leaf.label not in parameters.delete_label:
-            self.words.append((leaf.label, leaf.word))
+        EVALB reads past the end of a line that ends in "(LABEL"; here, this is the fault that EVALB usually reports.
+        Raises UserError, which names `place`, for a word that is in no brackets of its own: EVALB never passes it.
+        """
+        sentence = cls()
+        # EVALB's stack of brackets, as numbers by depth. A surplus ")" reads below the stack, where EVALB finds a 0, so
+        # that it moves the end of the first bracket.
+        open_brackets, ends, depth, token = defaultdict[int, int](int), dict[int, int](), 0, ""
+        for match in TOKEN.finditer(line):
+            token = match[0]
+            label, word, other = match.groups()
+            if word is not None:
+                sentence.length += label not in parameters.delete_label_for_length
+                if label in parameters.quote_label and word in QUOTES:
+                    enclosing = [open_brackets[level] for level in range(depth)]
+                    quote = Quote(label, word, len(sentence.words), len(sentence.brackets), enclosing)
+                    sentence.quotes.append(quote)
+                if label not in parameters.delete_label:
+                    sentence.words.append((label, word))
+            elif label is not None:
+                open_brackets[depth] = len(sentence.brackets)
+                sentence.brackets.append(Bracket(label, len(sentence.words)))
+                depth += 1
+            elif other == ")":
+                depth -= 1
+                ends[open_brackets[depth]] = len(sentence.words)
+                if depth < -1:
+                    sentence.faults.append("Bracketing unbalance (too many close bracket)")
+            else:
+                raise UserError(f"{place}: {other!r} is outside a tagged word, and EVALB stops; write (TAG word)")
+        if token.startswith("(") and not token.endswith(")"):
+            sentence.faults.append("More than two elements in a bracket")
+        if depth:
+            sentence.faults.append("Bracketing is unbalanced (too many open bracket)")
+        for number, bracket in enumerate(sentence.brackets):
+            bracket.end = ends.get(number, -1)
+        return sentence
 
     def insert_quote(self, number: int) -> None:
         """Inserts `quotes[number]` into `words`. Shifts the positions of brackets and later quotation marks."""
@@ -94,18 +110,18 @@ class BracketedSentence:
         for bracket in self.brackets[quote.brackets_before :]:
             bracket.start += 1
             bracket.end += 1
-        for bracket in quote.enclosing:
-            bracket.end += 1
+        for enclosing in quote.enclosing:
+            self.brackets[enclosing].end += 1
         for later_quote in self.quotes[number:]:
             later_quote.position += 1
 
     def spans(self, parameters: Parameters) -> list[Span]:
-        """Returns the spans of the brackets that contain a counted word and whose label is not in `delete_label`."""
+        """Returns the spans of the brackets that are not empty and whose label is not in `delete_label`."""
         spans = []
         for bracket in self.brackets:
             label = bracket.label.partition("-")[0].partition("=")[0]
             is_deleted = any(parameters.same_label(label, deleted) for deleted in parameters.delete_label)
-            if bracket.start < bracket.end and not is_deleted:
+            if bracket.start != bracket.end and not is_deleted:
                 spans.append((label, bracket.start, bracket.end))
         return spans
 

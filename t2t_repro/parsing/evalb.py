@@ -1,15 +1,20 @@
-"""Labelled bracketing scores of parse trees, equal to EVALB's in every figure.
+"""Labelled bracketing scores of parse trees, counted as by EVALB's C program.
 
 EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks (2006). Its README
-omits two rules, which this code also follows. EVALB cuts a constituent's label at the first "-" or "=", even if that is
-the label's first character. EVALB counts a sentence as an error if its words differ between the two files.
+omits three rules, which this code also follows:
+
+- A constituent's label is cut at the first "-" or "=", even if that is the label's first character.
+- A sentence is an error if its words differ between the two files.
+- A sentence is an error, but keeps its counts, if brackets do not fit. Each message about a sentence is an error too.
+
+EVALB reads at most 200 words, 200 brackets and 4,999 bytes of a line; here, there is no limit. If one file has more
+lines, EVALB ignores these lines, and this code refuses the files.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
@@ -17,11 +22,6 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.parsing.brackets import BracketedSentence, count_crossings, count_matches, insert_missing_quotes
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
-from t2t_repro.parsing.trees import Tree, parse_trees
-
-# The first condition lets a match begin only where the spaces begin, so that many spaces do not take quadratic time.
-EMPTY_BRACKET = re.compile(r"(?<!\s)\s*\([^\s()]*\)\s*(?=[()]|$)")
-"""Matches an empty bracket, "(NP)" or "()", unless a word follows it."""
 
 
 class Status(IntEnum):
@@ -34,7 +34,9 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts of one sentence, or sums over several sentences. A sentence whose status is not OK has 0 for all counts.
+    """Counts of one sentence, or sums over several sentences.
+
+    A sentence has 0 for all counts if it is skipped or its words differ.
 
     Attributes:
         matched: gold brackets that the test tree also has.
@@ -72,13 +74,14 @@ class Sentence(Counts):
     Attributes:
         number: line number, starting at 1.
         length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or the test line is not a tree) or SKIP (no word of the test line counts).
+        status: OK, ERROR (the words differ, or brackets do not fit) or SKIP (no word of the test line counts).
+        messages: EVALB's messages about the sentence. Each of them counts as an error for MAX_ERROR.
     """
 
     number: int
     length: int
     status: Status = Status.OK
-    message: str = ""
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,69 +133,66 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Yields the counts of each sentence in two files that have one tree per line.
 
-    Raises UserError if the files do not fit together, a gold line is not a tree, or there are more errors than
-    `parameters.max_error` allows.
+    Raises UserError if the files do not have the same number of lines, at a word at which EVALB stops, or if there are
+    more errors than `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
     if not gold_lines:
         raise UserError(f"{gold}: empty; nothing to score")
     if len(gold_lines) != len(test_lines):
         raise UserError(
-            f"{gold} has {len(gold_lines):,} lines, {test} has {len(test_lines):,}; "
+            f"{gold} and {test} have {len(gold_lines):,} and {len(test_lines):,} lines; "
             "line n of one must belong to line n of the other"
         )
     errors = 0
-    for sentence in score_trees(gold_lines, test_lines, parameters, gold):
-        errors += sentence.status == Status.ERROR
-        if errors > parameters.max_error + 1:
+    for sentence in score_trees(gold_lines, test_lines, parameters, (gold, test)):
+        errors += len(sentence.messages)
+        if sentence.messages and errors > parameters.max_error + 1:
             raise UserError(
-                f"{test}:{sentence.number}: {sentence.message}: error {errors}, more than MAX_ERROR "
+                f"{test}:{sentence.number}: {sentence.messages[-1]}: error {errors}, more than MAX_ERROR "
                 f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
             )
         yield sentence
 
 
 def score_trees(
-    gold: Sequence[str], test: Sequence[str], parameters: Parameters = COLLINS, gold_name: str = "reference"
+    gold: Iterable[str],
+    test: Iterable[str],
+    parameters: Parameters = COLLINS,
+    names: tuple[str, str] = ("reference", "output"),
 ) -> Iterator[Sentence]:
     """Yields the counts of each sentence. Line n of `gold` and line n of `test` have the trees of sentence n.
 
-    A test line that is not a tree gets status ERROR, but EVALB itself may stop there. A line without words gets SKIP. A
-    gold line that is not a tree raises UserError; `gold_name` is the name of the gold lines in its message.
+    Raises UserError at a word at which EVALB stops. Its message calls the gold lines and the test lines by `names`.
     """
-    gold_trees = []
-    for number, line in enumerate(gold, 1):
-        trees, fault = _parse_line(line)
-        if not trees:
-            raise UserError(f"{gold_name}:{number}: {fault or 'no tree; every gold line needs one'}")
-        gold_trees.append(trees)
-    for number, (trees, line) in enumerate(zip(gold_trees, test, strict=True), 1):
-        test_trees, fault = _parse_line(line)
-        sentence = score(trees, test_trees, parameters, number)
-        if fault:
-            sentence = Sentence(number, sentence.length, Status.ERROR, message=f"Not a tree ({fault})")
-        yield sentence
+    for number, line_pair in enumerate(zip(gold, test, strict=True), 1):
+        gold_sentence, test_sentence = (
+            BracketedSentence.read(line, parameters, f"{name}:{number}")
+            for line, name in zip(line_pair, names, strict=True)
+        )
+        yield _score(gold_sentence, test_sentence, parameters, number)
 
 
-def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = COLLINS, number: int = 1) -> Sentence:
-    """Returns the counts of one sentence, whose line of each file has these trees, usually one or none."""
-    gold_sentence, test_sentence = (BracketedSentence.from_trees(trees, parameters) for trees in (gold, test))
-    length = gold_sentence.length
-    if not test_sentence.words:
-        return Sentence(number, length, Status.SKIP)
-    if len(gold_sentence.words) != len(test_sentence.words):
-        insert_missing_quotes(gold_sentence, test_sentence, parameters)
-    if len(gold_sentence.words) != len(test_sentence.words):
-        message = f"Length unmatch ({len(gold_sentence.words)}|{len(test_sentence.words)})"
-        return Sentence(number, length, Status.ERROR, message=message)
-    pairs = list(zip(gold_sentence.words, test_sentence.words, strict=True))
+def _score(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters, number: int) -> Sentence:
+    faults = (*gold.faults, *test.faults)
+    if not test.words:
+        return Sentence(number, gold.length, Status.SKIP, faults)
+    if len(gold.words) != len(test.words):
+        insert_missing_quotes(gold, test, parameters)
+    if len(gold.words) != len(test.words):
+        message = f"Length unmatch ({len(gold.words)}|{len(test.words)})"
+        return Sentence(number, gold.length, Status.ERROR, (*faults, message))
+    pairs = list(zip(gold.words, test.words, strict=True))
     for (_, gold_word), (_, test_word) in pairs:
         if not parameters.same_word(gold_word, test_word):
-            return Sentence(number, length, Status.ERROR, message=f"Words unmatch ({gold_word}|{test_word})")
-    gold_spans, test_spans = gold_sentence.spans(parameters), test_sentence.spans(parameters)
+            message = f"Words unmatch ({gold_word}|{test_word})"
+            return Sentence(number, gold.length, Status.ERROR, (*faults, message))
+    gold_spans, test_spans = gold.spans(parameters), test.spans(parameters)
     return Sentence(
         number,
-        length,
+        gold.length,
+        Status.ERROR if faults else Status.OK,
+        faults,
         matched=count_matches(gold_spans, test_spans, parameters),
         gold=len(gold_spans),
         test=len(test_spans),
@@ -204,14 +204,3 @@ def score(gold: Sequence[Tree], test: Sequence[Tree], parameters: Parameters = C
 
 def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
-
-
-def _parse_line(line: str) -> tuple[list[Tree], str]:
-    """Returns the trees in a line and "", or no trees and an error message. Empty brackets are ignored, as in EVALB."""
-    count = 1
-    while count:
-        line, count = EMPTY_BRACKET.subn("", line)
-    try:
-        return list(parse_trees([line], "")), ""
-    except UserError as error:
-        return [], str(error).partition(": ")[2]  # without file and line, which the caller adds

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from typing import Any
 
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.console.progress import say
+from t2t_repro.errors import unknown
 from t2t_repro.files.textfile import read_lines
 
 NUMBERS = ("MAX_ERROR", "CUTOFF_LEN", "LABELED")
-LABELS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
-PAIRS = ("EQ_LABEL", "EQ_WORD")
+"""Parameters with a number."""
+VALUES = {"DELETE_LABEL": 1, "DELETE_LABEL_FOR_LENGTH": 1, "QUOTE_LABEL": 1, "EQ_LABEL": 2, "EQ_WORD": 2}
+"""Parameters of which a file may have several lines, and how many labels or words are on a line."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +55,28 @@ COLLINS = Parameters()
 
 
 def read_parameters(path: str) -> Parameters:
-    """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#" starts a comment.
+    """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#" starts a comment line.
 
     A parameter that the file omits has EVALB's own default: no labels are deleted, and different labels or words never
-    count as equal.
+    count as equal. As EVALB does, prints a message about a line that sets nothing, and takes the digits with which a
+    number begins, or 0.
     """
-    values: dict[str, Any] = {name.lower(): frozenset() for name in (*LABELS, *PAIRS)}
+    parameters: dict[str, Any] = {name.lower(): frozenset() for name in VALUES}
     for number, line in enumerate(read_lines(path), 1):
-        name, *words = line.split() or ["#"]
-        if name.startswith("#") or name == "DEBUG":  # DEBUG 1 makes EVALB list the brackets
+        line = line.rstrip(string.whitespace)
+        name, *words = re.split(r"\s+", line, flags=re.ASCII)
+        key = name.lower()
+        if line.startswith("#") or len(line) < 3 or name == "DEBUG":  # DEBUG 1 makes EVALB list the brackets
             continue
-        place, key = f"{path}:{number}", name.lower()
-        if name not in (*NUMBERS, *LABELS, *PAIRS):
-            raise UserError(f"{place}: {unknown('EVALB parameter', name, (*NUMBERS, *LABELS, *PAIRS))}")
-        if len(words) != 1 + (name in PAIRS):
-            raise UserError(f"{place}: {name} takes {'two values' if name in PAIRS else 'one value'}, not {len(words)}")
-        if name in PAIRS:
-            values[key] |= {tuple(words)}
-        elif name in LABELS:
-            values[key] |= {words[0]}
-        elif not re.fullmatch("[0-9]{1,9}", words[0]):
-            raise UserError(f"{place}: {name} takes a whole number of at most 9 digits, not {words[0]!r}")
+        if name in NUMBERS and words:
+            digits = re.match("[+-]?[0-9]{1,9}", words[0])
+            parameters[key] = int(digits[0]) if digits else 0
+        elif VALUES.get(name) == len(words):
+            parameters[key] |= {words[0] if len(words) == 1 else tuple(words)}
         else:
-            values[key] = int(words[0])
-    values["labeled"] = bool(values.get("labeled", True))
-    return Parameters(**values)
+            fault = f"the number of values of {name} must be {VALUES.get(name, 1)}"
+            if name not in (*NUMBERS, *VALUES):
+                fault = str(unknown("EVALB parameter", name or line, (*NUMBERS, *VALUES)))
+            say(f"{path}:{number}: ignored, as by EVALB: {fault}")
+    parameters["labeled"] = bool(parameters.get("labeled", True))
+    return Parameters(**parameters)

@@ -1,4 +1,4 @@
-"""Our bracketing scores equal those in the output files that EVALB's authors published with their sample trees."""
+"""Our bracketing scores equal EVALB's: those that its authors published, and those of malformed trees."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from programs import succeed
 from t2t_repro.bin import t2t_evalb
 from t2t_repro.parsing import evalb
 from t2t_repro.parsing.evalb import Sentence, Status
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters, read_parameters
 
 EVALB = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "evalb"
-pytestmark = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb does not exist")
+MALFORMED = Path(__file__).with_name("data") / "evalb" / "malformed"
+needs_samples = pytest.mark.skipif(not EVALB.exists(), reason="../shared/data/evalb does not exist")
 
 # (name of the sample trees, EVALB's parameter file, EVALB's output file). bug.rsl-old counts full stops as words,
 # so its parameter file is sample.prm, the only one that keeps full stops.
@@ -34,6 +36,7 @@ def figures(lines: list[str]) -> dict[str, str]:
     return dict(re.split(" *= *", line) for line in lines if "=" in line)
 
 
+@needs_samples
 @pytest.mark.parametrize(("name", "parameter_file", "output"), SAMPLES)
 def test_rows_totals_and_summaries_are_the_published_ones(name: str, parameter_file: str, output: str) -> None:
     parameters, text = read_parameters(str(EVALB / parameter_file)), (EVALB / output).read_text()
@@ -67,12 +70,22 @@ def test_rows_totals_and_summaries_are_the_published_ones(name: str, parameter_f
         assert figures(t2t_evalb.summary_lines(evalb.summarise(subset)).splitlines()) == expected
 
 
+@needs_samples
 def test_messages_are_the_published_ones() -> None:
     sentences = scored("bug", read_parameters(str(EVALB / "sample/sample.prm")))
     published = re.findall(r"(\d+) : (Length unmatch .*)", (EVALB / "bug/bug.rsl-old").read_text())
-    assert [(str(sentence.number), sentence.message) for sentence in sentences] == published
+    assert [(str(sentence.number), *sentence.messages) for sentence in sentences] == published
     assert len(published) == 5
 
 
+@needs_samples
 def test_the_default_parameters_are_collins_prm() -> None:
     assert read_parameters(str(EVALB / "COLLINS.prm")) == COLLINS
+
+
+def test_malformed_trees_and_parameters_are_read_as_by_evalb() -> None:
+    flags = [f"--{flag}={MALFORMED}.{suffix}" for flag, suffix in (("params", "prm"), ("gold", "gld"), ("test", "tst"))]
+    result = succeed("evalb", *flags)
+    assert result.stdout == Path(f"{MALFORMED}.rsl").read_text()
+    ours, evalbs = (re.findall(r"\d+ : .*", text) for text in (result.stderr, Path(f"{MALFORMED}.err").read_text()))
+    assert ours == evalbs and len(ours) == 21

@@ -46,7 +46,7 @@ CASES = [
         "--target_language has no effect with --test_set",
     ),
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
-    ("evalb", "--gold=wrong", "wrong:1: a tree starts here"),
+    ("evalb", "--gold=wrong", "wrong:1: 'dog' "),
     ("evalb", "--params=no.prm", "no.prm: no such file"),
     ("evalb", "--gold=", "--gold is required: "),
     ("insights", "--output_dir=", "--output_dir is required"),
@@ -86,7 +86,7 @@ def test_a_refusal_names_the_flag_or_the_cure(
         ("three", "cde"),
         ("empty", ""),
         ("trees", ["(S (X a))"]),
-        ("wrong", ["(S (X a)"]),
+        ("wrong", ["dog"]),
     ):
         write_lines(Path(name), lines)
     given = dict(flag.split("=", 1) for flag in (*FLAGS[program], *filter(None, re.split(" (?=--)", flags))))

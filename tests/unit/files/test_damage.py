@@ -132,7 +132,7 @@ KINDS = (
     Kind("model.ckpt-5.data-00000-of-00001", read_weights, is_limited=False),
     Kind("t2t.json", lambda folder: parse_json(read_text(folder / "t2t.json"), "t2t.json"), damaged_json,
          is_checked=False, contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}'),
-    Kind("x.prm", lambda folder: read_parameters(str(folder / "x.prm")), is_limited=False,
+    Kind("x.prm", lambda folder: read_parameters(str(folder / "x.prm")), is_limited=False, is_checked=False,
          contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n"),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
     Kind("x.trees.gz", lines_of(read_trees, "x.trees.gz"), contents=gzip.compress(TREES, mtime=0), is_limited=False),

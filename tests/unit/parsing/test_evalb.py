@@ -12,9 +12,9 @@ import pytest
 
 from programs import write_lines
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import Sentence, Status, score, score_files, summarise
+from t2t_repro.parsing.evalb import Sentence, Status, score_files, score_trees, summarise
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
-from t2t_repro.parsing.trees import Tree, parse_trees
+from t2t_repro.parsing.trees import Tree
 from treebanks import random_tree
 
 DELETE_NOTHING = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
@@ -25,7 +25,8 @@ TEST = "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with)
 
 
 def scored(gold: str, test: str, parameters: Parameters = COLLINS) -> Sentence:
-    return score(list(parse_trees([gold], "gold")), list(parse_trees([test], "test")), parameters)
+    (sentence,) = score_trees([gold], [test], parameters)
+    return sentence
 
 
 def counts(sentence: Sentence) -> tuple[int, int, int]:
@@ -91,8 +92,8 @@ def test_equal_labels_match() -> None:
 
 
 def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
-    assert scored("(S (N a) (N b))", "(S (N a))") == Sentence(1, 2, Status.ERROR, message="Length unmatch (2|1)")
-    assert scored("(S (N a) (N b))", "(S (N a) (N c))") == Sentence(1, 2, Status.ERROR, message="Words unmatch (b|c)")
+    assert scored("(S (N a) (N b))", "(S (N a))") == Sentence(1, 2, Status.ERROR, ("Length unmatch (2|1)",))
+    assert scored("(S (N a) (N b))", "(S (N a) (N c))") == Sentence(1, 2, Status.ERROR, ("Words unmatch (b|c)",))
     assert scored("(S (. .))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
     gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"  # its length counts the gold words, without the trace
     assert [scored(gold, test).length for test in (gold, "(S (N a))", "(. .)")] == [4, 4, 4]
@@ -108,9 +109,9 @@ def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
         other = f"(S (NP (DT the) (POS {mark}) (NN dog)) (NN {mark}) (VP (VBZ barks)))"
         expected = Sentence(1, 5, matched=2, gold=3, test=3, crossing=0, words=5, correct_tags=3)
         assert scored(one, other, QUOTING) == scored(other, one, QUOTING) == expected
-        assert scored(one, other).message == "Length unmatch (3|5)"
+        assert scored(one, other).messages == ("Length unmatch (3|5)",)
         assert scored(one, one, QUOTING).words == 3  # marks that both trees delete stay deleted
-    assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).message == "Length unmatch (1|2)"
+    assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).messages == ("Length unmatch (1|2)",)
 
 
 def test_counts_equal_brute_force() -> None:
@@ -119,10 +120,10 @@ def test_counts_equal_brute_force() -> None:
     for gold, test in random_pairs(200):
         brackets = [list(constituents(tree)) for tree in (gold, test)]
         common = Counter(brackets[0]) & Counter(brackets[1])
-        sentence = score([gold], [test], DELETE_NOTHING)
+        sentence = scored(str(gold), str(test), DELETE_NOTHING)
         assert counts(sentence) == (common.total(), *map(len, brackets))
         spans = [Counter(words for _, words in side) for side in brackets]
-        assert score([gold], [test], unlabelled).matched == (spans[0] & spans[1]).total()
+        assert scored(str(gold), str(test), unlabelled).matched == (spans[0] & spans[1]).total()
         crossed = [
             [other for other in spans[0] if words & other and not (words <= other or other <= words)]
             for _, words in brackets[1]
@@ -150,31 +151,15 @@ def test_a_summary_counts_only_valid_sentences() -> None:
     assert summary.recall == summary.precision == pytest.approx(75)
 
 
-def statuses(folder: Path, gold: list[str], test: list[str], max_error: int = 10) -> list[tuple[int, str]]:
-    gold_path, test_path = write_lines(folder / "x.gold", gold), write_lines(folder / "x.test", test)
-    sentences = score_files(gold_path, test_path, dataclasses.replace(COLLINS, max_error=max_error))
-    return [(sentence.status, sentence.message) for sentence in sentences]
-
-
-def test_a_test_line_that_is_no_tree_is_an_error_of_its_sentence_only(tmp_path: Path) -> None:
-    for test, status, message in (
-        ("", Status.SKIP, ""),
-        ("(S (N a) (NP) (VP (X)))", Status.OK, ""),
-        ("(S (N a)", Status.ERROR, "Not a tree (a tree starts here but never ends; fix the brackets)"),
-        ("(S (N ) (N a))", Status.ERROR, "Not a tree (cannot read '(N ...)'; "),
-    ):
-        (actual_status, actual_message), second = statuses(tmp_path, ["(S (N a))"] * 2, [test, "(S (N a))"])
-        assert actual_status == status
-        assert actual_message.startswith(message) and bool(actual_message) == bool(message)
-        assert second == (Status.OK, "")
-
-
-def test_gold_lines_must_be_trees(tmp_path: Path) -> None:
+def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
     for gold, test, message in (
-        (["(S (N a))", "(S)"], ["", ""], "x.gold:2: no tree;"),
-        (["(S (N a))"] * 2, ["(S (N a))"], "x.gold has 2 lines, "),
+        (["(S (N a))"] * 2, ["(S (N a))"], "x.gold and {0}x.test have 2 and 1 lines; "),
         ([], [], "x.gold: empty; nothing to score"),
+        (["", "(S a (N a))"], ["", ""], "x.gold:2: 'a' is outside"),
+        (["(S (N a))"], ["(S (N a) a)"], "x.test:1: 'a' is outside"),
+        (["(S (N a))"] * 3, ["(S (N a) ) )"] * 3, "x.test:3: Bracketing is unbalanced"),
     ):
+        paths = write_lines(tmp_path / "x.gold", gold), write_lines(tmp_path / "x.test", test)
         with pytest.raises(UserError) as error:
-            statuses(tmp_path, gold, test)
-        assert str(error.value).startswith(f"{tmp_path}/{message}")
+            list(score_files(*paths, dataclasses.replace(COLLINS, max_error=1)))
+        assert str(error.value).startswith(f"{tmp_path}/{message.format(f'{tmp_path}/')}")

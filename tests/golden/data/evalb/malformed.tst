@@ -1,0 +1,24 @@
+(TOP )
+(TOP (NP (NN saving) (HYPH ) (NN loan)))
+(S (N a))
+
+	
+	(S	(N  a))  
+(S (N a)
+(S (N a)))
+(S (N a))))
+(S
+(S (NP (N a) (VP (V b)
+(S (N a) (NP (N b) (N c)
+(NP (N a) (VP (N b) (N c)
+(S (N a) (S (N b)))
+(S (N a) (NP) (VP (X)))
+(S () (N a))
+(S (N a))
+(S (NN ') (NP (N a) (N b)
+(S (N a)))(
+(S (N a) (N b))) (. .)
+(S (N a) (N c)
+(S (. .)
+(S(N a)(PRT(RB b)))
+(VP (V b) (V c))
