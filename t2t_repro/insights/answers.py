@@ -27,7 +27,7 @@ MAX_CHARACTERS = 1000
 """Maximum number of characters in a source."""
 MAX_TOKENS = 100
 """Maximum number of tokens in a source, counting the end token."""
-MAX_TARGET = 1000
+MAX_TARGET = 500
 """Maximum number of tokens in a target whose attention is shown, enough for all outputs of a source."""
 MAX_BEAM_SIZE = 16
 """Maximum beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""

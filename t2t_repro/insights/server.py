@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import waitress
 from flask import Flask, Response, request
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
 from werkzeug.exceptions import HTTPException
 
 from t2t_repro.errors import UserError, shortened
@@ -32,10 +34,10 @@ MAX_HEADER_BYTES = 32 * 1024
 """Maximum size of a request's address and headers. Each of a source's characters takes up to 12 bytes in an address."""
 THREADS = 4
 """Number of requests that are answered at the same time. Others wait."""
-MAX_CONNECTIONS = 50
-"""Maximum number of open connections. A browser opens up to six."""
+MAX_CONNECTIONS, MAX_WAITING = 100, 50
+"""Maximum number of open connections, and of those that wait for their client. A browser opens up to six."""
 SECONDS = 30
-"""Seconds after which the server closes a connection on which nothing is sent."""
+"""Seconds in which a client must send its whole request, and after which an answer that nobody reads is dropped."""
 HTTP_PORT = 80
 """The port that browsers omit in the Host header."""
 
@@ -53,10 +55,15 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
         return models[number("model", int, 0, len(models) - 1)]
 
     @app.before_request
-    def check_host() -> None:
+    def check_origin() -> None:
+        host, site = (request.headers.get(name, "") for name in ("Host", "Sec-Fetch-Site"))
         # Flask's TRUSTED_HOSTS would compare names for us, but it does not know IPv6 addresses.
-        if trusted_hosts and (host := request.headers.get("Host", "")) not in trusted_hosts:
+        if trusted_hosts and host not in trusted_hosts:
             raise UserError(f"{shortened(host)} is not this server's name; open http://{trusted_hosts[0]}/")
+        # Other sites may have links to the page, but may not ask the model. Programs other than browsers send nothing.
+        is_foreign = site not in ("", "none", "same-origin") or request.origin not in (None, request.host_url[:-1])
+        if is_foreign and request.path.startswith("/api/"):
+            raise UserError(f"a page of another site asks; open {request.host_url}")
 
     @app.get("/")
     def index() -> Response:
@@ -147,15 +154,42 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
     return [*(f"{name}:{port}" for name in names), *(names if port == HTTP_PORT else [])]
 
 
+class Connection(HTTPChannel):
+    """A connection that waits for its client since `creation_time`: to send a whole request, or to read the answer."""
+
+    def service(self) -> None:
+        """Answers a request."""
+        super().service()
+        self.creation_time = time.time()
+
+
+class PageServer(TcpWSGIServer):
+    """A server whose slow clients cannot keep others from being served."""
+
+    channel_class = Connection
+
+    def maintenance(self, now: float) -> None:
+        """Closes the connections that wait too long, and the oldest ones if more than `MAX_WAITING` wait."""
+        super().maintenance(now)
+        waiting = [connection for connection in self.active_channels.values() if not connection.requests]
+        waiting.sort(key=lambda connection: connection.creation_time)
+        for index, connection in enumerate(waiting):
+            is_late = connection.creation_time < now - SECONDS and not connection.total_outbufs_len
+            if is_late or index < len(waiting) - MAX_WAITING:
+                connection.will_close = True
+
+
 def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -> None:
     """Answers requests at the socket that `listen` returned for --host, until Ctrl-C."""
-    waitress.create_server(
+    PageServer(
         create_app(models, trusted_hosts(listener, host)),
-        sockets=[listener],
+        _sock=listener,
+        bind_socket=False,
+        sockinfo=(listener.family, listener.type, 0, None),
         threads=THREADS,
         connection_limit=MAX_CONNECTIONS,
         channel_timeout=SECONDS,
-        cleanup_interval=SECONDS,
+        cleanup_interval=0,
         max_request_header_size=MAX_HEADER_BYTES,
         max_request_body_size=1,
         ident=None,

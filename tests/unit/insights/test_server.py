@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from flask.testing import FlaskClient
 
 from t2t_repro.errors import UserError
+from t2t_repro.insights import server
 from t2t_repro.insights.answers import ExploredModel
 from t2t_repro.insights.server import address, create_app, listen, trusted_hosts
 
@@ -76,7 +80,7 @@ def test_a_request_reaches_its_model(
         ("attention", {"target_ids": "5,"}, "give ids from 1, separated by commas"),
         ("attention", {"target_ids": "0"}, "give ids from 1 to 289"),
         ("attention", {"target_ids": "5,290"}, "give ids from 1 to 289"),
-        ("attention", {"target_ids": "5" + ",5" * 1000}, "target_ids has 1001 ids; give 1 to 1000"),
+        ("attention", {"target_ids": "5" + ",5" * 1000}, "target_ids has 1001 ids; give 1 to 500"),
         ("attention", {"kind": "self"}, "unknown kind of attention 'self'"),
         ("attention", {"model": "1"}, "model 'copier' has no attention; use another model"),
     ],
@@ -133,6 +137,43 @@ def test_other_names_of_the_server_are_refused(explored: list[ExploredModel]) ->
         response = client.get("/api/models", headers={"Host": host})
         assert response.status_code == 400, host
     assert response.json and f"open http://127.0.0.1:{port}/" in response.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_accepted"),
+    [
+        ("Sec-Fetch-Site", "same-origin", True),
+        ("Sec-Fetch-Site", "none", True),  # the user typed the address
+        ("Sec-Fetch-Site", "same-site", False),  # another port of this machine
+        ("Sec-Fetch-Site", "cross-site", False),
+        ("Origin", "http://localhost", True),
+        ("Origin", "http://localhost:81", False),
+        ("Origin", "null", False),
+    ],
+)
+def test_pages_of_other_sites_may_link_to_the_page_but_not_ask(
+    client: FlaskClient, name: str, value: str, is_accepted: bool
+) -> None:
+    statuses = [client.get(path, headers={name: value}).status_code for path in ("/", "/api/models")]
+    assert statuses == [200, 200 if is_accepted else 400]
+
+
+def test_slow_clients_are_closed_and_others_served(
+    explored: list[ExploredModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MAX_CONNECTIONS", 6), ("MAX_WAITING", 3)):
+        monkeypatch.setattr(server, name, value)
+    listener = listen("127.0.0.1", 0)
+    Thread(target=server.serve, args=(explored, listener, "127.0.0.1"), daemon=True).start()
+    clients = [socket.create_connection(listener.getsockname()) for _ in range(9)]
+    with urlopen(f"{address(listener)}api/models", timeout=5) as response:
+        assert response.status == 200
+    clients[-1].sendall(b"GET ")  # still connected
+    monkeypatch.setattr(server, "SECONDS", 0.1)
+    with pytest.raises(OSError):
+        for _ in range(200):
+            clients[-1].sendall(b"x")
+            time.sleep(0.02)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
