@@ -26,6 +26,7 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
+from t2t_repro.console.terminal import paragraphs, width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
@@ -80,6 +81,22 @@ class SharedFlags:
     sampling_method, sampling_temp, sampling_keep_top_k, sampling_keep_top_p, sampling_seed."""
 
 
+@dataclasses.dataclass(frozen=True)
+class CommonFlags:
+    """Flags of all programs."""
+
+    help: bool = False
+    """Print this text; also -h and --helpfull."""
+    registry_help: bool = False
+    """List all problems, hparams sets and models."""
+    version: bool = False
+    """Print the versions of this program, TensorFlow and Keras."""
+    t2t_usr_dir: str = ""
+    """Folder with an __init__.py that imports the problems, hparams sets and models that you have written."""
+    flagfile: str = ""
+    """File with more flags, one a line."""
+
+
 def entry_point(main: Main, values: flags.FlagValues, description: str | None) -> Callable[[], None]:
     """Returns the function that runs a program and exits with its exit code; the arguments are those of `run`."""
     return lambda: sys.exit(run(main, values, description))
@@ -97,12 +114,13 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also `load_tensorflow`.
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+    os.environ["JOBLIB_MULTIPROCESSING"] = "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
     name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
     try:
-        _run(main, values, f"{(description or '').strip()}\n\nFlags of {name}:\n", argv)
+        _run(main, values, name, description or "", argv)
         sys.stdout.flush()  # so that a full disk is an error; at its end, Python may ignore it
         return 0
     except Stopped as stopped:
@@ -148,25 +166,24 @@ def _end_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(main: Main, values: flags.FlagValues, help_title: str, argv: list[str]) -> None:
+def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv: list[str]) -> None:
     """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
     argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
+    argv = ["--help" if argument in ("-h", "--helpfull") else argument for argument in argv]
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
-    flags.DEFINE_bool("help", False, "print this text", short_name="h", flag_values=values)
-    flags.DEFINE_bool("registry_help", False, "list all problems, hparams sets and models", flag_values=values)
-    flags.DEFINE_bool("version", False, "print the versions of this program, TensorFlow and Keras", flag_values=values)
-    usr_dir = "folder with an __init__.py that imports the problems, hparams sets and models that you have written"
-    flags.DEFINE_string("t2t_usr_dir", "", usr_dir, flag_values=values)
+    own, common = [*values], make_flags(CommonFlags)
+    values.append_flag_values(common)
     # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
     # is parsed and --t2t_usr_dir is imported.
     values(argv, known_only=True)
     with quiet_tensorflow():  # user code may import Keras
         registry.import_usr_dir(values.t2t_usr_dir)
-    _define_settings(values)
+    settings = _define_settings(values)
     if values.help:
-        write_lines([f"{help_title}{values.get_help()}"])
+        groups = {f"Flags of {name}": own, "Settings of the problem": settings, "Flags of all programs": [*common]}
+        write_lines([paragraphs(description.strip()), *(_help(title, values, groups[title]) for title in groups)])
     elif values.registry_help:
         write_lines([registry.help_text()])
     elif values.version:
@@ -191,16 +208,28 @@ def _with_home(argument: str) -> str:
     return f"{flag}={','.join(map(os.path.expanduser, value.split(',')))}" if value.startswith("~") else argument
 
 
-def _define_settings(values: flags.FlagValues) -> None:
-    """Defines a flag for each setting of --problem, in programs that read data and so have --tmp_dir."""
+def _define_settings(values: flags.FlagValues) -> list[str]:
+    """Defines a flag for each setting of --problem, in programs that read data and so have --tmp_dir. Returns them."""
     if "tmp_dir" not in values or not values.problem:
-        return
+        return []
     problem_class = registry.problem_class(values.problem)
-    for field in dataclasses.fields(problem_class.Settings):
+    fields = dataclasses.fields(problem_class.Settings)
+    for field in fields:
         define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
-        help = problem_class.setting_help(field.name)
-        text = f"{help} (setting of --problem={values.problem}; default: {field.default!r})"
-        define(field.name, None, text, flag_values=values)
+        default = f" (default: {field.default})" if str(field.default) not in ("", "False") else ""
+        define(field.name, None, f"{problem_class.setting_help(field.name)}{default}", flag_values=values)
+    return [field.name for field in fields]
+
+
+def _help(title: str, values: flags.FlagValues, names: Sequence[str]) -> str:
+    """Returns the part of --help that explains the flags `names`, or an empty string if there are none."""
+    lines = []
+    for flag in (values[name] for name in sorted(names)):
+        is_shown = not flag.boolean and flag.default not in (None, "", []) and "default" not in flag.help
+        default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
+        text = f"  --{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}"
+        lines.append(wrapped(f"{text} (default: {default})" if is_shown else text, width_of(sys.stdout), " " * 6))
+    return "\n".join(["", f"{title}:", *lines]) if lines else ""
 
 
 def problem(values: flags.FlagValues) -> Problem:

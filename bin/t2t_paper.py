@@ -13,6 +13,7 @@ hparams set and problem. Models that fit no row get a separate table. docs/paper
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,6 +22,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import folder_paths
 from t2t_repro.console.tables import to_csv, to_markdown, to_text
+from t2t_repro.console.terminal import width_of
 from t2t_repro.errors import UserError
 
 
@@ -58,8 +60,11 @@ def main(values: flags.FlagValues) -> None:
     devices.hide_gpus()  # counting parameters needs none of their memory
     tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
     columns = select_columns(tables, values.columns or (["all"] if values.format == "csv" else []))
-    write = {"text": to_text, "markdown": to_markdown, "csv": to_csv}[values.format]
-    program.write_lines([write(tables, columns).removesuffix("\n")])
+    if values.format == "text":
+        text = to_text(tables, columns, width_of(sys.stdout) if sys.stdout.isatty() else sys.maxsize)
+    else:
+        text = {"markdown": to_markdown, "csv": to_csv}[values.format](tables, columns)
+    program.write_lines([text.removesuffix("\n")])
 
 
 def _read_tflops(text: str) -> tuple[str, float]:

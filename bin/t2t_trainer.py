@@ -3,9 +3,9 @@
 All other flags have defaults. If the problem's data does not exist and needs no download, the program generates it
 first. If training stops early, the same command resumes it. Differences from tensor2tensor:
 
-  batch_size (in --hparams) counts the target tokens of a step over all devices, not the positions on each device.
-  --eval_steps=0 evaluates the whole dev split.
-  --hparams_set also selects the model; --model overrides it.
+  batch_size      (in --hparams) counts the target tokens of a step over all devices, not the positions on each device
+  --eval_steps=0  evaluates the whole dev split
+  --hparams_set   also selects the model; --model overrides it
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from t2t_repro.console.terminal import definitions
 from t2t_repro.errors import UserError, located, unknown
 from t2t_repro.hparam import HParams, assignments, overrides
 from t2t_repro.problem import Problem
@@ -94,13 +95,9 @@ class Registry:
 
     def help(self) -> str:
         """Returns the help text: one line for each name, with the first line of the registered object's docstring."""
-        names = self.names()
-        width = max(map(len, names), default=0)
-        lines = [f"{self.kind}s:"]
-        for name in names:
-            summary = inspect.cleandoc(self._objects[name].__doc__ or "").partition("\n")[0]
-            lines.append(f"  {name:{width}}  {summary}".rstrip())
-        return "\n".join(lines)
+        docstrings = {name: inspect.cleandoc(self._objects[name].__doc__ or "") for name in self.names()}
+        lines = {f"  {name}": docstring.partition("\n")[0] for name, docstring in docstrings.items()}
+        return f"{self.kind}s:\n{definitions(lines)}"
 
 
 _problems = Registry("problem", reserved_suffix=REVERSED)

@@ -7,10 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
 from typing import TypeVar
 
 from tqdm import tqdm
+
+from t2t_repro.console.terminal import width_of, wrapped
 
 T = TypeVar("T")
 
@@ -18,8 +19,8 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud8
 """The characters that `visible` replaces: C0 except tab and newline, DEL, C1, lone surrogates, and the characters that
 reverse the direction of text (bidirectional embeddings, overrides and isolates)."""
 
-PLAIN_SECONDS = 15.0
-"""Seconds between two plain progress lines."""
+PLAIN_SECONDS, BAR_SECONDS = 15.0, 0.1
+"""Seconds between two plain progress lines, and between two updates of a bar."""
 
 
 def visible(text: str) -> str:
@@ -31,15 +32,15 @@ def visible(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, above the progress bar if there is one, without control characters.
+    """Prints a message on standard error, above the progress bar if there is one, without control characters.
 
-    They may come from a file or a server that the line quotes.
+    They may come from a file or a server that the message quotes. A terminal gets lines that fit it, a log one line.
     """
     # Writing fails if Ctrl-C also ended a `tee` that reads our output, if the terminal was closed, or if the disk of
     # the log file is full. A lost message must not end the program.
     with contextlib.suppress(OSError):
         if sys.stderr.isatty():
-            tqdm.write(visible(text), file=sys.stderr)
+            tqdm.write(wrapped(visible(text), width_of(sys.stderr)), file=sys.stderr)
         else:
             print(visible(text), file=sys.stderr, flush=True)
 
@@ -53,46 +54,55 @@ class Progress:
         unit: what the items are, in the plural, e.g. "lines".
         done: number of items that an earlier run has done. The speed does not count these items.
 
-    Plain lines measure the speed after the first call of `advance`, because TensorFlow builds its graphs before that
-    call.
+    The speed is measured after the first call of `advance`, because TensorFlow builds its graphs before that call.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
         self._description, self._total, self._unit = description, total, unit
         self._initial = self._done = done
         self._start: float | None = None
-        self._last_line = time.monotonic()
         self._note = ""
-        is_hidden = not sys.stderr.isatty()
+        # On a narrow terminal, tqdm cuts the bar and not the text before it.
         self._bar = tqdm(
-            desc=description, total=total, unit=f" {unit}", initial=done, dynamic_ncols=True, disable=is_hidden
-        )
+            desc=self._text(), total=total, initial=done, bar_format="{desc} |{bar}" if total else "{desc}",
+            dynamic_ncols=True, disable=not sys.stderr.isatty(),
+        )  # fmt: skip
+        self._seconds = PLAIN_SECONDS if self._bar.disable else BAR_SECONDS
+        self._shown = time.monotonic()
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Counts `count` more items as done. `note` is shown behind the counts until another note replaces it."""
+        """Counts `count` more items as done. `note` is shown in place of the speed until another note replaces it."""
         self._done += count
         now = time.monotonic()
         if self._start is None:
             self._start, self._initial = now, self._done
         self._note = note or self._note
-        self._bar.set_postfix_str(self._note, refresh=False)
-        self._bar.update(count)
-        if self._bar.disable and now - self._last_line >= PLAIN_SECONDS:
-            self._last_line = now
-            self._print_line(now - self._start)
+        if now - self._shown >= self._seconds:
+            self._shown = now
+            self._show()
 
     def close(self) -> None:
         """Ends the progress bar, if there is one."""
+        if not self._bar.disable:
+            self._show()
         self._bar.close()
 
-    def _print_line(self, seconds: float) -> None:
+    def _show(self) -> None:
+        if self._bar.disable:
+            say(self._text())
+        else:
+            self._bar.n = self._done
+            self._bar.set_description_str(self._text())
+
+    def _text(self) -> str:
+        parts = [f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} {self._unit}"]
+        seconds = 0.0 if self._start is None else time.monotonic() - self._start
         speed = (self._done - self._initial) / max(seconds, 1e-9)
-        parts = [f"{self._description}: {self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"]
         if self._note or speed:
             parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
-        if self._total and speed:
-            parts.append(f"{timedelta(seconds=int((self._total - self._done) / speed))} left")
-        say(", ".join(parts))
+        if self._total and speed and self._done < self._total:
+            parts.append(f"{tqdm.format_interval((self._total - self._done) / speed)} left")
+        return ", ".join(parts)
 
 
 def progress(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from t2t_repro.console.terminal import wrapped
+
 
 @dataclass(frozen=True)
 class Column:
@@ -41,18 +43,48 @@ class Table:
     notes: Sequence[str] = ()
 
 
-def to_text(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """Returns the tables as text with aligned columns. Columns without values are omitted."""
+def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int) -> str:
+    """Returns the tables as text with aligned columns. Columns without values are omitted.
+
+    A table wider than `width` becomes several, which begin with the same columns of text. The later ones omit lines
+    without other values.
+    """
     blocks = []
     for table in tables:
-        aligned = []
-        for column in _used(table, columns):
-            cells = [column.title, *(_cell(line, column) for line in table.lines)]
-            pad, width = str.rjust if _is_number(table, column) else str.ljust, max(map(len, cells))
-            aligned.append([pad(cell, width) for cell in cells])
-        rows = "\n".join("  ".join(cells).rstrip() for cells in zip(*aligned, strict=True))
-        blocks.append("\n\n".join([table.title, rows, *table.notes]))
+        used = _used(table, columns)
+        is_number = [_is_number(table, column) for column in used]
+        parts = _parts([_aligned(table, column) for column in used], [*is_number, True].index(True), width)
+        notes = [wrapped(note, width) for note in table.notes]
+        blocks.append("\n\n".join([wrapped(table.title, width), *parts, *notes]))
     return "\n\n\n".join(blocks) + "\n"
+
+
+def _parts(columns: list[list[str]], text_count: int, width: int) -> list[str]:
+    """Returns the lines of a table, or of its parts. The first `text_count` columns are text."""
+    count = 1
+    while count < text_count and _width(columns[: count + 1]) <= width // 2:
+        count += 1
+    parts = [columns[:count]]
+    for column in columns[count:]:
+        if len(parts[-1]) > count and _width([*parts[-1], column]) > width:
+            parts.append(columns[:count])
+        parts[-1] = [*parts[-1], column]
+    rows = [
+        [row for row in zip(*part, strict=True) if part is parts[0] or any(map(str.strip, row[count:]))]
+        for part in parts
+    ]
+    return ["\n".join("  ".join(row).rstrip() for row in part) for part in rows]
+
+
+def _width(columns: list[list[str]]) -> int:
+    return sum(len(cells[0]) + 2 for cells in columns) - 2
+
+
+def _aligned(table: Table, column: Column) -> list[str]:
+    """Returns the title and the cells of a column, padded to the same width."""
+    cells = [column.title, *(_cell(line, column) for line in table.lines)]
+    pad, width = str.rjust if _is_number(table, column) else str.ljust, max(map(len, cells))
+    return [pad(cell, width) for cell in cells]
 
 
 def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:

@@ -5,10 +5,13 @@ A dry run trains and writes nothing.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.checkpoint import initial_weights
+from t2t_repro.console.terminal import definitions, width_of, wrapped
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
@@ -28,7 +31,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     """
     replicas, several = count_replicas(config.worker_gpu), f"{workers()} workers, each " if workers() > 1 else ""
     hardware = f"{several}{replicas} x {devices.names()[0]}, {config.precision}"
-    warned = [f"warning: {warning}" for warning in warnings(hparams, config)]
+    warned = [wrapped(f"warning: {text}", width_of(sys.stdout)) for text in warnings(hparams, config)]
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
     if config.warm_start_from:
@@ -45,8 +48,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
         "disk space": f"{space} GB for {latest:,} latest checkpoints (--keep_checkpoint_max), the best, the average, "
         "and one that is being written",
     }
-    width = max(map(len, facts))
-    return "\n".join([*(f"{name.ljust(width)}  {fact}" for name, fact in facts.items()), *warned])
+    return "\n".join([definitions(facts), *warned])
 
 
 def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:

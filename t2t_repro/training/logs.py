@@ -62,7 +62,7 @@ class Speed:
 
     def __str__(self) -> str:
         speed = self.figures().get("target_tokens_per_second")
-        return "" if speed is None else f"{speed:,.0f} target tokens/s"
+        return "" if speed is None else f"{speed:,.0f} tokens/s"
 
     def figures(self) -> dict[str, float]:
         """Returns the measured values by their names in metrics.jsonl; no speeds if only the first step was counted."""

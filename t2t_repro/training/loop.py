@@ -308,5 +308,5 @@ class Loop:
 
 
 def _note(previous: Result | None, speed: Speed) -> str:
-    """Returns the end of the progress line: loss and learning rate of the previous step, and the speed."""
-    return f"loss {previous.loss:.3f}, rate {previous.learning_rate:.1e}, {speed}" if previous else ""
+    """Returns the note of the progress line: the loss of the previous step and the speed, which fit 80 columns."""
+    return f"loss {previous.loss:.3f}, {speed}" if previous else ""

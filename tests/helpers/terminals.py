@@ -50,11 +50,11 @@ class Terminal:
 
 
 @contextmanager
-def screen() -> Iterator[tuple[IO[str], Callable[[], str]]]:
+def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]]:
     """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # otherwise the terminal would write "\\r\\n" for "\\n"
-    termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
+    termios.tcsetwinsize(theirs, (ROWS, columns))
     with open(theirs, "w", encoding="utf-8") as stream:
 
         def shown() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import resource
 import sys
@@ -15,6 +16,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
+from programs import output
 from t2t_repro.bin import program
 from t2t_repro.console.progress import say
 from t2t_repro.errors import Stopped, UserError
@@ -158,7 +160,11 @@ def test_output_that_cannot_be_written_is_an_error(
 
 @pytest.mark.parametrize(
     ("flag", "text"),
-    [("-h", "Counts.\n\nFlags of t2t-counter:\n"), ("--registry_help", "problems:\n"), ("--version", "t2t_repro ")],
+    [
+        ("-h", "Counts.\n\nFlags of t2t-counter:\n  --count: how"),
+        ("--registry_help", "problems:\n"),
+        ("--version", "t2t_repro "),
+    ],
 )
 def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     def main(values: flags.FlagValues) -> None:
@@ -166,6 +172,18 @@ def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pyte
 
     assert run(main, flag) == 0
     assert capsys.readouterr().out.startswith(text)
+
+
+@pytest.mark.parametrize("path", sorted(Path(program.__file__).parent.glob("t2t_*.py")), ids=lambda path: path.stem)
+def test_the_help_of_each_program_fits_80_columns(path: Path) -> None:
+    module = importlib.import_module(f"t2t_repro.bin.{path.stem}")
+    name = path.stem.removeprefix("t2t_").replace("_", "-")
+    problem = ["--problem=text_files"] if "tmp_dir" in module.FLAGS else []
+    text = output(name, "--helpfull", *problem)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    words = " ".join(text.replace("\\\n", "").split())
+    assert " ".join(module.__doc__.split()) in words and "t2t_repro.bin" not in text
+    assert all(module.FLAGS[flag].help in words for flag in module.FLAGS)
 
 
 def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(

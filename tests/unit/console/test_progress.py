@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -26,8 +27,7 @@ def test_a_log_has_a_line_every_few_seconds(clock: Clock, capsys: pytest.Capture
     for clock.now in (110, 114.9, 115, 129.9, 130):
         meter.advance(300)
     assert capsys.readouterr().err == (
-        "task: 1,400 of 2,000 lines, 120.0 lines/s, 0:00:05 left\n"
-        "task: 2,000 of 2,000 lines, 60.0 lines/s, 0:00:00 left\n"
+        "task: 1,400/2,000 lines, 120.0 lines/s, 00:05 left\ntask: 2,000/2,000 lines, 60.0 lines/s\n"
     )
     # A note replaces the speed and stays, and the total may be unknown.
     meter = Progress("task", None, "lines")
@@ -40,15 +40,18 @@ def test_items_pass_through_and_count_by_their_size(clock: Clock, capsys: pytest
     for item in progress.progress(iter(["abc", "de"]), "reading", 10, "letters", len):
         clock.now += 10
         assert item in ("abc", "de")
-    assert capsys.readouterr().err == "reading: 5 of 10 letters, 0.2 letters/s, 0:00:25 left\n"
+    assert capsys.readouterr().err == "reading: 5/10 letters, 0.2 letters/s, 00:25 left\n"
 
 
-def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    with screen() as (stream, shown):
+def test_a_narrow_terminal_shows_the_whole_line_of_a_long_run(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with screen(columns=80) as (stream, shown):
         monkeypatch.setattr(sys, "stderr", stream)
-        meter = Progress("decoding", 4, "lines")
-        meter.advance(4)
-        progress.say("a message")
+        meter = Progress("training", 300_000, "steps", done=100_000)
+        for _ in range(2):
+            clock.now += 10
+            meter.advance(6, "loss 10.359, 1,123,456 tokens/s")
+        progress.say("--flag=value " * 10)
         meter.close()
-        text = shown()
-    assert "decoding: 100%" in text and "4/4" in text and "a message" in text
+        lines = re.split("[\r\n]+", shown())
+    assert "training: 100,012/300,000 steps, loss 10.359, 1,123,456 tokens/s, 92:35:13 left" in map(str.rstrip, lines)
+    assert all(len(line) <= 80 for line in lines) and " ".join(["--flag=value"] * 6) in lines

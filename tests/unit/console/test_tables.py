@@ -19,10 +19,14 @@ SECOND = Table("2", "Second", [{"set": "b", "note": 'says "so"'}])
 
 
 def test_text_aligns_the_columns_and_omits_empty_ones() -> None:
-    assert to_text([FIRST, SECOND], COLUMNS) == (
+    assert to_text([FIRST, SECOND], COLUMNS, 80) == (
         "First\n\nset        steps  score  a note\na          1,000    0.0\nlong name                x | z\n\n"
         "One.\n\nTwo.\n\n\n"
         'Second\n\nset  a note\nb    says "so"\n'
+    )
+    assert to_text([FIRST], COLUMNS, 22) == (
+        "First\n\nset        steps\na          1,000\nlong name\n\n"
+        "set        score\na            0.0\n\nset        a note\nlong name  x | z\n\nOne.\n\nTwo.\n"
     )
 
 

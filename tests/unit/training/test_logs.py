@@ -156,7 +156,7 @@ def test_speed_counts_neither_the_first_step_nor_pauses(monkeypatch: pytest.Monk
     with speed.paused():
         clock.now += 20
     expected = {"source_tokens_per_second": 20.0, "target_tokens_per_second": 24.0, "padding": round(1 - 310 / 358, 5)}
-    assert speed.figures() == expected and str(speed) == "24 target tokens/s"
+    assert speed.figures() == expected and str(speed) == "24 tokens/s"
     speed = Speed(clock.now)
     clock.now += 4
     speed.count(Batch(0, [], np.arange(3), 30, 50, 100))
