@@ -167,9 +167,9 @@ def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, 
 
 def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
     """Prints the characters of the labels that no installed font has."""
-    missing = fonts([token for attention in kinds.values() for token in (*attention.queries, *attention.keys)])[1]
-    if printable := "".join(character for character in missing if character.isprintable()):
-        say(f"no font here has {shortened(printable)}; PNG and PDF show boxes. Install a font, e.g. Noto Sans CJK")
+    texts = [text for attention in kinds.values() for text in (*attention.caption, *attention.queries, *attention.keys)]
+    if missing := "".join(filter(str.isprintable, fonts(texts)[1])):
+        say(f"no font here has {shortened(missing, 20)}; PNG and PDF show boxes.\nInstall a font, e.g. Noto Sans CJK")
 
 
 def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:

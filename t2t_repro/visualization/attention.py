@@ -48,6 +48,8 @@ class Attention:
     """Number of each layer, from 1."""
     heads: tuple[int, ...]
     """Number of each head, from 1."""
+    caption: tuple[str, ...] = ()
+    """Lines above pictures: the kind, and its texts."""
 
     def select(self, layers: Sequence[int] = (), heads: Sequence[int] = ()) -> Attention:
         """Returns the weights of some layers and heads, by their numbers; empty for all of them."""
@@ -193,7 +195,12 @@ def pair_attention(
         [targets] = translator.vocabulary.encode_targets([target])
         longest = translator.decode_hparams.max_input_size or translator.max_length
         _refuse_longer("target", targets, longest and longest + translator.decode_hparams.extra_length)
-    return PairAttention(source, target, ids_attention(translator, inputs, targets, merge_subwords))
+    texts = (f"source: {source}", f"target: {target}")
+    captions = {"encoder": texts[:1], "decoder": texts[1:], "cross": texts}
+    kinds = ids_attention(translator, inputs, targets, merge_subwords)
+    return PairAttention(
+        source, target, {kind: replace(kinds[kind], caption=(KINDS[kind], *captions[kind])) for kind in kinds}
+    )
 
 
 def ids_attention(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import struct
+import textwrap
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +18,7 @@ import numpy as np
 from t2t_repro.data.dataset import Data
 from t2t_repro.errors import UserError
 from t2t_repro.visualization.attention import Attention, attention_of
-from t2t_repro.visualization.labels import fonts, label
+from t2t_repro.visualization.labels import fonts, labels, printable, width
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,14 +31,14 @@ COLUMNS = 4
 """Maximum number of panels in a row, if all panels are of one layer."""
 CELL = 0.16
 """Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
-GAP = 0.15
-"""Inches between panels in a row. The gap between rows is twice as large, because panels have titles."""
-MIN_WIDTH, MIN_HEIGHT = 1.0, 0.5
-"""Minimum width and height of a panel in inches, enough for its title."""
+GAP = 0.25
+"""Inches between panels in a row, enough for a name. The gap between rows is twice as large, for a name and a title."""
+MIN_SIDE = 1.1
+"""Minimum width and height of a panel in inches, enough for its title and the names of its axes."""
 FONT_SIZE = 7
 """Size of labels in points."""
 MAX_INCHES = 160
-"""Maximum width and height of a figure. 16 heads with 60 tokens need 155 inches."""
+"""Maximum width and height of a figure. 16 heads with 60 tokens need 158 inches."""
 DPI = 100
 """Pixels per inch of PNG files."""
 FORMATS = ("png", "svg", "pdf")
@@ -101,20 +103,23 @@ def heat_maps(attention: Attention) -> Figure:
     Raises UserError if the figure is larger than `MAX_INCHES`.
     """
     layers, heads, rows, columns = attention.weights.shape
-    queries, keys = ([label(token) for token in tokens] for tokens in (attention.queries, attention.keys))
+    queries, keys = labels(attention.queries), labels(attention.keys)
     font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    width, height = max(CELL * columns, MIN_WIDTH), max(CELL * rows, MIN_HEIGHT)
-    figure = new_figure(panel_columns * (width + GAP) - GAP, panel_rows * (height + 2 * GAP) - 2 * GAP)
+    wide, high = max(CELL * columns, MIN_SIDE), max(CELL * rows, MIN_SIDE)
+    figure = new_figure(panel_columns * (wide + GAP) - GAP, panel_rows * (high + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
-    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / width, hspace=2 * GAP / height)
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / wide, hspace=2 * GAP / high)
+    write_caption(figure, attention.caption, 0.25)
     panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
     names = [(layer, head) for layer in attention.layers for head in attention.heads]
     weights = attention.weights.reshape(-1, rows, columns)
     for number, (panel, (layer, head)) in enumerate(zip(panels, names, strict=False)):
         image = panel.imshow(weights[number], cmap="Blues", vmin=0, vmax=1, aspect="auto")
         panel.set_title(f"layer {layer}, head {head}", size=FONT_SIZE + 1, pad=3)
+        panel.set_ylabel(AXES[attention.kind][0], size=FONT_SIZE, labelpad=2)
+        panel.set_xlabel(AXES[attention.kind][1], size=FONT_SIZE, labelpad=1)
         panel.set_xticks(range(columns), keys, rotation=90, **font)
         panel.set_yticks(range(rows), queries, **font)
         is_lowest = number + panel_columns >= len(names)
@@ -122,11 +127,7 @@ def heat_maps(attention: Attention) -> Figure:
         panel.spines[:].set(color="silver", linewidth=0.5)
     for panel in panels[len(names) :]:
         panel.remove()
-    corner_panel = panels[panel_columns * (panel_rows - 1)]
-    row_name, column_name = AXES[attention.kind]
-    corner_panel.set_ylabel(row_name, size=FONT_SIZE + 1)
-    corner_panel.set_xlabel(column_name, size=FONT_SIZE + 1)
-    scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / width, 0, GAP / 2 / width, 1))
+    scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / 2 / wide, 0, GAP / 3 / wide, 1))
     scale = figure.colorbar(image, scale_place, ticks=(0, 1))  # to the right of the upper right panel
     scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
     return figure
@@ -142,6 +143,18 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure((width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+def write_caption(figure: Figure, caption: Sequence[str], distance: float) -> None:
+    """Writes lines at a distance in inches above a figure. Longer lines are wrapped once, and then cut off."""
+    columns = int(max(figure.get_size_inches()[0], 4) / 0.075)
+    lines = [
+        part
+        for line in map(printable, caption)
+        for part in textwrap.wrap(line, columns * len(line) // width(line), max_lines=2, placeholder=" …")
+    ]
+    font: Any = {"family": fonts(lines)[0], "size": FONT_SIZE + 2, "parse_math": False}
+    figure.text(0, 1 + distance / figure.get_size_inches()[1], "\n".join(lines), va="bottom", **font)
 
 
 def rendered(figure: Figure, format: str) -> bytes:

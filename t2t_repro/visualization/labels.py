@@ -7,14 +7,31 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 MAX_LABEL = 24
-"""Maximum number of characters in a token's label. The end of a longer token is cut off."""
+"""Maximum number of characters of a token in its label. The end of a longer token is cut off."""
 NO_GLYPH = "□"
-"""Character in a label that stands for an unprintable character, such as the end of a line."""
+"""Character that stands for an unprintable character, such as the end of a line."""
+JOINT, SPACE = "‿", "␣"
+"""Sign before a token that continues a word, and label of a token that is only a space."""
 
 
-def label(token: str) -> str:
-    """Returns a token's label: at most `MAX_LABEL` characters, all of them printable."""
-    return "".join(character if character.isprintable() else NO_GLYPH for character in token[:MAX_LABEL])
+def labels(tokens: Sequence[str]) -> list[str]:
+    """Returns the labels of a text's tokens, with at most `MAX_LABEL` of their characters.
+
+    If "▁" marks the tokens that begin a word, as in SentencePiece's vocabularies, `JOINT` marks the others instead.
+    Punctuation, special tokens such as </s>, and letters of scripts without spaces have no mark.
+    """
+    has_marks = any(token.startswith("▁") for token in tokens)
+    texts: list[str] = []
+    for token in tokens:
+        text = printable(token[:MAX_LABEL].replace("▁", " ").strip() or SPACE if has_marks else token[:MAX_LABEL])
+        continues = has_marks and token[0].isalnum() and width(token[0]) == 1 and texts
+        texts.append(f"{JOINT}{text}" if continues else text)
+    return texts
+
+
+def printable(text: str) -> str:
+    """Returns a text with `NO_GLYPH` for each unprintable character."""
+    return "".join(character if character.isprintable() else NO_GLYPH for character in text)
 
 
 def width(text: str) -> int:

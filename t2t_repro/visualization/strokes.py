@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t2t_repro.visualization.attention import Attention
-from t2t_repro.visualization.attention_picture import AXES, new_figure
-from t2t_repro.visualization.labels import fonts, label, width
+from t2t_repro.visualization.attention_picture import AXES, new_figure, write_caption
+from t2t_repro.visualization.labels import fonts, labels, width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,14 @@ FONT_SIZE = 8
 """Size of words in points."""
 LETTER = 0.075
 """Inches that a letter of a word takes, for the space between panels."""
-GAP = 0.5
+GAP = 0.7
 """Inches between panels, besides the words."""
 MIN_WEIGHT = 0.02
 """Minimum weight that gets a stroke. Weaker strokes cannot be seen, but make files larger."""
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
+"""Colors that color-blind people can tell apart, by Okabe and Ito. Their yellow is too weak on white."""
+STYLES = ("solid", "dashed", "dotted")
+"""Styles of the lines of the first heads, as many as there are colors, of the next heads, and so on."""
 MAX_THICKNESS = 2.0
 """Width in points of the stroke of a single head. With several heads, strokes are thinner and side by side."""
 
@@ -54,12 +58,10 @@ def layer_panels(attention: Attention, word: str = "") -> list[Panel]:
     return [Panel(attention.select([layer]), f"layer {layer}", query) for layer in attention.layers]
 
 
-def color(head: int) -> Any:
-    """Returns the RGB color of a head, by its number from 1. Colors repeat after 20 heads."""
-    from matplotlib import colormaps
-
-    # The map "tab20" has ten dark colors at even numbers, and a light color beside each.
-    return colormaps["tab20"](2 * (head - 1) % 20 + (head - 1) // 10 % 2)[:3]
+def look(head: int) -> dict[str, Any]:
+    """Returns the color and the style of the lines of a head, by its number from 1."""
+    style, color = divmod(head - 1, len(COLORS))
+    return {"color": COLORS[color], "linestyle": STYLES[style % len(STYLES)]}
 
 
 def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
@@ -68,7 +70,7 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
 
     attention = panels[0].attention
     cells = max(len(attention.queries), len(attention.keys))
-    longest = [max(width(label(token)) for token in tokens) * LETTER for tokens in (attention.queries, attention.keys)]
+    longest = [max(map(width, labels(side))) * LETTER for side in (attention.queries, attention.keys)]
     cell = min(CELL + HEAD_CELL * max(len(panel.attention.heads) for panel in panels), MAX_CELL)
     panel_width = max(cell * cells, MIN_WIDTH)
     height = float(np.clip(panel_width / 5, 1.2, 3))
@@ -83,11 +85,13 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     for axes in all_axes[len(panels) :]:
         axes.remove()
     heads = sorted({head for panel in panels for head in panel.attention.heads})
-    lines = [Line2D([], [], color=color(head), linewidth=MAX_THICKNESS * 1.5, label=f"head {head}") for head in heads]
+    lines = [Line2D([], [], linewidth=MAX_THICKNESS, label=f"head {head}", **look(head)) for head in heads]
+    legend_columns = min(len(heads), max(2, int(columns * panel_width / 0.72)))
     all_axes[0].legend(
-        handles=lines, ncols=min(len(heads), max(2, int(columns * panel_width / 0.72))), fontsize=FONT_SIZE,
+        handles=lines, ncols=legend_columns, fontsize=FONT_SIZE,
         frameon=False, loc="lower left", bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height), borderaxespad=0,
     )  # fmt: skip
+    write_caption(figure, attention.caption, longest[0] + 0.5 + 0.2 * -(-len(heads) // legend_columns))
     return figure
 
 
@@ -105,8 +109,8 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
         queries, keys = np.nonzero(weights >= MIN_WEIGHT)
         shift = 0.8 * (number - (count - 1) / 2) / count  # so that strokes of several heads lie side by side
         lines = [((top[query] + shift, 1), (bottom[key] + shift, 0)) for query, key in zip(queries, keys, strict=True)]
-        colors = [(*color(head), min(float(weight), 1.0)) for weight in weights[queries, keys]]
-        axes.add_collection(LineCollection(lines, colors=colors, linewidths=max(MAX_THICKNESS / count**0.5, 0.8)))
+        opacity, thickness = np.minimum(weights[queries, keys], 1), max(MAX_THICKNESS / count**0.5, 0.8)
+        axes.add_collection(LineCollection(lines, alpha=opacity, linewidths=thickness, **look(head)))
     _write_words(axes, panel, top, bottom)
     axes.set(xlim=(0, span), ylim=(0, 1))
     axes.set_axis_off()
@@ -114,14 +118,13 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
 
 def _write_words(axes: Axes, panel: Panel, top: np.ndarray, bottom: np.ndarray) -> None:
     """Writes the words of a panel at their positions, and the names of its two lines."""
-    sides = (panel.attention.queries, panel.attention.keys)
-    labels = [[label(token) for token in side] for side in sides]
-    font: dict[str, Any] = {"family": fonts([*labels[0], *labels[1]])[0], "size": FONT_SIZE, "parse_math": False}
+    sides = [labels(side) for side in (panel.attention.queries, panel.attention.keys)]
+    font: dict[str, Any] = {"family": fonts([*sides[0], *sides[1]])[0], "size": FONT_SIZE, "parse_math": False}
     for side, (positions, y, vertical) in enumerate(((top, 1.03, "bottom"), (bottom, -0.03, "top"))):
-        for number, (x, text) in enumerate(zip(positions, labels[side], strict=True)):
+        for number, (x, text) in enumerate(zip(positions, sides[side], strict=True)):
             is_other = side == 0 and panel.query is not None and number != panel.query
             is_chosen = side == 0 and number == panel.query
-            look = {"color": "gray" if is_other else "black", "weight": "bold" if is_chosen else "normal"}
-            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **(font | look))
-    for name, y, vertical in zip(AXES[panel.attention.kind], (1, 0), ("bottom", "top"), strict=True):
-        axes.text(-0.3, y, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")
+            emphasis = {"color": "gray" if is_other else "black", "weight": "bold" if is_chosen else "normal"}
+            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **(font | emphasis))
+        name = f"{('queries', 'keys')[side]}:\n{AXES[panel.attention.kind][side]}"
+        axes.text(-0.3, 1 - side, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")

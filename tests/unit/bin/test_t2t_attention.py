@@ -46,7 +46,8 @@ def test_files(model: str, tmp_path: Path) -> None:
     content = json.loads((out / "attention.json").read_text())
     assert content["cross"]["heads"] == [2] and np.shape(content["decoder"]["weights"])[:2] == (1, 1)
     assert "<0xC3>" in content["cross"]["queries"]  # a character that the vocabulary lacks
-    assert ">▁the<" in (out / "encoder_lines.svg").read_text("utf-8")
+    picture = (out / "encoder_lines.svg").read_text("utf-8")
+    assert ">the<" in picture and ">source: the dog<" in picture
     programs.refused(programs.run("attention", *arguments), "exists; choose another --out, or give --overwrite")
     programs.succeed("attention", *arguments[:-1], "--format=json", "--overwrite", "--attention=cross")
     content = json.loads((out / "attention.json").read_text())

@@ -8,12 +8,18 @@ import matplotlib
 import pytest
 from matplotlib import font_manager
 
-from t2t_repro.visualization.labels import MAX_LABEL, NO_GLYPH, fonts, label, width
+from t2t_repro.visualization.labels import MAX_LABEL, NO_GLYPH, fonts, labels, width
 
 
 def test_labels_are_short_and_printable() -> None:
-    assert label("a\nb") == f"a{NO_GLYPH}b" and label("x" * 99) == "x" * MAX_LABEL
+    assert labels(["a\nb", "x" * 99]) == [f"a{NO_GLYPH}b", "x" * MAX_LABEL]
     assert width("ab") == 2 and width("中a") == 3
+
+
+def test_words_have_no_mark_and_are_joined_with_their_continuations() -> None:
+    tokens = ["▁skate", "board", "ers", ".", "▁", "<0xC3>", "▁一个", "男人", "</s>"]
+    assert labels(tokens) == ["skate", "‿board", "‿ers", ".", "␣", "<0xC3>", "一个", "男人", "</s>"]
+    assert labels(["the", "dog_"]) == ["the", "dog_"]  # words, or pieces of another vocabulary
 
 
 def test_characters_that_no_font_has_are_named() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from t2t_repro.errors import UserError
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
-from t2t_repro.visualization.strokes import MIN_WEIGHT, color, layer_panels, stroke_figure
+from t2t_repro.visualization.strokes import MIN_WEIGHT, layer_panels, look, stroke_figure
 
 
 def attention(layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z") -> Attention:
@@ -51,18 +52,21 @@ def test_each_stroke_joins_its_query_with_its_key_and_is_as_opaque_as_its_weight
         np.testing.assert_allclose(sorted(lines), sorted(ends), atol=1e-6)
         np.testing.assert_allclose(list(lines.values()), list(expected.values()), rtol=1e-6)
     assert words(axes) == ["a", "b", "c", "w", "x", "y", "z"]
-    assert words(axes, 0) == ["target", "source"]
+    assert words(axes, 0) == ["queries:\ntarget", "keys:\nsource"]
 
 
-def test_each_head_has_a_color_of_its_own_also_in_the_legend() -> None:
+def test_each_head_has_its_own_look_also_in_the_legend() -> None:
     drawn = attention(heads=20).select(heads=[2, 7, 20])
     figure = stroke_figure(layer_panels(drawn))
-    shown = [tuple(collection.get_colors()[0, :3]) for collection in figure.axes[0].collections]
     legend = figure.axes[0].get_legend()
     assert legend is not None
-    assert shown == [color(2), color(7), color(20)] == [line.get_color() for line in legend.get_lines()]
-    assert [text.get_text() for text in legend.get_texts()] == ["head 2", "head 7", "head 20"]
-    assert len({color(head) for head in range(1, 21)}) == 20
+    heads = zip((2, 7, 20), figure.axes[0].collections, legend.get_lines(), legend.get_texts(), strict=True)
+    for head, strokes, line, text in heads:
+        color = tuple(strokes.get_colors()[0, :3])
+        assert color == to_rgb(look(head)["color"]) == to_rgb(line.get_color())
+        assert line.get_linestyle() == {"solid": "-", "dashed": "--", "dotted": ":"}[look(head)["linestyle"]]
+        assert text.get_text() == f"head {head}"
+    assert len({tuple(look(head).values()) for head in range(1, 21)}) == 20
 
 
 def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
