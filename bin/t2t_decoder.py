@@ -29,7 +29,7 @@ from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, text_line
 from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import UNFINISHED, is_stream, whole_file
+from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
 from t2t_repro.files.textfile import decode_lines, read_lines
 from t2t_repro.hparam import DecodeHParams, HParams, override
 from t2t_repro.metrics.score import PAPER_BLEU, score_lines
@@ -317,7 +317,7 @@ def write(output: Path | None, lines: Sequence[str]) -> None:
 
     None stands for standard output.
     """
-    with whole_file(output) if output else contextlib.nullcontext() as file:
+    with output_file(output) if output else contextlib.nullcontext() as file:
         program.write_lines(lines, file)
 
 

@@ -23,6 +23,7 @@ from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
 
@@ -82,7 +83,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
     servable_name = values.servable_name or folder.problem.name
-    export_dir = Path(values.export_dir or folder.path / "export")
+    export_dir = Path(values.export_dir or subfolder(folder.path, "export"))
     if not re.fullmatch(r"[\w.-]+", servable_name):
         raise UserError(f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'")
 
@@ -124,7 +125,7 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
         raise UserError(f'--format=ctranslate2: {error}; pip install "t2t_repro[ctranslate2]"') from None
     devices.hide_gpus()  # the conversion to CTranslate2's format runs on the CPU
     say(f"{checkpoint}: exporting")
-    export_dir = Path(values.export_dir or folder.path / "export_ctranslate2")
+    export_dir = Path(values.export_dir or subfolder(folder.path, "export_ctranslate2"))
     return export.export_ctranslate2(folder, checkpoint, export_dir, values.quantization or "float32")
 
 

@@ -23,7 +23,7 @@ from t2t_repro.console.progress import progress, say
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, put_in_place, whole_file
+from t2t_repro.files.output_files import is_stream, output_file, put_in_place
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.serving.client import Answer, Client
 
@@ -63,7 +63,7 @@ def main(values: flags.FlagValues) -> None:
     with program.output(values.decode_to_file, PARTIAL, inputs) as output, connect(values) as client:
         batches = translate(client, lines, batch_size)
         if output is None or is_stream(output):
-            with whole_file(output) if output else contextlib.nullcontext() as file:
+            with output_file(output) if output else contextlib.nullcontext() as file:
                 for batch in batches:
                     program.write_lines(batch, file)
         else:

@@ -11,7 +11,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import only_writer
+from t2t_repro.files.output_files import only_writer, subfolder
 
 
 def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
@@ -53,10 +53,10 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         averaged=tf.Variable(len(paths), dtype=tf.int64),
         **{name: tf.Variable(value) for name, value in identity_of(folder).items()},
     )
-    subfolder = folder.path / "averaged"
-    with only_writer(subfolder, "--output_dir"):
-        path = write_checkpoint(average, subfolder, step)
-        keep_only(subfolder, checkpoints_in(subfolder))
+    place = subfolder(folder.path, "averaged")
+    with only_writer(place, "--output_dir"):
+        path = write_checkpoint(average, place, step)
+        keep_only(place, checkpoints_in(place))
     return path, paths
 
 

@@ -26,6 +26,7 @@ from t2t_repro.checkpoints.reader import (
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import subfolder
 from t2t_repro.hparam import HParams
 
 UNSEEN = ("model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
@@ -58,7 +59,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
-        self._folder, self._keep = folder, keep
+        self._folder, self._best, self._keep = folder, subfolder(folder.path, BEST), keep
         self._step, self._by_request = tf.Variable(0, dtype=tf.int64), tf.Variable(False)
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
@@ -139,8 +140,8 @@ class Checkpoints:
 
     def save_best(self, step: int) -> str:
         """Replaces the best checkpoint by the model's state after `step` steps; returns the new checkpoint's path."""
-        path = self._write(self._folder.path / BEST, step, by_request=False)
-        keep_only(self._folder.path / BEST, [path])
+        path = self._write(self._best, step, by_request=False)
+        keep_only(self._best, [path])
         return path
 
     def _write(self, folder: Path, step: int, by_request: bool) -> str:

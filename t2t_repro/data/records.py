@@ -120,9 +120,8 @@ def read_index(path: Path) -> np.ndarray:
             return index.view(np.ndarray)  # Indexing an np.memmap is several times slower.
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     index = _build_index(path)
-    if not index_path(path).is_symlink():  # otherwise a hostile link could name a file of the user
-        with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
-            _save_index(path, index)
+    with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
+        _save_index(path, index)
     return index
 
 

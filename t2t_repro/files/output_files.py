@@ -35,37 +35,64 @@ Input = tuple[str, FileId]
 def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
 
-    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
-    named pipe, is opened and written directly.
+    If `path` is a symbolic link, the link is replaced: it may be part of a folder that the user received. `output_file`
+    follows the links that a user gives.
 
-    Raises UserError if the file cannot be written, e.g. because the disk is full, and BrokenPipeError if no process
-    reads the stream any more.
+    Raises UserError if the file cannot be written, e.g. because the disk is full.
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
-    temporary = None
+    path, temporary = Path(path), None
     try:
-        if is_stream(path):
-            with open(_open_stream(path), mode, encoding=encoding, newline=newline) as file:
-                yield file
-            return
-        target = without_links(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
         with open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
-            _copy_permissions(target, temporary)
+            _copy_permissions(path, temporary)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BrokenPipeError:
-        raise
+        os.replace(temporary, path)
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
-        ) from None
+        raise _cannot_write(path, error) from None
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[IO[bytes]]:
+    """Returns a context that opens the output that a user named for writing, as `whole_file` does.
+
+    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
+    named pipe, is written directly.
+
+    Raises UserError if the output cannot be written, and BrokenPipeError if no process reads the stream any more.
+    """
+    if not is_stream(path):
+        with whole_file(without_links(path)) as file:
+            yield file
+        return
+    try:
+        with open(_open_stream(path), "wb") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be written ({error.strerror or error}); free space or choose another path")
+
+
+def subfolder(parent: Path, name: str) -> Path:
+    """Returns the path of a folder inside a folder that the user may have received, for a program that writes there.
+
+    Raises UserError if it is a symbolic link, which could lead the program to other files of the user.
+    """
+    path = parent / name
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, where a program writes only into a folder; replace the link")
+    return path
 
 
 @contextmanager
@@ -75,7 +102,7 @@ def unfinished_folder(parent: Path) -> Iterator[Path]:
     The folder and what is left in it are deleted at the end; after a kill, by the next call. So only one process at a
     time may be in the context for the same `parent`; see `locked`.
     """
-    folder = parent / UNFINISHED
+    folder = subfolder(parent, UNFINISHED)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
@@ -130,9 +157,9 @@ def _open_stream(path: str | Path) -> int:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises UserError if the path of a temporary file exists but is not a regular file, e.g. a link or a folder."""
+    """Raises UserError if the path of a journal or lock exists but is not a regular file, e.g. a link or a folder."""
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise UserError(f"{path} is not a regular file; move it away or choose another output file")
+        raise UserError(f"{path} is not a regular file; move it away or choose another output")
 
 
 def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[Input]) -> None:
@@ -177,8 +204,9 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
     does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
     the end.
 
-    Raises UserError with the message `refusal` if another process holds the lock.
+    Raises UserError with the message `refusal` if another process holds the lock, or if `path` is a link.
     """
+    refuse_irregular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _open_locked(path, refusal):
         try:

@@ -21,7 +21,7 @@ from t2t_repro.data import test_set_files
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.json_file import finite
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import subfolder, whole_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, PAPER_BLEU, Score
@@ -61,7 +61,7 @@ def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: D
             checkpoint, name = average, f"{test_set.replace('/', '_')}-{step_of(average)}"
             if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
                 checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
-            path = folder.path / "decoded" / f"{name}-{_fingerprint(checkpoint, [*changes, *sources])}.txt"
+            path = subfolder(folder.path, "decoded") / f"{name}-{_fingerprint(checkpoint, [*changes, *sources])}.txt"
             if not path.exists():
                 _decode(translator(checkpoint), folder.problem, test_set, sources, path)
             scores[test_set] = folder.problem.scores(list(read_lines(str(path))), references)

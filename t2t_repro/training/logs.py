@@ -20,6 +20,7 @@ from t2t_repro import devices
 from t2t_repro.data.batching import padding_share
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.data.records import record
+from t2t_repro.files.output_files import subfolder
 from t2t_repro.training.evaluation import Evaluation
 from t2t_repro.training.metrics_log import MetricsLog, append
 from t2t_repro.training.step import Result
@@ -86,7 +87,7 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
-        self._folder, self._start = Path(folder) / TENSORBOARD, start
+        self._folder, self._start = subfolder(Path(folder), TENSORBOARD), start
         self._path: Path | None = None
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:

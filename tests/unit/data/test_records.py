@@ -166,15 +166,6 @@ def test_a_record_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: 
     assert "record 0 is damaged" in failure(path)
 
 
-def test_a_link_in_place_of_an_index_is_not_followed(tmp_path: Path) -> None:
-    path, victim = written(tmp_path), tmp_path / "victim"
-    victim.write_text("a file of the user")
-    index_path(path).unlink()
-    index_path(path).symlink_to(victim)
-    assert len(Records([path])) == len(PAIRS)
-    assert victim.read_text() == "a file of the user"
-
-
 def test_each_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> None:
     path = written(tmp_path, PAIRS[:2])
     index = index_path(path).read_bytes()

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import resource
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,16 +17,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from checkpoints import Training
 from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
 from folders import contents
 from models import weights_of, write_checkpoint
 from subwords import small_subwords
+from t2t_repro.checkpoints.averaging import average_checkpoints
 from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
+from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
@@ -40,6 +44,9 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
 from t2t_repro.parsing.trees import read_trees
+from t2t_repro.serving.server_files import write_configs
+from t2t_repro.serving.versions import new_version
+from t2t_repro.training.logs import Logs
 from t2t_repro.training.metrics_log import MetricsLog
 from toys import text_files
 from user_errors import user_error
@@ -228,6 +235,38 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
         path.unlink()
         harm(path)
         is_refused(kind, folder, original)
+
+
+def test_links_in_a_received_folder_lead_no_program_to_other_files(folder: Path, tmp_path: Path) -> None:
+    received, others = tmp_path / "received", tmp_path / "others"
+    shutil.copytree(folder, received)
+    others.mkdir()
+    for path in [path for path in received.iterdir() if path.is_file()]:
+        path.replace(others / path.name)
+        path.symlink_to(others / path.name)
+    (received / "models.config").symlink_to(others / "new")
+    before = status(others)
+
+    def save(number: int) -> None:
+        Training(ModelFolder(received)).saved(number).checkpoints.save_best(number)
+
+    writers: dict[str, Callable[[], object]] = {
+        ".lock": lambda: ModelFolder.locked(received).__enter__(),
+        "best": lambda: save(6),
+        "averaged": lambda: average_checkpoints(ModelFolder(received), 1),
+        "tensorboard": lambda: Logs(received, 5, 1).tensorboard.scalars(5, {"dev_loss": 1.0}),
+        ".datagen.lock": lambda: generate_data(text_files(folder / "text"), received, "", Options(overwrite=True)),
+        ".unfinished": lambda: new_version(received).__enter__(),
+    }
+    for name, write in writers.items():
+        (received / name).symlink_to(others if name in ("best", "averaged") else others / name)
+        assert f"{received / name} is " in user_error(write)
+        (received / name).unlink()
+        write()
+    ModelFolder(received).save()
+    write_results(received, Results(steps=5))
+    write_configs(received, "x")
+    assert status(others) == before
 
 
 def test_a_file_may_have_exactly_the_maximum_size(tmp_path: Path) -> None:
