@@ -14,6 +14,7 @@ import itertools
 import os
 import resource
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,7 +133,8 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except BrokenPipeError:
         return 1
     except OSError as error:
-        say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}")
+        cure = "; set TMPDIR to a folder that you can write" if "temporary directory" in str(error) else ""
+        say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}{cure}")
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
         hint = "; if it is a setting of a problem, also give --problem" if needs_problem else ""
@@ -273,6 +275,7 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
 
 def load_tensorflow() -> Any:
     """Imports and returns TensorFlow, without its messages. Warns if it does not see the machine's GPU."""
+    tempfile.gettempdir()  # Without one, TensorFlow fails too, after several lines of messages.
     with quiet_tensorflow(), quick_imports():
         import keras
         import tensorflow as tf

@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,7 +27,7 @@ def quiet_tensorflow() -> Iterator[None]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     stderr, hides = os.dup(2), True
-    with tempfile.TemporaryFile() as captured:
+    with os.fdopen(os.memfd_create("log"), "w+b") as captured:  # there may be no folder for temporary files
         os.dup2(captured.fileno(), 2)
         try:
             yield

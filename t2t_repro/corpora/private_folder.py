@@ -6,7 +6,6 @@ import grp
 import os
 import pwd
 import stat
-import tempfile
 from pathlib import Path
 
 from t2t_repro.errors import UserError
@@ -19,7 +18,9 @@ def default_folder() -> str:
         cache = os.path.expanduser("~/.cache")
     if os.path.isabs(cache):
         return os.path.join(cache, "t2t_repro")
-    return os.path.join(tempfile.gettempdir(), f"t2t_repro-{os.geteuid()}")  # The user has no home directory.
+    return os.path.join(
+        os.environ.get("TMPDIR", "/tmp"), f"t2t_repro-{os.geteuid()}"
+    )  # The user has no home directory.
 
 
 def make_private(folder: str | Path) -> None:

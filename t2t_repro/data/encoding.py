@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_repro.console.progress import say
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -54,12 +55,11 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
     Raises:
         UserError: if one of the processes died.
     """
-    if processes == 1:
+    pool = _start_pool(vocabulary, processes) if processes > 1 else None
+    if not pool:
         _load(vocabulary)
         yield from map(_encode_portion, portions)
         return
-    # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_process, (vocabulary,))
     pending: collections.deque[Future[Encoded]] = collections.deque()
     try:
         for portion in portions:
@@ -76,6 +76,17 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _start_pool(vocabulary: Vocabulary, processes: int) -> ProcessPoolExecutor | None:
+    """Returns a pool of processes, or None if this machine has no semaphores, with which they communicate."""
+    # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
+    context = multiprocessing.get_context("spawn")
+    try:
+        return ProcessPoolExecutor(processes, context, _start_process, (vocabulary,))
+    except OSError as error:
+        say(f"encoding in one process, because /dev/shm cannot be used ({error.strerror})")
+        return None
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:

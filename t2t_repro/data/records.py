@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import mmap
-import struct
+import io
+import os
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
 
 def _masked_crc(data: bytes) -> bytes:
     crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def index_path(path: Path) -> Path:
@@ -104,8 +105,10 @@ def index_path(path: Path) -> Path:
 
 
 def _save_index(path: Path, index: np.ndarray) -> None:
+    contents = io.BytesIO()
+    np.save(contents, index)  # into a file, numpy writes by itself, with errors that do not say what went wrong
     with whole_file(index_path(path)) as file:
-        np.save(file, index)
+        file.write(contents.getvalue())
 
 
 def read_index(path: Path) -> np.ndarray:
@@ -115,9 +118,9 @@ def read_index(path: Path) -> np.ndarray:
         require_regular(index_path(path))
         index: Any = None
         with contextlib.suppress(Exception):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
-            index = np.load(index_path(path), mmap_mode="r")
+            index = np.load(index_path(path))
         if _fits(index, path.stat().st_size):
-            return index.view(np.ndarray)  # Indexing an np.memmap is several times slower.
+            return index
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     index = _build_index(path)
     with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
@@ -145,41 +148,32 @@ def _build_index(path: Path) -> np.ndarray:
     """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all records."""
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
-    contents = _contents(path)
-    while offset < len(contents):
-        head = contents[offset : offset + 12]
-        size = int.from_bytes(head[:8], "little")
-        if head != _head(size) or size > MAX_RECORD_BYTES:
-            raise _damaged(path, len(rows))
-        try:
-            source, target = parse(_checked(path, contents, offset + 12, size, len(rows)))
-        except ValueError as error:
-            raise _damaged(path, len(rows), error) from None
-        rows.append((offset + 12, size, len(source), len(target)))
-        offset += size + 16
+    with open(path, "rb") as file:
+        while head := file.read(12):
+            size = int.from_bytes(head[:8], "little")
+            if head != _head(size) or size > MAX_RECORD_BYTES:
+                raise _damaged(path, len(rows))
+            try:
+                source, target = parse(_checked(path, head + file.read(size + 4), size, len(rows)))
+            except ValueError as error:
+                raise _damaged(path, len(rows), error) from None
+            rows.append((offset + 12, size, len(source), len(target)))
+            offset += size + 16
     return np.array(rows, INDEX)
 
 
-def _contents(path: Path) -> mmap.mmap | bytes:
-    """Returns the bytes of a shard. The operating system reads them from the disk when they are used."""
-    with open(path, "rb") as file:
-        # An empty file cannot be mapped.
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
-
-
-def _checked(path: Path, contents: mmap.mmap | bytes, offset: int, size: int, record: int) -> bytes:
-    """Returns a record's data: `size` bytes at `offset` in a shard's `contents`. Verifies the record's checksums."""
-    stored = contents[offset - 12 : offset + size + 4]
+def _checked(path: Path, stored: bytes, size: int, number: int) -> bytes:
+    """Returns the data, `size` bytes, of the record that a shard has as `stored`. Verifies the record's checksums."""
     data = stored[12:-4]
-    if len(stored) < size + 16 or stored[:12] != _head(size) or stored[-4:] != _masked_crc(data):
-        raise _damaged(path, record)
+    if len(data) != size or stored != record(data):
+        raise _damaged(path, number)
     return data
 
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
     """Returns the 12 bytes before a record's data: the number of bytes in the data, and that number's checksum."""
-    length = struct.pack("<Q", size)
+    length = size.to_bytes(8, "little")
     return length + _masked_crc(length)
 
 
@@ -204,26 +198,20 @@ class Records:
         self, paths: list[Path], was_reversed: bool = False, vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31)
     ) -> None:
         self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
-        self._indexes = [read_index(path) for path in paths]
-        self._starts = np.cumsum([0] + [len(index) for index in self._indexes])
-        self._contents = list(map(_contents, paths))
-        self.lengths = np.empty((2, len(self)), np.int32)
+        # A mapped file that another process truncates would end this process, without a message.
+        self._files = [os.open(path, os.O_RDONLY) for path in paths]
+        weakref.finalize(self, list, map(os.close, self._files))
+        indexes = [read_index(path) for path in paths]
+        self._starts = np.cumsum([0] + [len(index) for index in indexes])
+        hashes = [hashlib.sha256(index.view(np.uint8).data).hexdigest() for index in indexes]
+        self.index_lines = "".join(f"{path.name} {rows}\n" for path, rows in zip(paths, hashes, strict=True)).encode()
+        """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
+        self._index = np.concatenate([np.empty(0, INDEX), *indexes])
+        self.lengths = np.stack([self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]])
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
-        sides = ("target", "source") if was_reversed else ("source", "target")
-        for index, start in zip(self._indexes, self._starts[:-1], strict=True):
-            for row, side in zip(self.lengths, sides, strict=True):
-                row[start : start + len(index)] = index[side]
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    @property
-    def index_lines(self) -> bytes:
-        """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
-        hashes = [hashlib.sha256(np.ascontiguousarray(index).view(np.uint8).data) for index in self._indexes]
-        return "".join(
-            f"{path.name} {rows.hexdigest()}\n" for path, rows in zip(self.paths, hashes, strict=True)
-        ).encode()
 
     @property
     def index_fingerprint(self) -> str:
@@ -271,13 +259,13 @@ class Records:
     def _data(self, numbers: np.ndarray) -> list[bytes]:
         """Returns the serialized examples of several records. Raises UserError if a checksum differs."""
         shards = np.searchsorted(self._starts, numbers, "right") - 1
-        records = numbers - self._starts[shards]
-        rows = np.empty(len(numbers), INDEX)
-        for shard in np.unique(shards):
-            is_in_shard = shards == shard
-            rows[is_in_shard] = self._indexes[shard][records[is_in_shard]]
-        places = zip(shards.tolist(), records.tolist(), rows["offset"].tolist(), rows["size"].tolist(), strict=True)
-        return [
-            _checked(self.paths[shard], self._contents[shard], offset, size, record)
-            for shard, record, offset, size in places
-        ]
+        rows = self._index[numbers]
+        columns = shards, numbers - self._starts[shards], rows["offset"], rows["size"]
+        data = []
+        for shard, number, offset, size in zip(*(column.tolist() for column in columns), strict=True):
+            try:
+                stored = os.pread(self._files[shard], size + 16, offset - 12)
+            except OSError as error:
+                raise UserError(f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk") from None
+            data.append(_checked(self.paths[shard], stored, size, number))
+        return data

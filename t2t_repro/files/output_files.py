@@ -6,6 +6,7 @@ A stream, such as a device, a pipe or a terminal, cannot be replaced, so program
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import re
 import secrets
@@ -14,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from t2t_repro.errors import UserError
 
@@ -38,24 +39,27 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     If `path` is a symbolic link, the link is replaced: it may be part of a folder that the user received. `output_file`
     follows the links that a user gives.
 
-    Raises UserError if the file cannot be written, e.g. because the disk is full.
+    Raises UserError if the file cannot be written, e.g. because the disk is full. Other errors inside the context keep
+    their type and message.
     """
-    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
-    path, temporary = Path(path), None
-    try:
+    path = Path(path)
+    temporary = path.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
+    with _named_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
-        with open(temporary, mode.replace("w", "x"), encoding=encoding, newline=newline) as file:
-            _copy_permissions(path, temporary)
+        raw = _Output(temporary, "xb")
+    raw.output = path
+    try:
+        _copy_permissions(path, temporary)
+        with io.BufferedWriter(raw) as binary:
+            file = binary if "b" in mode else io.TextIOWrapper(binary, "utf-8", newline="\n")
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
+            with _named_errors(path):
+                os.fsync(raw.fileno())
+        with _named_errors(path):
+            os.replace(temporary, path)
     finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -71,17 +75,34 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         with whole_file(without_links(path)) as file:
             yield file
         return
+    with _named_errors(path):
+        raw = _Output(_open_stream(path), "wb")
+    raw.output = path
+    with io.BufferedWriter(raw) as file:
+        yield file
+
+
+class _Output(io.FileIO):
+    """A file that is being written. Its errors name `output`, the path that the user knows."""
+
+    output: Path
+
+    def write(self, data: Any) -> int:
+        with _named_errors(self.output):
+            return super().write(data)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Returns a context that turns OSErrors, except BrokenPipeError, into UserErrors about writing `path`."""
     try:
-        with open(_open_stream(path), "wb") as file:
-            yield file
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be written ({error.strerror or error}); free space or choose another path")
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
+        ) from None
 
 
 def subfolder(parent: Path, name: str) -> Path:

@@ -47,6 +47,7 @@ def run(main: program.Main, *arguments: str) -> int:
         (UserError("name '\x1b[2J\x9b\u202e\udcff'"), 2, "t2t-counter: name '\\x1b[2J\\x9b\\u202e\\udcff'\n"),
         (FileNotFoundError(2, "No such file", "x.en"), 2, "t2t-counter: x.en: No such file\n"),
         (OSError("disk full"), 2, "t2t-counter: input/output: disk full\n"),
+        (FileNotFoundError(2, "No usable temporary directory"), 2, "t2t-counter: input/output: No usable temporary"),
         (MemoryError(), 2, "t2t-counter: too little free memory on this machine; end other programs"),
         (KeyboardInterrupt(), 130, "t2t-counter: interrupted\n"),
     ],

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -23,7 +24,7 @@ normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normaliz
 
 
 def test_lines_of_the_log_are_hidden(capfd: pytest.CaptureFixture[str]) -> None:
-    with quiet_tensorflow():
+    with mock.patch("tempfile.tempdir", "/nowhere"), quiet_tensorflow():  # there may be no temporary folder
         os.write(2, f"first\n{LOG}last\n".encode())
     assert capfd.readouterr().err == "first\nlast\n"
 

@@ -26,7 +26,7 @@ from user_errors import user_error
 def test_the_default_folder(cache: str, home: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     monkeypatch.setenv("HOME", home)
-    monkeypatch.setattr("tempfile.tempdir", "/t")
+    monkeypatch.setenv("TMPDIR", "/t")
     assert default_folder() == folder
 
 

@@ -80,3 +80,14 @@ def test_child_processes_ignore_interrupts_from_their_start(
     assert encoded(vocab, pairs(), 2) == encoded(vocab, some_pairs(300), 1)
     assert sent > 200
     assert capfd.readouterr().err == ""
+
+
+def test_one_process_encodes_on_a_machine_without_semaphores(
+    vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")  # as without /dev/shm
+
+    monkeypatch.setattr("_multiprocessing.SemLock", refuse)
+    assert encoded(vocab, some_pairs(20), 2) == encoded(vocab, some_pairs(20), 1)
+    assert "/dev/shm" in capsys.readouterr().err

@@ -96,6 +96,18 @@ def test_a_truncated_shard_is_an_error(tmp_path: Path) -> None:
         assert f"{path}: record 3 is damaged" in failure(path)
         index_path(path).unlink()
         assert f"{path}: record 3 is damaged" in failure(path)
+    opened = Records([written(tmp_path)])
+    for file in (path, index_path(path)):
+        os.truncate(file, 0)
+    assert f"{path}: record 0 is damaged" in user_error(pairs_of, opened)
+
+
+def test_a_shard_that_is_deleted_or_replaced_can_be_read_until_the_end(tmp_path: Path) -> None:
+    path, other = written(tmp_path), written(tmp_path / "other", PAIRS[:1])
+    opened = Records([path])
+    other.replace(path)
+    index_path(path).unlink()
+    assert pairs_of(opened) == PAIRS
 
 
 @pytest.mark.parametrize(

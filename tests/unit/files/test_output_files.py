@@ -116,6 +116,13 @@ def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+def test_the_error_of_something_else_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    for mode in ("w", "wb"):
+        with pytest.raises(OSError, match="no semaphore"), whole_file(tmp_path / "x", mode):
+            raise OSError(28, "no semaphore")
+    assert os.listdir(tmp_path) == []
+
+
 def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / ".x.de.lock").touch()
     for output in (tmp_path / "x.de", tmp_path / "new" / "x.de"):
