@@ -24,6 +24,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.console.progress import say
+from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import score_lines
@@ -69,14 +70,14 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "translation")
     language = language_pair.rpartition("-")[2] or values.target_language  # "fr" for "en-fr"
     translation = program.readable_path(values.translation)
-    translations = _lines(translation)
+    translations = list(read_lines(translation))
+    if not translations:
+        raise UserError(f"{translation}: empty; nothing to score")
     source = f"test set {test_set} ({language_pair})" if test_set else values.reference
-    references = _published(test_set, language_pair, source) if test_set else _lines(source)
-    if len(translations) != len(references):
-        raise UserError(
-            f"{translation} has {len(translations):,} lines, {source} has {len(references):,}; "
-            "give one translation for each line of the reference"
-        )
+    if test_set:
+        references = _published(test_set, language_pair, source, len(translations))
+    else:
+        references = read_targets(source, translation, translations)
     from t2t_repro.metrics import bleu, languages  # imported late, because sacreBLEU would delay --help
 
     language = languages.language_code(language, "--language_pair" if language_pair else "--target_language")
@@ -89,20 +90,15 @@ def main(values: flags.FlagValues) -> None:
         say(reason)
 
 
-def _lines(path: str) -> list[str]:
-    lines = list(read_lines(path))
-    if not lines:
-        raise UserError(f"{path}: empty; nothing to score")
-    return lines
-
-
-def _published(test_set: str, language_pair: str, source: str) -> list[str]:
-    """Returns the reference lines of a published test set. `source` names the test set in error messages."""
+def _published(test_set: str, language_pair: str, source: str, count: int) -> list[str]:
+    """Returns the `count` reference lines of a published test set. `source` names the test set in error messages."""
     from t2t_repro.metrics import test_sets
 
     _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)
     if len(references) > 1:
         raise UserError(f"{source} has {len(references)} references per line; score it with sacreBLEU's own program")
+    if len(references[0]) != count:
+        raise UserError(f"{source} has {len(references[0]):,} lines, not {count:,}; give one translation for each line")
     return list(references[0])
 
 

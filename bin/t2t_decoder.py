@@ -25,6 +25,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders, written_times
 from t2t_repro.console.progress import Progress, say
+from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, text_line
 from t2t_repro.decoding.translation import InputFile, Translation
@@ -137,22 +138,14 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
 
     Raises UserError if the files have different numbers of lines.
     """
-    name = values.decode_from_file or "standard input"
     if values.decode_from_file in program.STANDARD_STREAMS:
         if sys.stdin.isatty():
             say("type lines to translate, then Ctrl-D; --decode_interactive translates each line at once")
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
-    columns = [texts]
-    for path in (prefix_file, values.decode_reference):
-        columns.append(list(read_lines(path)) if path else [])
-        if path and len(columns[-1]) != len(texts):
-            raise UserError(
-                f"{path} has {len(columns[-1]):,} lines but {name} has {len(texts):,}; give one line for each input "
-                "line"
-            )
-    return columns
+    others = (prefix_file, values.decode_reference)
+    return [texts, *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others)]
 
 
 def read_pairs(path: str) -> list[list[str]]:

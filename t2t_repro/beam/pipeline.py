@@ -12,12 +12,10 @@ import functools
 import hashlib
 import itertools
 import logging
-import lzma
 import re
 import sys
 import threading
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +32,8 @@ from t2t_repro.decoding.output import finish_translations, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
+from t2t_repro.files import textfile
 from t2t_repro.files.output_files import UNFINISHED, only_writer, refuse_overwriting
-from t2t_repro.files.textfile import OPENERS, decode_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -198,13 +196,10 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz) in any file system that Beam can read."""
-    with (
-        _user_errors(f"{path}: cannot be read"),
-        FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as raw,
-    ):
-        opener = OPENERS.get(path[path.rfind(".") :])
-        yield from decode_lines(opener(raw) if opener else raw, path)
+    """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can read."""
+    with _user_errors(f"{path}: cannot be read"):
+        open_file = functools.partial(FileSystems.open, compression_type=CompressionTypes.UNCOMPRESSED)
+        yield from textfile.read_lines(path, open_file)
 
 
 def write(path: str, lines: Sequence[str]) -> None:
@@ -227,7 +222,7 @@ def _user_errors(problem: str) -> Iterator[None]:
     """Raises UserError in place of the errors of files, because `run` finds only UserError in Beam's errors."""
     try:
         yield
-    except (OSError, BeamIOError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, BeamIOError) as error:
         raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
 
 

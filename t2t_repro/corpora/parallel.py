@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from t2t_repro.errors import UserError
@@ -20,14 +20,12 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
 
     Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
-    paths = [str(source), str(target)]
-    if all(map(SGML.search, paths)):
-        segments = [read_segments(path) for path in paths]
-        for document, segment in segments[0].keys() ^ segments[1].keys():
-            raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
-        yield from ({"inputs": text, "targets": segments[1][key]} for key, text in segments[0].items())
+    if _are_segments(source, target):
+        texts = list(read_lines(str(source)))
+        pairs = zip(texts, read_targets(target, source, texts), strict=True)
+        yield from ({"inputs": text, "targets": translation} for text, translation in pairs)
         return
-    sides = [read_lines(path) for path in paths]
+    sides = [read_lines(str(path)) for path in (source, target)]
     for number, texts in enumerate(itertools.zip_longest(*sides)):
         if None in texts:
             counts = [
@@ -38,3 +36,26 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
                 "must be the translation of line n of the other"
             )
         yield {"inputs": texts[0], "targets": texts[1]}
+
+
+def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:
+    """Returns the texts of the file `target`, in the order of the texts of the file `source`, which are `texts`.
+
+    Raises UserError as `read_pairs` does.
+    """
+    if _are_segments(source, target):
+        keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
+        for document, segment in keys ^ segments.keys():
+            raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
+        return [segments[key] for key in keys]
+    lines = list(read_lines(str(target)))
+    if len(lines) != len(texts):
+        raise UserError(
+            f"{source or 'standard input'} has {len(texts):,} lines but {target} has {len(lines):,}; give one line for "
+            "each line"
+        )
+    return lines
+
+
+def _are_segments(*paths: str | Path) -> bool:
+    return all(SGML.search(str(path)) for path in paths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -15,8 +16,11 @@ from t2t_repro.errors import UserError, unknown
 
 LONG_LINES = ("split", "sentences", "truncate", "error")
 
+Count = Callable[[Sequence[str]], list[int]]
+"""Returns the number of tokens of each text."""
 CLAUSE_END = re.compile(rf"(?<=[;:,]){CLOSING}\s+|(?<=[；：，、])")  # noqa: RUF001
 SPACE = re.compile(r"(?<=\S)\s+")
+CHARACTER = re.compile(r"(?<=\S)\s*")
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,8 @@ def cut_texts(
     if long_lines not in LONG_LINES:
         raise unknown("long_lines", long_lines, LONG_LINES)
 
-    def count(text: str) -> int:
-        return len(vocabulary.encode([text.strip()], num_threads=1)[0])
+    def count(texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)]
 
     def cut(index: int, text: str, ids: list[int]) -> list[Segment]:
         line_number = input_file.line_number(index)
@@ -70,7 +74,8 @@ def cut_texts(
             )
         if long_lines == "truncate":
             return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
-        strings = [string for string in split_text(text, longest if is_long else len(ids), count) if string.strip()]
+        parts = split_text(text, longest if is_long else len(ids), count)
+        strings = [string for string in parts if not is_empty(string)]
         encoded = vocabulary.encode([string.strip() for string in strings])
         return [
             Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
@@ -80,26 +85,29 @@ def cut_texts(
     return [cut(index, *pair) for index, pair in enumerate(zip(texts, ids_of_texts, strict=True))]
 
 
-def split_text(text: str, longest: int, count: Callable[[str], int]) -> list[str]:
+def split_text(text: str, longest: int, count: Count) -> list[str]:
     """Returns consecutive parts of a text that have at most `longest` tokens each. Their concatenation is the text.
 
     A text is split into its sentences. Short sentences are not joined again, because a model that was trained on single
     sentences translates several at once badly. A sentence that is too long is split between clauses, a clause between
-    words, and a word between characters, into as few parts as possible. `count` returns the number of tokens of a text.
+    words, and a word between characters, into as few parts as possible. `count` returns the numbers of tokens of texts.
     """
     sentences = [sentence.decode() for sentence in split_sentences([text])[0].numpy()]
-    return [part for sentence in sentences for part in _shorten(sentence, longest, count, (CLAUSE_END, SPACE))]
+    return _shorten(sentences, longest, count, (CLAUSE_END, SPACE, CHARACTER))
 
 
-def _shorten(text: str, longest: int, count: Callable[[str], int], separators: Sequence[re.Pattern[str]]) -> list[str]:
-    """Splits a sentence at the first of `separators`, its parts at the next one if necessary, and then joins parts."""
-    if count(text) <= longest:
-        return [text]
-    if not separators:
-        return _merge(list(text), longest, count)
-    parts = _cut(text, separators[0])
-    shorter = [string for part in parts for string in _shorten(part, longest, count, separators[1:])]
-    return _merge(shorter, longest, count) if len(parts) > 1 else shorter
+def _shorten(texts: Sequence[str], longest: int, count: Count, separators: Sequence[re.Pattern[str]]) -> list[str]:
+    """Splits long texts at the first of `separators`, their parts at the next one if needed, and then joins parts."""
+    shorter = []
+    for text, tokens in zip(texts, count(texts), strict=True):
+        if tokens <= longest:
+            shorter.append(text)
+        else:
+            parts = _cut(text, separators[0])
+            if len(separators) > 1:
+                parts = _shorten(parts, longest, count, separators[1:])
+            shorter += _merge(parts, longest, count)
+    return shorter
 
 
 def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -108,15 +116,28 @@ def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
 
 
-def _merge(parts: list[str], longest: int, count: Callable[[str], int]) -> list[str]:
+def _merge(parts: list[str], longest: int, count: Count) -> list[str]:
     """Joins neighboring parts while the result has at most `longest` tokens. Returns the joined parts."""
-    merged = [parts[0]]
-    for part in parts[1:]:
-        if not part.strip() or count(merged[-1] + part) <= longest:
-            merged[-1] += part
-        else:
-            merged.append(part)
+    merged, start, number = [], 0, 1
+    while start < len(parts):
+        number = _number(parts, start, 2 * number, longest, count)
+        merged.append("".join(parts[start : start + number]))
+        start += number
     return merged
+
+
+def _number(parts: Sequence[str], start: int, most: int, longest: int, count: Count) -> int:
+    """Returns the number of parts from `start` on that have at most `longest` tokens together, or 1; `most` is a guess.
+
+    Bisects, because a line may have a million parts, and counting the tokens of each join would take minutes.
+    """
+
+    def is_long(number: int) -> bool:
+        return count(["".join(parts[start : start + number])])[0] > longest
+
+    while start + most <= len(parts) and not is_long(most):
+        most *= 2
+    return max(1, bisect.bisect_left(range(most), True, lo=1, key=is_long) - 1)
 
 
 def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:

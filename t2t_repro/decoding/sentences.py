@@ -14,25 +14,35 @@ from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
 STOP, BREAK = "\ufdd0", "\ufdd1"
 """Marks in a text: the full stop of an abbreviation, and the end of a sentence. Unicode keeps these codes free for the
 use inside programs."""
-CLOSING = r"[\"'”’»)\]]*"  # noqa: RUF001
-ABBREVIATIONS = r"\b([A-Z]|\d\d?|Mr|Mrs|Ms|Dr|Prof|St|Nr|Fig)\."
-"""Full stops of initials, ordinal numbers and common abbreviations end no sentence."""
-END = rf"([.!?…]{CLOSING}{WHITE_SPACE}+|[。！？][」』”’）]*)"  # noqa: RUF001
-"""End of a sentence: a mark, closing quotes and brackets, white space. Chinese and Japanese marks need no white space.
-"""
+CLOSING = r"[\"'”’“‘»«›‹)\]]*"  # noqa: RUF001
+INITIALS = rf"(^|[^\pL\pN])(\pL)\.({WHITE_SPACE}?\pL)\."
+"""Full stops of two letters, such as "U.S.", "e.g." or "z. B.", end no sentence."""
+ABBREVIATIONS = (
+    rf"(^|[^\pL\pN])(\p{{Lu}}|Mr|Mrs|Ms|Mme|Dr|Prof|St|Jr|Sr|Hr|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rep|Rev|Nr|Fig|Vol|Abb|Art|Bd|"
+    rf"pp?|vs|ca|bzw)\.|(^|{WHITE_SPACE})([(\[\"'“„]?\d\d?)\."
+)
+"""Full stops of initials, common abbreviations and ordinal numbers end no sentence."""
+MARK = (
+    rf"(?:[.!?…‽؟۔։।॥።။។]{CLOSING}{WHITE_SPACE}+|"  # noqa: RUF001
+    rf"[。！？｡][」』”’）】》〉]*{WHITE_SPACE}*)"  # noqa: RUF001
+)
+"""A mark, closing quotes and brackets, white space. Chinese and Japanese marks need no white space."""
+END = rf"({MARK}(?:[^\pL\pN]*{MARK})*)"
+"""End of a sentence. Characters without letters and digits between two marks belong to the sentence before them."""
 CONTINUED = rf"{BREAK}({WHITE_SPACE}*\p{{Ll}})"
 """An end before a small letter, which is none in a text with capital letters: the mark was that of an abbreviation."""
-WORDLESS = rf"{BREAK}([^\pL\pN{BREAK}]*)({BREAK}|$)"
-"""Characters without letters and digits between two ends: they belong to the sentence before them."""
+WORDLESS = rf"{BREAK}([^\pL\pN]*)$"
+"""An end after which no letter and no digit follows: none, because the rest is no sentence."""
 
 
 def split_sentences(texts: Any) -> Any:
     """Returns the sentences of texts, strings [B]: strings [B, (N)]. Those of a text concatenate to the text."""
     texts = tf.convert_to_tensor(texts, tf.string)
-    marked = tf.strings.regex_replace(texts, ABBREVIATIONS, rf"\1{STOP}")
+    marked = tf.strings.regex_replace(texts, INITIALS, rf"\1\2{STOP}\3{STOP}")
+    for _ in range(2):  # the character before a match is part of it, so a second pass finds those beside another match
+        marked = tf.strings.regex_replace(marked, ABBREVIATIONS, rf"\1\2\3\4{STOP}")
     marked = tf.strings.regex_replace(marked, END, rf"\1{BREAK}")
     is_cased = texts != tf.strings.lower(texts, encoding="utf-8")
     marked = tf.where(is_cased, tf.strings.regex_replace(marked, CONTINUED, r"\1"), marked)
-    for _ in range(2):  # the ends beside a match are not part of it, so a second pass finds those of its neighbors
-        marked = tf.strings.regex_replace(marked, WORDLESS, r"\1\2")
+    marked = tf.strings.regex_replace(marked, WORDLESS, r"\1")
     return tf.strings.split(tf.strings.regex_replace(marked, STOP, "."), BREAK)

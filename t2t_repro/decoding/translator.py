@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
-from t2t_repro.data.vocabularies.text_rules import one_line
+from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING
@@ -170,7 +170,7 @@ class Translator:
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
-        encoded_prefixes = self.vocabulary.encode_targets(prefixes)
+        encoded_prefixes = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
         for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=bool(prefixes)):
             if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])

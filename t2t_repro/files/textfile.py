@@ -6,77 +6,107 @@ import bz2
 import codecs
 import functools
 import gzip
+import html
 import lzma
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
-from xml.sax import saxutils
 
 from t2t_repro.errors import UserError
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Functions that open a compressed file, by suffix of its name."""
-MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zip": b"PK\x03\x04", ".zst": b"\x28\xb5\x2f\xfd"}
-"""Bytes with which compressed files begin, by suffix."""
+MAGIC = {
+    ".gz": rb"\x1f\x8b", ".bz2": rb"BZh\d1AY&SY", ".xz": rb"\xfd7zXZ", ".zip": rb"PK\x03\x04", ".lzma": rb"\x5d\0\0",
+    ".zst": rb"\x28\xb5\x2f\xfd", ".lz4": rb"\x04\x22\x4d\x18", ".7z": rb"7z\xbc\xaf", ".Z": rb"\x1f\x9d",
+    ".tar": rb"(?s).{257}ustar",
+}  # fmt: skip
+"""Regular expressions for the beginnings of archives and compressed files, by suffix."""
 MAX_LINE = 1 << 20
 """Most bytes of a line. No sentence is as long, but a file without newlines could fill the memory."""
-SGML = re.compile(r"\.sgml?(\.(gz|bz2|xz))?$", re.IGNORECASE)
+MAX_SGML = 1 << 26
+"""Most bytes of an SGML file, which is read at once. Test sets have less than a hundredth."""
+SGML = re.compile(r"\.(sgml?|xml)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 """End of the name of an SGML file."""
-ELEMENT = re.compile(r"<doc\b([^>]*)>|<seg\b([^>]*)>(?:(.*?)</seg\s*>)?", re.DOTALL | re.IGNORECASE)
-"""A start tag of a document, or a segment. Groups: the attributes of both, and the segment's text if it ends."""
+SGML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|srcset|refset|tstset|mteval|(doc|seg)\s[^<>]*id\s*=)", re.IGNORECASE)
+"""Beginning of an SGML file."""
+ELEMENT = re.compile(
+    r"<!--.*?(?:-->|\Z)|<doc\b([^<>]*)>|<seg\b([^<>]*?)(?:/>|>(?:(.*?)</seg\s*>)?)", re.DOTALL | re.IGNORECASE
+)
+"""A comment, a start tag of a document, or a segment. Groups: the attributes of the two, and the segment's text if it
+ends."""
+MARKUP = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<>]*>", re.DOTALL | re.IGNORECASE)
+"""Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
 
 
-def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file .sgm or .sgm.gz.
+def read_lines(path: str, open_file: Callable[[str, str], IO[bytes]] = open) -> Iterator[str]:
+    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file .sgm, .xml or .sgm.gz.
 
     Lines end in "\\n" or "\\r\\n", which is not part of them. Other separators, such as U+0085, U+2028 or a single
-    "\\r", do not end a line. A last line without "\\n" counts as a line.
+    "\\r", do not end a line. A last line without "\\n" counts as a line. `open_file` is called as `open(path, "rb")`.
 
     Raises UserError if the file is missing, damaged or not UTF-8, or a line has more than `MAX_LINE` bytes.
     """
-    yield from read_segments(path).values() if SGML.search(path) else _lines(path)
+    if SGML.search(path):
+        yield from read_segments(path, open_file).values()
+        return
+    with _opened(path, open_file) as file:
+        yield from decode_lines(file, path)
 
 
-def read_segments(path: str) -> dict[tuple[str, str], str]:
+def read_segments(path: str, open_file: Callable[[str, str], IO[bytes]] = open) -> dict[tuple[str, str], str]:
     """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
 
     The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces
     all white space in a text by single spaces. Raises UserError as `read_lines` does, if there is no segment, and if a
     segment does not end or has the number of another one.
     """
-    segments, document = dict[tuple[str, str], str](), ""
-    for element in ELEMENT.finditer("\n".join(_lines(path))):
+    segments, counts, document = dict[tuple[str, str], str](), Counter[str](), ""
+    with _opened(path, open_file) as file:
+        contents = file.read(MAX_SGML + 1)
+    _refuse_packed(contents, path)
+    if len(contents) > MAX_SGML:
+        raise UserError(f"{path}: more than {MAX_SGML:,} bytes of SGML; give its text as a file of lines")
+    for element in ELEMENT.finditer(_text(contents, path)):
         of_document, of_segment, text = element.groups()
         if of_document is not None:
-            document = _attribute(of_document, "docid")
+            document = _attribute(of_document, "docid") or _attribute(of_document, "id")
+        if of_segment is None:
             continue
-        number = _attribute(of_segment, "id") or str(len(segments) + 1)
+        counts[document] += 1
+        number = _attribute(of_segment, "id") or str(counts[document])
         name = f"segment {number}" + (f" of document {document}" if document else "")
-        if text is None or "<seg" in text.lower():
+        text = "" if element[0].endswith("/>") else text
+        if text is None or "<seg" in text.lower() or len(text) > MAX_LINE:
             raise UserError(f"{path}: {name} has no </seg>; mend the file")
         if (document, number) in segments:
-            raise UserError(f"{path}: there are two texts with the name {name}; give one file for each reference")
-        segments[document, number] = unescape(" ".join(text.split()))
+            raise UserError(f"{path}: there are two texts with the name {name}; give each reference its own file")
+        text = MARKUP.sub(lambda match: html.escape(match[1] or ""), text)
+        segments[document, number] = " ".join(unescape(text).split())
     if not segments:
         raise UserError(f"{path}: no <seg> element; if it is no SGML file, give it another name")
     return segments
 
 
 def _attribute(attributes: str, name: str) -> str:
-    match = re.search(rf"\b{name}\s*=\s*(\"[^\"]*\"|'[^']*'|\S+)", attributes, re.IGNORECASE)
+    match = re.search(rf"(?<!\S){name}\s*=\s*(\"[^\"]*\"|'[^']*'|\S+)", attributes, re.IGNORECASE)
     return match[1].strip("\"'") if match else ""
 
 
 def unescape(text: str) -> str:
     """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
-    return saxutils.unescape(text, {"&quot;": '"', "&apos;": "'"})
+    return re.sub(r"&(#\d+|#x[\da-f]+|[a-z]\w*);", lambda match: html.unescape(match[0]), text, flags=re.IGNORECASE)
 
 
-def _lines(path: str) -> Iterator[str]:
+@contextmanager
+def _opened(path: str, open_file: Callable[[str, str], IO[bytes]]) -> Iterator[IO[bytes]]:
     try:
-        with OPENERS.get(path[path.rfind(".") :], open)(path, "rb") as file:
-            yield from decode_lines(file, path)
+        with open_file(path, "rb") as file:
+            opener = OPENERS.get(path[path.rfind(".") :].lower())
+            yield opener(file) if opener else file
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -87,17 +117,27 @@ def _lines(path: str) -> Iterator[str]:
 
 def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
     """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it `source`."""
-    start = b""
     for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE + 1), b""), 1):
         if number == 1:
-            start, line = line, line.removeprefix(codecs.BOM_UTF8)
+            _refuse_packed(line, source)
+            line = line.removeprefix(codecs.BOM_UTF8)
+            if SGML_START.match(line):
+                raise UserError(f"{source}: SGML; end its name in .sgm, so that its segments are read")
         if len(line) > MAX_LINE:
             raise UserError(f"{source}:{number}: a line of more than {MAX_LINE:,} bytes; split it into sentences")
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            cure = f"not UTF-8 ({error}); convert the file, e.g. with iconv"
-            if suffix := next((suffix for suffix, magic in MAGIC.items() if start.startswith(magic)), ""):
-                cure = "compressed; unpack the file" + (f", or end its name in {suffix}" if suffix in OPENERS else "")
-            raise UserError(f"{source}:{number}: {cure}") from None
-        yield text.removesuffix("\n").removesuffix("\r")
+        yield _text(line, f"{source}:{number}").removesuffix("\n").removesuffix("\r")
+
+
+def _refuse_packed(start: bytes, source: str) -> None:
+    """Raises UserError if a file begins as an archive or a compressed file."""
+    for suffix, magic in MAGIC.items():
+        if re.match(magic, start):
+            cure = f", or end its name in {suffix}" if suffix in OPENERS else ""
+            raise UserError(f"{source}: compressed or packed as files {suffix}; unpack it{cure}")
+
+
+def _text(contents: bytes, source: str) -> str:
+    try:
+        return contents.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{source}: not UTF-8 ({error}); convert the file, e.g. with iconv") from None

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from properties import few
-from t2t_repro.data.vocabularies.text_rules import is_empty
+from t2t_repro.data.vocabularies.text_rules import VISIBLE, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.long_lines import cut_texts, join_texts
 from t2t_repro.decoding.translation import InputFile
@@ -90,9 +90,10 @@ def test_a_long_line_is_cut_without_loss_and_joined_again(
         (decoded,) = tiny_vocabulary.decode([segment.ids])
         assert decoded.strip() == segment.string.replace("\u2581", " ").strip()
     strings = [segment.string for segment in segments]
-    assert "".join(strings).split() == ([] if is_empty(text) else text.split())
+    assert not any(map(is_empty, strings))
+    assert VISIBLE.findall("".join(strings)) == VISIBLE.findall(text)
     if strings:  # each segment, without outer white space, serves as its own translation
-        assert join_texts([string.strip() for string in strings], strings).split() == text.split()
+        assert join_texts([string.strip() for string in strings], strings).split() == "".join(strings).split()
 
 
 NAMES = st.text("aB1-$&;.,`'|=\\é漢\x00\x85\xa0\u2028\u2581\U0001f600", min_size=1, max_size=6)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_repro.corpora.parallel import read_pairs
+from t2t_repro.corpora.parallel import read_pairs, read_targets
 from t2t_repro.errors import UserError
 from t2t_repro.files.textfile import unescape
 
@@ -46,6 +46,7 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
         {"inputs": "two", "targets": "zwei"},
         {"inputs": "three", "targets": "drei"},
     ]
+    assert read_targets(source, target, []) == ["three", "two", "one"]
     for english in (
         '<doc docid="x"><seg id="1">one</seg><seg id="3">two</seg></doc>',
         german.replace('"y"', '"z"'),
@@ -60,7 +61,7 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
     ("escaped", "text"),
     [
         ("AT&amp;T &lt;b&gt; &quot;so&quot; &apos;so&apos;", "AT&T <b> \"so\" 'so'"),
-        ("Standard & Poor's, R&D, &copy; &notin", "Standard & Poor's, R&D, &copy; &notin"),
+        ("R&D, ?a=1&copy=2 &notin, &copy; &#xe4;", "R&D, ?a=1&copy=2 &notin, © ä"),
         ("&amp;lt;", "&lt;"),
     ],
 )

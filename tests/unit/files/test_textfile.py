@@ -25,10 +25,16 @@ PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
     [
         ("no.txt", None, "no.txt: no such file"),
         ("text", b"gut\nGr\xc3\xb6\xc3\x9fe\nab Gr\xf6\xdfe\n", "text:3: not UTF-8"),
-        ("text", gzip.compress(b"a line\n", mtime=0), "text:1: compressed; unpack the file, or end its name in .gz"),
+        (
+            "text",
+            gzip.compress(b"a line\n", mtime=0),
+            "text: compressed or packed as files .gz; unpack it, or end its name in .gz",
+        ),
         ("text", lzma.compress(b"a line\n"), "end its name in .xz"),
         ("text", bz2.compress(b"a line\n"), "end its name in .bz2"),
-        ("text", b"PK\x03\x04\n\0\0\0\0\0\xff", "text:2: compressed; unpack the file"),
+        ("text", b"PK\x03\x04\n\0\0\0\0\0\xff", "packed as files .zip; unpack it"),
+        ("text.tar.gz", gzip.compress(b"a.en".ljust(257, b"\0") + b"ustar\n", mtime=0), "packed as files .tar"),
+        ("text", b"<srcset setid='a'>\n<seg id=1>a</seg>", "text: SGML; end its name in .sgm"),
         ("text", b"a\n" + b"b" * (MAX_LINE + 1), "text:2: a line of more than 1,048,576 bytes"),
         ("text.xz", lzma.compress(b"a line\n")[:-9], "cut off or damaged"),
         ("text.bz2", b"plain text\n", "cut off or damaged"),
@@ -67,13 +73,14 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, 
 
 
 SGML = """<srcset setid="t" srclang="any"><DOC sysid="ref" docid="a">
-<hl><seg id="1">AT&amp;T</seg></hl> <p><Seg  ID='2' > two
-lines  &lt;b&gt; </SEG><seg>three</seg></p></DOC>
-<doc docid=b><seg id="1"></seg></doc></srcset>"""
+<!-- <seg id="1">old</seg> --><hl><seg seg-id="9" id="1">AT&amp;T <b>&#228;</b> 1 < 2</seg></hl> <p><Seg  ID='2' > two
+lines  &lt;b&gt; </SEG><seg><![CDATA[3 < &amp;]]><!-- no --></seg></p></DOC>
+<doc id=b><seg id="1"></seg><seg id="2"/><seg>end</seg></doc></srcset>"""
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_segments_are_found_wherever_they_stand(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"text.SGM{suffix}"
-    path.write_bytes(COMPRESS[suffix](SGML.encode()))
-    assert list(read_lines(str(path))) == ["AT&T", "two lines <b>", "three", ""]
+@pytest.mark.parametrize("suffix", ["", ".GZ", ".bz2", ".xz"])
+@pytest.mark.parametrize("name", ["text.SGM", "text.sgml", "text.xml"])
+def test_segments_are_found_wherever_they_stand(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"{name}{suffix}"
+    path.write_bytes(COMPRESS[suffix.lower()](SGML.encode()))
+    assert list(read_lines(str(path))) == ["AT&T ä 1 < 2", "two lines <b>", "3 < &amp;", "", "", "end"]

@@ -26,7 +26,7 @@ SOURCE = """<srcset setid="newstest2014" srclang="any">
 REFERENCE = SOURCE.replace("says", "sagt").replace("The", "Das")
 ROWS = [
     ("Standard & Poor's says <no>.", "Standard & Poor's sagt <no>."),
-    ("The&#160;end of it.", "Das&#160;end of it."),
+    ("The\xa0end of it.", "Das\xa0end of it."),
 ]
 
 
