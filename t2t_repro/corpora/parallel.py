@@ -21,8 +21,8 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
     Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
     if _are_segments(source, target):
-        texts = list(read_lines(str(source)))
-        pairs = zip(texts, read_targets(target, source, texts), strict=True)
+        sources = list(read_lines(str(source)))
+        pairs = zip(sources, read_targets(target, source, sources), strict=True)
         yield from ({"inputs": text, "targets": translation} for text, translation in pairs)
         return
     sides = [read_lines(str(path)) for path in (source, target)]
