@@ -140,8 +140,10 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     """Trains as the flags say. Returns the model folder; None after a dry run, and in workers other than the chief."""
     program.load_tensorflow()
     from t2t_repro import devices
+    from t2t_repro.training import loop
+    from t2t_repro.training.distribution import make_strategy
     from t2t_repro.training.dry_run import dry_run
-    from t2t_repro.training.loop import train as run_training
+    from t2t_repro.training.preparation import Run
     from t2t_repro.visualization.attention_picture import dev_picture
 
     devices.keep_freed_memory()
@@ -153,7 +155,8 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     path = output_dir(values)
     if any(step_of(checkpoint) >= hparams.train_steps for checkpoint in checkpoints_in(Path(path))):
         devices.let_memory_grow()  # all steps are done, so take only the GPU memory that is needed
-    return run_training(path, data, hparams, values.random_seed, config, dev_picture)
+    strategy = make_strategy(config.worker_gpu)
+    return loop.train(Run(path, data, hparams, values.random_seed, config, strategy, dev_picture))
 
 
 def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:

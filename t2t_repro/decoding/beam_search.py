@@ -42,8 +42,6 @@ class Scoring(NamedTuple):
     bonus: Callable[[Any, Any], tf.Tensor] | None = None
     """Function of (cache, memory). Returns a number for each hypothesis [R, K], 0 or less, such as a coverage penalty.
     The search adds it to the hypothesis's score when the hypothesis ends or reaches the length limit."""
-    forbidden: int | None = None
-    """A token that beam search never chooses, which costs less than `adjust`; None if it may choose all tokens."""
 
 
 class Hypotheses(NamedTuple):
@@ -197,12 +195,9 @@ def find_candidates(state: State, scoring: Scoring, beam_size: int) -> tuple[Sta
         offsets -= log_normalizer(logits)
     if scoring.adjust:
         logits = scoring.adjust(logits, state.alive_ids[:, :, 1:], state.t, state.memory)
-    if scoring.forbidden is None:
-        log_probs, parents, tokens = top_k(logits, offsets, count)
-        return state, Candidates(parents, tokens, log_probs)
-    # At most K of the C + K best extensions have the forbidden token, one of each hypothesis.
+    # At most K of the C + K best extensions have a padding token, one of each hypothesis.
     log_probs, parents, tokens = top_k(logits, offsets, count + beam_size)
-    log_probs, best = tf.math.top_k(tf.where(tokens == scoring.forbidden, MISSING, log_probs), count)
+    log_probs, best = tf.math.top_k(tf.where(tokens == PAD_ID, MISSING, log_probs), count)
     parents, tokens = (tf.gather(indices, best, batch_dims=1) for indices in (parents, tokens))
     return state, Candidates(parents, tokens, log_probs)
 

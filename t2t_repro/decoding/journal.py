@@ -139,7 +139,7 @@ def translate_lines(
     for index, translation in translator.stream(
         [texts[number] for number in missing],
         [prefixes[number] for number in missing] if prefixes else (),
-        input_file=InputFile(input_file.name, [input_file.line_number(number) for number in missing]),
+        input_file=InputFile(input_file.name, [input_file.line_numbers[number] for number in missing]),
         **options,
     ):
         translations[missing[index]] = translation

@@ -61,7 +61,7 @@ def cut_texts(
         return [len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)]
 
     def cut(index: int, text: str, ids: list[int]) -> list[Segment]:
-        line_number = input_file.line_number(index)
+        line_number = input_file.line_numbers[index]
         if is_empty(text):
             return []
         is_long = 0 < longest < len(ids)

@@ -110,7 +110,7 @@ def _scoring(
         return coverage(attention, memory["is_token"], beta)
 
     has_rules = bool(ngram_size or rules or has_prefix or decode_hparams.is_random)
-    return Scoring(step, not model.is_normalized, adjust if has_rules else None, bonus if beta else None, PAD_ID)
+    return Scoring(step, not model.is_normalized, adjust if has_rules else None, bonus if beta else None)
 
 
 def target_log_probs(model: Any, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,12 +78,8 @@ class InputFile:
     """The name of a file from which texts were read, and the texts' line numbers."""
 
     name: str = "texts"
-    line_numbers: Sequence[int] | None = None
-    """Line number of each text, from 0; None for 0, 1, 2, ... A text's random outputs depend on its line number."""
-
-    def line_number(self, index: int) -> int:
-        """Returns the line number, from 0, of the text with this index."""
-        return index if self.line_numbers is None else self.line_numbers[index]
+    line_numbers: Sequence[int] = range(sys.maxsize)
+    """Line number of each text, from 0. A text's random outputs depend on its line number."""
 
 
 UNKNOWN_FILE = InputFile()

@@ -103,6 +103,14 @@ class Collector:
             self._tensors.reset(token)
 
 
+auxiliary_losses = Collector("auxiliary losses")
+"""Collects losses, float32 [], that layers add to the loss of a training step, such as those that balance experts.
+
+The training step weights a loss by the micro-batch's share of the step's target tokens, and adds it to the
+cross-entropy per token. So a loss that is not a sum over examples depends on how a step is cut into micro-batches.
+"""
+
+
 @contextmanager
 def zero_weights() -> Iterator[None]:
     """Makes layers inside a `with` block create their weights as zeros, for callers that assign the weights afterwards.

@@ -19,8 +19,7 @@ from keras import ops
 
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import WIDTH, HParams
-from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, auxiliary_losses, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
 
 BLOCKS_PER_EXPERT = 8
@@ -102,7 +101,7 @@ class Experts(Layer):
         importance = ops.segment_sum(
             ops.reshape(gates * weights, (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count
         )
-        add_auxiliary_loss(self.loss_weight * (squared_variation(importance) + squared_variation(load)))
+        auxiliary_losses.add(self.loss_weight * (squared_variation(importance) + squared_variation(load)))
         return gates, experts
 
     def apply(self, x: Tensor, experts: Tensor) -> Tensor:

@@ -231,8 +231,7 @@ class LSTM(Layer):
 
     def sums(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., 4 C], for x [..., I]."""
-        sums = float32(self.product(ops.reshape(x, (-1, x.shape[-1])), self.input_kernel)) + self.bias
-        return ops.reshape(sums, (*ops.shape(x)[:-1], 4 * self.cells))
+        return float32(self.product(x, self.input_kernel)) + self.bias
 
     def start(self, rows: Tensor) -> State:
         """Returns the state before the first position, zeros in `rows` rows."""

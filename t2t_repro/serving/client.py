@@ -10,13 +10,13 @@ import contextlib
 import functools
 import json
 import math
-import multiprocessing
 import re
+import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
 from http.client import HTTPConnection, HTTPException
-from multiprocessing.pool import ThreadPool
 from typing import Any
 from urllib.parse import quote
 
@@ -175,10 +175,19 @@ class Client(contextlib.AbstractContextManager):
     def _predict_rest(self, texts: Sequence[str]) -> tuple[Any, Any]:
         """Does what `_predict_grpc` does, over the REST API."""
         request = {"signature_name": self.signature_name, "inputs": {"inputs": list(texts)}}
+        answered: Future[tuple[int, str]] = Future()
+
+        def post() -> None:
+            try:
+                answered.set_result(self._post(json.dumps(request).encode()))
+            except Exception as error:
+                answered.set_exception(error)
+
+        # A thread, because a socket's timeout limits only the time between two bytes. At exit, nobody waits for it.
+        threading.Thread(target=post, daemon=True).start()
         try:
-            with ThreadPool(1) as pool:  # because a socket's timeout limits only the time between two bytes
-                status, text = pool.apply_async(self._post, [json.dumps(request).encode()]).get(self.timeout_secs)
-        except (TimeoutError, multiprocessing.TimeoutError):
+            status, text = answered.result(self.timeout_secs)
+        except TimeoutError:
             raise RequestError("DEADLINE_EXCEEDED", "timed out") from None
         except (OSError, HTTPException, UnicodeError, OverflowError) as error:  # the last two: no valid host or port
             raise RequestError("UNAVAILABLE", str(error) or type(error).__name__) from None

@@ -14,11 +14,9 @@ from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
-from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.files.output_files import whole_file
-from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,
@@ -26,33 +24,17 @@ from t2t_repro.training.distribution import (
     leave_together,
     local_replicas,
     lost,
-    make_strategy,
     workers,
 )
 from t2t_repro.training.evaluation import MIN_SOURCE_USE
 from t2t_repro.training.logs import Speed
-from t2t_repro.training.preparation import DrawAttention, Prepared, Run, prepare
+from t2t_repro.training.preparation import Prepared, Run, prepare
 from t2t_repro.training.step import Result, TrainStep
 from t2t_repro.training.stop import StopSignals
 
 
-def train(
-    output_dir: str,
-    data: Data,
-    hparams: HParams,
-    random_seed: int,
-    config: RunConfig,
-    draw_attention: DrawAttention | None = None,
-) -> ModelFolder | None:
+def train(run: Run) -> ModelFolder | None:
     """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
-
-    Args:
-        output_dir: model folder; created if it does not exist.
-        data: data to train on.
-        hparams: how the model is built and trained.
-        random_seed: seed of the initial weights, the order of the data and dropout.
-        config: how the run saves, evaluates, logs and uses its devices.
-        draw_attention: draws the picture of an evaluation for TensorBoard; None for no picture.
 
     Returns:
         In the chief, the model folder. In other workers, None.
@@ -62,14 +44,13 @@ def train(
             out, or the connection to a worker is lost.
         Stopped: if SIGTERM or SIGINT asked the run to stop.
     """
-    run = Run(output_dir, data, hparams, random_seed, config, make_strategy(config.worker_gpu), draw_attention)
     try:
         with contextlib.ExitStack() as at_end:
             prepared = prepare(run, at_end)
             Loop(prepared).run()
     except tf.errors.OpError as error:
         if shortage := devices.memory_shortage(error):
-            positions = min(config.max_tokens_per_replica, hparams.batch_size)  # of the largest micro-batch
+            positions = min(run.config.max_tokens_per_replica, run.hparams.batch_size)  # of the largest micro-batch
             raise UserError(
                 f"the device has too little memory ({shortage}); give --max_tokens_per_replica="
                 f"{max(positions // 2, 1)} with the same command, which resumes from the last checkpoint; if that does "

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
-from t2t_repro.layers.auxiliary_loss import auxiliary_losses
+from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from t2t_repro import registry
-from t2t_repro.layers.auxiliary_loss import auxiliary_losses
-from t2t_repro.layers.base import zero_weights
+from t2t_repro.layers.base import auxiliary_losses, zero_weights
 from t2t_repro.models.model import make_model
 from t2t_repro.training.loss import smoothed_cross_entropy
 

@@ -22,7 +22,7 @@ def test_the_flags_reach_the_training_loop_and_tensorflow(tmp_path: Path, monkey
     values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
     calls: list[object] = []
     monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
-    monkeypatch.setattr(loop, "train", lambda *run: calls.append(run[4]))
+    monkeypatch.setattr(loop, "train", lambda run: calls.append(run.config))
     t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
     assert calls == [(3, 2), RunConfig(local_eval_frequency=7, keep_checkpoint_max=3)]
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.hparam import DecodeHParams
 
-END, VOCAB, LIMIT = 1, 4, 4
+END, VOCAB, LIMIT = 1, 5, 4
 EVERYTHING = 3**LIMIT
 """A beam size that is large enough to keep every sequence."""
 Output = tuple[tuple[int, ...], float]
@@ -66,9 +66,7 @@ class Hooks:
         return tf.gather(self.bonuses.astype("float32"), tf.reshape(cache, [tf.shape(memory)[0], -1]))
 
 
-def plain_search(
-    table: np.ndarray, limit: int, params: DecodeHParams, hooks: Hooks | None = None, forbidden: int | None = None
-) -> list[Output]:
+def plain_search(table: np.ndarray, limit: int, params: DecodeHParams, hooks: Hooks | None = None) -> list[Output]:
     """Returns the n best outputs, best first, found by a search that never stops before the limit."""
     hooks, beam_size = hooks or Hooks(), params.beam_size
 
@@ -81,8 +79,7 @@ def plain_search(
         extended = [
             (log_prob + table[number(ids), token] - hooks.penalties[number(ids), token], (*ids, token))
             for log_prob, ids in alive
-            for token in range(VOCAB)
-            if token != forbidden
+            for token in range(1, VOCAB)
         ]
         possible = [candidate for candidate in extended if candidate[0] > -math.inf]
         candidates = sorted(possible, reverse=True)[: 2 * beam_size if beam_size > 1 else 1]
@@ -134,7 +131,7 @@ def test_a_beam_that_holds_all_sequences_finds_the_n_best(alpha: float, vocab: i
     params = DecodeHParams(EVERYTHING, alpha, n=20)
     sentences = outputs(search(tables, limits, params), limits)
     for sentence, sentence_table, limit in zip(sentences, tables, limits, strict=True):
-        others = [token for token in range(vocab) if token != END]
+        others = range(END + 1, vocab)
         best = []
         for body in itertools.chain.from_iterable(itertools.product(others, repeat=length) for length in range(limit)):
             ids = (*body, END)
@@ -149,25 +146,24 @@ def test_a_beam_that_holds_all_sequences_finds_the_n_best(alpha: float, vocab: i
     ("params", "options"),
     [
         (DecodeHParams(1), {}),
-        (DecodeHParams(2, n=2), {"forbidden": 0}),
         (DecodeHParams(4, 10.0, n=1), {"normalize": True}),
         (DecodeHParams(3, 1.0, n=3), {"hooks": Hooks(1)}),
         (DecodeHParams(3, 0.0, n=3), {"hooks": Hooks(2), "normalize": True}),
-        (DecodeHParams(EVERYTHING, n=EVERYTHING), {"hooks": Hooks(3), "forbidden": 3}),
+        (DecodeHParams(EVERYTHING, n=EVERYTHING), {"hooks": Hooks(3)}),
     ],
-    ids=["greedy", "padding", "long", "penalties", "normalized", "everything"],
+    ids=["greedy", "long", "penalties", "normalized", "everything"],
 )
 def test_outputs_are_those_of_a_search_in_plain_python(params: DecodeHParams, options: dict[str, Any]) -> None:
     """The search also ends at the right time, because the plain search never stops before the limit."""
-    hooks, forbidden, normalize = options.get("hooks"), options.get("forbidden"), options.get("normalize", False)
+    hooks, normalize = options.get("hooks"), options.get("normalize", False)
     tables, limits = [table(seed) for seed in range(30)], [LIMIT - seed % 5 % LIMIT for seed in range(30)]
     functions = {"adjust": hooks.adjust, "bonus": hooks.bonus} if hooks else {}
     # The offsets make the tables unnormalized.
     offset = np.random.default_rng(0).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)).astype("float32")
     inputs = [table - offset for table in tables]
-    result = search(inputs, limits, params, normalize=normalize, forbidden=forbidden, **functions)
+    result = search(inputs, limits, params, normalize=normalize, **functions)
     log_probs = tables if normalize else inputs
-    expected = [plain_search(*pair, params, hooks, forbidden) for pair in zip(log_probs, limits, strict=True)]
+    expected = [plain_search(*pair, params, hooks) for pair in zip(log_probs, limits, strict=True)]
     for sentence, best in zip(outputs(result, limits), expected, strict=True):
         assert_same(sentence, best)
     assert params.n < 3 or {END in ids for best in expected for ids, _ in best} == {True, False}

@@ -47,7 +47,7 @@ def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Se
         return tf.gather(table[int(t)], ids), cache
 
     cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
-    return record_search(SearchStart(Scoring(step, forbidden=0), cache, memory, tf.constant([limit])), decode_hparams)
+    return record_search(SearchStart(Scoring(step), cache, memory, tf.constant([limit])), decode_hparams)
 
 
 def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> tuple[Any, Any, Any]:

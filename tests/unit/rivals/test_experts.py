@@ -12,7 +12,7 @@ import tensorflow as tf
 from decoding_models import FAMILIES, INPUTS, TARGETS, small_model
 from numpy_experts import experts_outputs, gates_of, mixture
 from t2t_repro import registry
-from t2t_repro.layers.auxiliary_loss import auxiliary_losses
+from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.rivals import experts
 from t2t_repro.rivals.experts import MIN_DEVIATION, Experts

@@ -14,7 +14,7 @@ from decoding_models import FAMILIES, INPUTS, SEED, TARGETS, VOCAB, small_model
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, override
-from t2t_repro.layers.auxiliary_loss import auxiliary_losses
+from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.models.model import make_model
 from t2t_repro.training.loss import smoothed_cross_entropy
 

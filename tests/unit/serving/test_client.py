@@ -50,6 +50,7 @@ def servers() -> Iterator[Served]:
 def served(servers: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     servers.reset()
     monkeypatch.setattr(client_module, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("_multiprocessing.SemLock", None)  # as on a machine without /dev/shm
     return servers
 
 

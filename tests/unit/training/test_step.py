@@ -16,7 +16,7 @@ from step_models import Lookup
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.auxiliary_loss import add_auxiliary_loss
+from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale, adam
@@ -139,8 +139,8 @@ def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(number
         # Each example adds a loss of its length, so that the mean over the tokens is known.
         lengths = tf.reduce_sum(tf.cast(tf.not_equal(targets, 0), tf.float32))
         # The gradient needs the value of exp, so it is computed before the variable changes.
-        add_auxiliary_loss(lengths * tf.exp(log_scale.value))
-        add_auxiliary_loss(tf.constant(0.5))
+        auxiliary_losses.add(lengths * tf.exp(log_scale.value))
+        auxiliary_losses.add(tf.constant(0.5))
         return tf.zeros_like(targets, tf.float32)[..., None] + kernel.value
 
     model.trainable_variables = [log_scale, kernel]  # type: ignore[attr-defined]
