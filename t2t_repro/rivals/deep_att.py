@@ -21,7 +21,7 @@ from keras import ops
 from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.lstm import LSTM, State
 from t2t_repro.rivals.recurrent import RecurrentModel
 
@@ -99,35 +99,31 @@ class Encoder(Layer):
         return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
 
 
-class Decoder(Layer):
-    """LSTM layers that read from left to right. Only the bottom layer reads the context of attention."""
+class DeepAtt(RecurrentModel):
+    """The model of figure 2: embeddings, encoder, attention, decoder and softmax.
 
-    def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
-        super().__init__(precision, name="decoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+    The decoder's LSTM layers read from left to right. Only the bottom layer reads the context of attention.
+    """
+
+    model_name, hparams_class = "deep_att", DeepAttHParams
+
+    def add_layers(self) -> None:
+        hparams, width = self.hparams, 3 * self.hparams.hidden_size
+        self.add_tables(hparams.embedding_width)
+        self.encoder = Encoder(hparams, self.dtype_policy.name)
         with keras.name_scope("decoder"):
-            widths = hparams.embedding_width, hparams.memory_width
-            self.bottom = AttentiveLSTM(hparams, *widths, precision, name="layer_0")
-            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
-            self.layers = [LSTM(hparams, 3 * width, precision, name=name) for name in names]
+            self.add_bottom(hparams.embedding_width, hparams.memory_width)
+            self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
-        """Returns the outputs of the top layer; see `RecurrentModel.decoder_class`."""
+    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        return self.encoder(x, is_padding, seeds)
+
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
+        """Returns the outputs of the top layer [B, T, D]; see the base class."""
         y, contexts = self.bottom.attend(x, memory, cache)
         sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
-        for layer in self.layers:
+        for layer in self.upper:
             sums = layer.sums(fast_forward(sums, y))
             y = layer.outputs(ops.transpose(sums, (1, 0, 2))) if cache is None else layer.step(sums, cache)
             y = dropout(y, self.rate, seeds)
         return y
-
-
-class DeepAtt(RecurrentModel):
-    """The model of figure 2: embeddings, encoder, attention, decoder and softmax."""
-
-    model_name, hparams_class, encoder_class, decoder_class = "deep_att", DeepAttHParams, Encoder, Decoder
-
-    @property
-    def embedding_width(self) -> int:
-        """E: width of the embeddings."""
-        return int(self.hparams.embedding_width)

@@ -23,10 +23,10 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.attentive_lstm import Memory
+from t2t_repro.rivals.lstm import State
 from t2t_repro.rivals.recurrent import RecurrentModel
 
 FIRST_RESIDUAL = 2
@@ -42,63 +42,46 @@ class GNMTHParams(HParams):
     unused = TRANSFORMER_ONLY
 
 
-class Encoder(Layer):
-    """A bidirectional layer, then layers that read the source from left to right (figure 1, left)."""
+class GNMT(RecurrentModel):
+    """The model of figure 1: embeddings, encoder, attention, decoder and softmax.
 
-    def __init__(self, hparams: HParams, precision: str) -> None:
-        super().__init__(precision, name="encoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+    The encoder has a bidirectional layer, then layers that read the source from left to right. Each layer of the
+    decoder reads the layer below and the context of attention. The query of attention is the output of the bottom layer
+    at the position before (equation 4). So attention must be computed position by position, but only with the bottom
+    layer, and the other layers can run in parallel with it.
+    """
+
+    model_name, hparams_class = "gnmt", GNMTHParams
+
+    def add_layers(self) -> None:
+        hparams, width = self.hparams, self.hparams.hidden_size
+        self.add_tables(width)
         with keras.name_scope("encoder"):
-            self.forward = LSTM(hparams, width, precision, name="layer_0_forward")
-            self.backward = LSTM(hparams, width, precision, name="layer_0_backward")
-            self.layers = []
-            for i in range(1, hparams.encoder_layers):
-                width_in = 2 * width if i == 1 else width
-                self.layers.append(LSTM(hparams, width_in, precision, name=f"layer_{i}"))
+            self.forward, self.backward = (self.lstm(width, f"layer_0_{name}") for name in ("forward", "backward"))
+            widths = [2 * width, *(width,) * hparams.encoder_layers]
+            self.readers = [self.lstm(widths[i - 1], f"layer_{i}") for i in range(1, hparams.encoder_layers)]
+        with keras.name_scope("decoder"):
+            memory_width = width if self.readers else 2 * width
+            self.add_bottom(width, memory_width)
+            self.upper = [self.lstm(width + memory_width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
-    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the vectors x_1, ..., x_M (equation 1) [B, S, D] of embeddings x [B, S, D].
 
         If the encoder has only the bidirectional layer, the vectors have width 2 D.
-
-        Args:
-            is_padding: bool [B, S].
         """
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing (section 3.2).
         x = ops.concatenate([self.forward(x), self.backward(x, is_padding, is_reversed=True)], axis=-1)
-        for i, layer in enumerate(self.layers, start=1):
+        for i, layer in enumerate(self.readers, start=1):
             y = layer(dropout(x, self.rate, seeds))
             x = y + x if i >= FIRST_RESIDUAL else y  # equation 6
         return x
 
-
-class Decoder(Layer):
-    """Layers that each read the layer below and the context of attention (figure 1, right).
-
-    The query of attention is the output of the bottom layer at the position before (equation 4). So attention must be
-    computed position by position, but only with the bottom layer, and the other layers can run in parallel with it.
-    """
-
-    def __init__(self, hparams: HParams, precision: str) -> None:
-        super().__init__(precision, name="decoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-        attended_width = width if hparams.encoder_layers > 1 else 2 * width  # see Encoder.call
-        with keras.name_scope("decoder"):
-            self.bottom = AttentiveLSTM(hparams, width, attended_width, precision, name="layer_0")
-            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
-            self.layers = [LSTM(hparams, width + attended_width, precision, name=name) for name in names]
-
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
-        """Returns the outputs y_i of the top layer; see `RecurrentModel.decoder_class`."""
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
+        """Returns the outputs y_i of the top layer [B, T, D]; see the base class."""
         x, contexts = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
-        for i, layer in enumerate(self.layers, start=1):
+        for i, layer in enumerate(self.upper, start=1):
             y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), cache=cache)
             x = y + x if i >= FIRST_RESIDUAL else y
         return dropout(x, self.rate, seeds)
-
-
-class GNMT(RecurrentModel):
-    """The model of figure 1: embeddings, encoder, attention, decoder and softmax."""
-
-    model_name, hparams_class, encoder_class, decoder_class = "gnmt", GNMTHParams, Encoder, Decoder

@@ -32,11 +32,11 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.experts import Experts, ExpertsHParams
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.lstm import State
 from t2t_repro.rivals.recurrent import RecurrentModel
 
 
@@ -53,62 +53,45 @@ class MoEHParams(ExpertsHParams):
     unused = tuple(name for name in TRANSFORMER_ONLY if name != "filter_size")
 
 
-class Encoder(Layer):
-    """A bidirectional layer, a mixture of experts, then layers that read the source from left to right."""
+class MoE(RecurrentModel):
+    """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts.
 
-    def __init__(self, hparams: MoEHParams, precision: str) -> None:
-        super().__init__(precision, name="encoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+    The encoder has a bidirectional layer, a mixture of experts, then layers that read the source from left to right.
+    The decoder has a layer that attends to the encoder output, a mixture of experts, then layers above it. As in GNMT,
+    the query of attention is the output of the bottom layer at the position before.
+    """
+
+    model_name, hparams_class = "moe", MoEHParams
+
+    def add_layers(self) -> None:
+        hparams, width, self.cells = self.hparams, self.hparams.hidden_size, self.hparams.cell_size
+        self.add_tables(width)
         with keras.name_scope("encoder"):
-            self.forward = LSTM(hparams, width, precision, "layer_0_forward", hparams.cell_size)
-            self.backward = LSTM(hparams, width, precision, "layer_0_backward", hparams.cell_size)
-            self.experts = Experts(hparams, precision)
-            names = [f"layer_{i}" for i in range(1, hparams.encoder_layers)]
-            self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
+            self.forward, self.backward = (self.lstm(width, f"layer_0_{name}") for name in ("forward", "backward"))
+            self.encoder_experts = Experts(hparams, self.dtype_policy.name)
+            self.readers = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.encoder_layers)]
+        with keras.name_scope("decoder"):
+            self.add_bottom(width, width)
+            self.decoder_experts = Experts(hparams, self.dtype_policy.name)
+            self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
-    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
-        """Returns the encoder output [B, S, D] for embeddings x [B, S, D].
-
-        Args:
-            is_padding: bool [B, S].
-        """
+    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+        """Returns the encoder output [B, S, D] for embeddings x [B, S, D]; see the base class."""
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing.
         y = self.forward(x) + self.backward(x, is_padding, is_reversed=True)
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
-        for layer in self.layers:
+        x = x + dropout(ops.sigmoid(self.encoder_experts(x, seeds)), self.rate, seeds)
+        for layer in self.readers:
             x = x + dropout(layer(x), self.rate, seeds)
         return x
 
-
-class Decoder(Layer):
-    """A layer that attends to the encoder output, a mixture of experts, then layers above it.
-
-    As in GNMT, the query of attention is the output of the bottom layer at the position before.
-    """
-
-    def __init__(self, hparams: MoEHParams, precision: str) -> None:
-        super().__init__(precision, name="decoder")
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-        with keras.name_scope("decoder"):
-            self.bottom = AttentiveLSTM(hparams, width, width, precision, "layer_0", hparams.cell_size)
-            self.experts = Experts(hparams, precision)
-            names = [f"layer_{i}" for i in range(1, hparams.decoder_layers)]
-            self.layers = [LSTM(hparams, width, precision, name, hparams.cell_size) for name in names]
-
-    def call(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None = None) -> Tensor:
-        """Returns the outputs of the top layer; see `RecurrentModel.decoder_class`."""
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
+        """Returns the outputs of the top layer [B, T, D]; see the base class."""
         x = dropout(x, self.rate, seeds)
         y, _ = self.bottom.attend(x, memory, cache)
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.experts(x, seeds)), self.rate, seeds)
-        for layer in self.layers:
+        x = x + dropout(ops.sigmoid(self.decoder_experts(x, seeds)), self.rate, seeds)
+        for layer in self.upper:
             x = x + dropout(layer(x, cache=cache), self.rate, seeds)
         return x
-
-
-class MoE(RecurrentModel):
-    """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that balance experts."""
-
-    model_name, hparams_class, encoder_class, decoder_class = "moe", MoEHParams, Encoder, Decoder
