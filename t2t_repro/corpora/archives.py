@@ -10,6 +10,7 @@ import hashlib
 import http.client
 import lzma
 import tarfile
+import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,6 +75,8 @@ def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
         try:
             _download(archive, paths[archive])
         except (*UNREADABLE, ValueError) as error:  # ValueError if archive.url is not a URL
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it is the server's answer, whose connection is open
             raise MissingArchiveError(
                 f"cannot download {archive.url} ({getattr(error, 'reason', error)}); get these files and put "
                 f"them into {folder}: {', '.join(map(str, missing[position:]))}"
