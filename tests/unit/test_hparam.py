@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from t2t_repro.hparam import DecodeHParams, HParams, check_schedule, override, parse_value, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams, HParams, override, parse_value, refuse_decode_hparams
 from user_errors import user_error
 
 RELATIVE = "self_attention_type=dot_product_relative"
@@ -100,15 +100,6 @@ def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
     assert "n=2 has no effect here: it writes one" in user_error(
         refuse_decode_hparams, DecodeHParams(n=2), ["prefix_file", "n"], "it writes one"
     )
-
-
-def test_an_hparam_that_no_factor_of_the_schedule_uses_is_an_error() -> None:
-    check_schedule(override(HParams(), "learning_rate_schedule=constant*rsqrt_decay,learning_rate_constant=2"))
-    for changes, words in (
-        ("learning_rate_schedule=noam,learning_rate_constant=0.5", 'e.g. "constant*noam", or give'),
-        ("learning_rate_schedule=constant,learning_rate_warmup_steps=8000", '"linear_warmup*constant", or give'),
-    ):
-        assert words in user_error(check_schedule, override(HParams(), changes))
 
 
 def test_hparams_of_another_model_keep_what_both_have() -> None:
