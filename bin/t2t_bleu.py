@@ -4,11 +4,11 @@
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
 Both files contain untokenised text, plain or compressed. Line n of the translation is scored against line n of the
-reference.
-Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new work,
-report "BLEU" with its signature. "BLEU, the paper's way" is for comparisons with the paper's Table 2. It tokenises both
-files with the Moses rules of the target language, splits German compounds at hyphens, and computes the same as
-multi-bleu.perl. It is printed only if --target_language or --language_pair names the language, in two variants:
+reference. Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new
+work, report "BLEU" with its signature. --all also prints lower-cased scores and, if --target_language or
+--language_pair names the language, "BLEU, the paper's way", which is for comparisons with the paper's Table 2. It
+tokenises both files with the Moses rules of the language, splits German compounds at hyphens, and computes the same as
+multi-bleu.perl:
 
   as released         as tensor2tensor's script get_ende_bleu.sh was first released: leaves punctuation as it is
   ASCII punctuation   replaces Unicode punctuation on both sides first, so the style of quotation marks does not count
@@ -43,6 +43,8 @@ class Flags:
     --language_pair; "list" prints the names of the test sets of --language_pair."""
     language_pair: str = ""
     """Language pair of the test set, e.g. en-fr."""
+    all: bool = False
+    """Print all scores: lower-cased ones, and BLEU as in the paper's Table 2."""
 
 
 FLAGS = program.make_flags(Flags, "target_language")
@@ -57,7 +59,7 @@ USELESS = {
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints one line per score, or the names of the test sets for --test_set=list."""
+    """Prints a line for each score, or the names of the test sets for --test_set=list."""
     program.refuse_useless(values, USELESS)
     language_pair, test_set = values.language_pair, values.test_set
     if not (language_pair if test_set else values.reference):
@@ -85,8 +87,11 @@ def main(values: flags.FlagValues) -> None:
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
+    reason = bleu.missing_bleu(scores, language)
+    if not values.all:
+        scores = [score for score in scores if "," not in score.label]
     print("\n".join(score_lines(scores)))
-    if reason := bleu.missing_bleu(scores, language):
+    if reason and (values.all or scores[0].label != "BLEU"):
         say(reason)
 
 

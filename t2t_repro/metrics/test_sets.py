@@ -44,8 +44,8 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     paths = _files(dataset, language_pair, folder)
     columns = [list(read_lines(path)) for path in paths]
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
-        counts = ", ".join(f"{path} has {len(lines):,} lines" for path, lines in zip(paths, columns, strict=True))
-        raise UserError(f"{counts}: an incomplete test set; remove {Path(paths[0]).parent} and try again")
+        counts = ", ".join(f"lines of {path}: {len(lines):,}" for path, lines in zip(paths, columns, strict=True))
+        raise UserError(f"{counts}; an incomplete test set; remove {Path(paths[0]).parent} and try again")
     if isinstance(dataset, FakeSGMLDataset):  # in these test sets, sacreBLEU keeps entities such as &amp;
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))

@@ -18,7 +18,8 @@ TRANSLATIONS = ["Der Hund lief über eine Brücke.", "Die Garten-Tür war zu, sa
 
 def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     translation, reference = write_lines(tmp_path / "x.de", TRANSLATIONS), write_lines(tmp_path / "ref.de", REFERENCES)
-    lines = output("bleu", f"--translation={translation}", f"--reference={reference}", GERMAN).splitlines()
+    flags = [f"--translation={translation}", f"--reference={reference}", GERMAN]
+    lines = output("bleu", *flags, "--all").splitlines()
     assert [line[8:48].rstrip() for line in lines] == [
         "BLEU",
         "BLEU, lower-cased",
@@ -31,6 +32,9 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     assert float(lines[2][:6]) == round(sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score, 2)
     assert all(line[50:].startswith("nrefs:1|case:") for line in lines)
     assert "-de-" in lines[4] and "-de-" in lines[5]
+    short = output("bleu", *flags).splitlines()  # the first result again, without the others
+    assert [line.split() for line in short] == [lines[0].split(), lines[2].split()]
+    assert max(map(len, short)) < 80
 
 
 @pytest.fixture

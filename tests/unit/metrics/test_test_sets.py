@@ -93,6 +93,5 @@ def test_an_incomplete_set_is_reported(
 ) -> None:
     fill(home, source, reference)
     message = failure(tmp_path)
-    assert f"wmt14_full.en-de.src has {counts[0]} lines, " in message
-    assert f"wmt14_full.en-de.ref has {counts[1]} lines: " in message
+    assert f"wmt14_full.en-de.src: {counts[0]}, " in message and f"wmt14_full.en-de.ref: {counts[1]}; " in message
     assert f"remove {home}" in message
