@@ -70,7 +70,7 @@ def main(values: flags.FlagValues) -> None:
         print("\n".join(test_sets.names(language_pair)))
         return
     program.require(values, "translation")
-    language = language_pair.rpartition("-")[2] or values.target_language  # "fr" for "en-fr"
+    language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
     translation = program.readable_path(values.translation)
     translations = list(read_lines(translation))
     if not translations:

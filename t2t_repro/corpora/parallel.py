@@ -32,7 +32,7 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
                 number + (text is not None) + sum(1 for _ in rest) for text, rest in zip(texts, sides, strict=True)
             ]
             raise UserError(
-                f"{source} has {counts[0]:,} lines but {target} has {counts[1]:,}; fix the files: line n of one "
+                f"{source} and {target} have {counts[0]:,} and {counts[1]:,} lines; fix the files: line n of one "
                 "must be the translation of line n of the other"
             )
         yield {"inputs": texts[0], "targets": texts[1]}

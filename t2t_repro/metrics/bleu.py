@@ -16,6 +16,7 @@ from importlib.metadata import version
 import sacremoses
 from sacrebleu import BLEU, CHRF
 
+from t2t_repro.errors import UserError
 from t2t_repro.metrics import languages
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
 
@@ -37,12 +38,14 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     Args:
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
-        language: code of the translations' language, for example "de"; "" if it is unknown. It selects the tokenizer,
-            and the Moses rules of the paper's BLEU, which needs them.
+        language: any code of the translations' language, for example "de" or "zh-CN"; "" if it is unknown. It selects
+            the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
     """
+    with contextlib.suppress(UserError):  # a user's problem may call its language "german"
+        language = languages.language_code(language)
     metrics: list[tuple[str, BLEU | CHRF]] = [("chrF", CHRF()), ("chrF, lower-cased", CHRF(lowercase=True))]
     with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
-        if tokenizer := _tokenizer(language, references):
+        if tokenizer := languages.tokenizer(language, references):
             # The first BLEU warns of text that looks tokenised. `force` suppresses a second warning.
             lower_cased = BLEU(tokenize=tokenizer, lowercase=True, force=True)
             metrics = [("BLEU", BLEU(tokenize=tokenizer)), ("BLEU, lower-cased", lower_cased), *metrics]
@@ -50,13 +53,6 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     if has_moses_rules(language):
         scores += [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
     return scores
-
-
-def _tokenizer(language: str, references: Sequence[str]) -> str:
-    """Returns the name of sacreBLEU's tokenizer for a language; "" if it has none."""
-    if language in languages.WITHOUT_TOKENIZER or (not language and languages.is_unspaced(references)):
-        return ""
-    return languages.TOKENIZERS.get(language, "13a")
 
 
 def paper_bleu(
@@ -100,7 +96,7 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 def has_moses_rules(language: str) -> bool:
     """Returns True if sacremoses has rules for a language, and spaces separate its words."""
     codes = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
-    return language in codes and language not in languages.TOKENIZERS
+    return language in codes and languages.tokenizer(language) == "13a"
 
 
 def ascii_punctuation(line: str) -> str:
@@ -132,8 +128,8 @@ def missing_bleu(scores: Sequence[Score], language: str) -> str:
         reason = f"sacreBLEU has no tokenizer for language {language!r}"
         if not language:
             reason = "no spaces separate the words of this text; name its language, e.g. --target_language=zh"
-        elif language in languages.TOKENIZERS:
-            reason = f'language {language!r} needs MeCab: pip install "sacrebleu[{language}]"'
+        elif tokenizer := languages.tokenizer(language):
+            reason = f'language {language!r} needs MeCab: pip install "sacrebleu[{tokenizer[:2]}]"'
         return f"BLEU: not computed, because {reason}"
     if scores[0].label != "BLEU" or any(score.label == PAPER_BLEU for score in scores):
         return ""

@@ -18,8 +18,10 @@ from t2t_repro.files.textfile import read_lines, unescape
 
 
 def names(language_pair: str) -> list[str]:
-    """Returns the names of the test sets for a language pair, e.g. "en-de"."""
-    return sorted(name for name, dataset in DATASETS.items() if language_pair in dataset.langpairs)
+    """Returns the names of the test sets for a language pair, e.g. "en-de". Raises UserError if there is none."""
+    if test_sets := sorted(name for name, dataset in DATASETS.items() if language_pair in dataset.langpairs):
+        return test_sets
+    raise UserError(f"sacreBLEU has no test set for the language pair {language_pair!r}; an example is en-de")
 
 
 def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> list[tuple[str, ...]]:

@@ -165,12 +165,12 @@ def score_trees(
 
     Raises UserError at a word at which EVALB stops. Its message calls the gold lines and the test lines by `names`.
     """
-    for number, line_pair in enumerate(zip(gold, test, strict=True), 1):
-        gold_sentence, test_sentence = (
+    for number, lines in enumerate(zip(gold, test, strict=True), 1):
+        gold_tree, test_tree = (
             BracketedSentence.read(line, parameters, f"{name}:{number}")
-            for line, name in zip(line_pair, names, strict=True)
+            for line, name in zip(lines, names, strict=True)
         )
-        yield _score(gold_sentence, test_sentence, parameters, number)
+        yield _score(gold_tree, test_tree, parameters, number)
 
 
 def _score(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters, number: int) -> Sentence:

@@ -9,7 +9,7 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.base import Signature
 
-from programs import output, succeed, write_lines
+from programs import error, output, succeed, write_lines
 
 GERMAN = "--target_language=de"
 REFERENCES = ["Der Hund lief über die Brücke.", "Die Haus-Tür war zu, sagte er."]
@@ -35,6 +35,12 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     short = output("bleu", *flags).splitlines()  # the first result again, without the others
     assert [line.split() for line in short] == [lines[0].split(), lines[2].split()]
     assert max(map(len, short)) < 80
+
+
+def test_segments_are_paired_by_their_ids(tmp_path: Path) -> None:
+    segments = [f'<seg id="{number}">{line}</seg>' for number, line in enumerate(REFERENCES)]
+    reference, translation = write_lines(tmp_path / "r.sgm", segments), write_lines(tmp_path / "x.sgm", segments[::-1])
+    assert output("bleu", f"--translation={translation}", f"--reference={reference}").startswith("100.00  BLEU ")
 
 
 @pytest.fixture
@@ -67,3 +73,4 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
 def test_test_sets_are_listed_by_language_pair() -> None:
     names = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
     assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(names) and "wmt16" not in names
+    assert "'EN-FR'" in error("bleu", "--test_set=list", "--language_pair=EN-FR")

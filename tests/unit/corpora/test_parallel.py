@@ -31,7 +31,7 @@ def test_different_numbers_of_lines_are_an_error_with_both(tmp_path: Path, sourc
     assert len(list(itertools.islice(pairs, min(source, target)))) == min(source, target)
     with pytest.raises(UserError) as error:
         next(pairs)
-    assert str(error.value).startswith(f"{tmp_path}/a has {source:,} lines but {tmp_path}/b has {target:,};")
+    assert str(error.value).startswith(f"{tmp_path}/a and {tmp_path}/b have {source:,} and {target:,} lines;")
 
 
 def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:

@@ -38,12 +38,13 @@ CHINESE, JAPANESE, THAI = ["一个人在骑车。", "两只狗"], ["二匹の犬
     ("texts", "language", "label", "words"),
     [
         (CHINESE, "zh", "BLEU", "Moses has no rules for language 'zh'"),
-        (CHINESE, "yue", "BLEU", "Moses has no rules for language 'yue'"),
+        (CHINESE, "zh-TW", "BLEU", "Moses has no rules for language 'zh-TW'"),
         (CHINESE, "", "chrF", "--target_language=zh"),
         (THAI, "", "chrF", "--target_language=zh"),
         (THAI, "th", "chrF", "no tokenizer for language 'th'"),
         (JAPANESE, "ja", "chrF", 'pip install "sacrebleu[ja]"'),
         (TRANSLATIONS, "tr", "BLEU", "Moses has no rules for language 'tr'"),
+        (TRANSLATIONS, "Old German", "BLEU", "Moses has no rules for language 'Old German'"),
     ],
 )
 def test_a_perfect_output_has_100_points_in_any_language(
@@ -55,7 +56,7 @@ def test_a_perfect_output_has_100_points_in_any_language(
 
 
 def test_scores_equal_sacrebleus() -> None:
-    score = by_label(TRANSLATIONS, REFERENCES)
+    score = by_label(TRANSLATIONS, REFERENCES, "de-AT")
     scores = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
     assert scores == [
         sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score,
