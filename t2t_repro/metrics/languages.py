@@ -47,7 +47,7 @@ def tokenizer(language: str, texts: Sequence[str] = ()) -> str:
     If the language is unknown, the script of `texts` decides.
     """
     if code := _code(language):
-        return TOKENIZERS.get(langcodes.Language.get(code).maximize().script, "13a")
+        return TOKENIZERS.get(langcodes.Language.get(code).maximize().script or "", "13a")
     return "" if is_unspaced(texts) else "13a"
 
 
