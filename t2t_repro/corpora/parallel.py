@@ -51,8 +51,8 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
     lines = list(read_lines(str(target)))
     if len(lines) != len(texts):
         raise UserError(
-            f"{source or 'standard input'} has {len(texts):,} lines but {target} has {len(lines):,}; give one line for "
-            "each line"
+            f"{source or 'standard input'} and {target} have {len(texts):,} and {len(lines):,} lines; give one line "
+            "for each line"
         )
     return lines
 

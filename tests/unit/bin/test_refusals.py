@@ -37,7 +37,7 @@ CASES = [
     ("bleu", "--reference=two --language_pair=en-de", "--language_pair has no effect without --test_set"),
     ("bleu", "--test_set=list --language_pair=en-de", "--translation has no effect with --test_set=list"),
     ("bleu", "--reference=two --translation=", "--translation is required"),
-    ("bleu", "--reference=three", "two has 2 lines but three has 3;"),
+    ("bleu", "--reference=three", "two and three have 2 and 3 lines;"),
     ("bleu", "--translation=empty --reference=empty", "empty: empty"),
     ("bleu", "--reference=two --target_language=french", "--target_language: 'french' is no code"),
     (

@@ -37,12 +37,6 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     assert max(map(len, short)) < 80
 
 
-def test_segments_are_paired_by_their_ids(tmp_path: Path) -> None:
-    segments = [f'<seg id="{number}">{line}</seg>' for number, line in enumerate(REFERENCES)]
-    reference, translation = write_lines(tmp_path / "r.sgm", segments), write_lines(tmp_path / "x.sgm", segments[::-1])
-    assert output("bleu", f"--translation={translation}", f"--reference={reference}").startswith("100.00  BLEU ")
-
-
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Writes an English-German test set to sacreBLEU's folder, disables downloads, and returns the set's name."""
