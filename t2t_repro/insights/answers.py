@@ -21,6 +21,7 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.insights.search_tree import SearchTree, search_tree
+from t2t_repro.problem import Problem
 from t2t_repro.visualization.attention import KINDS, attention_weights, ids_attention, source_ids
 
 MAX_CHARACTERS = 1000
@@ -35,6 +36,19 @@ MAX_ALPHA = 5.0
 """Maximum exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
+EXAMPLES = {
+    "numbers_ende": "three hundred and ninety-five thousand and six",
+    "numbers_ende_rev": "dreihundertfünfundneunzigtausendsechs",
+    "cs": "Dva psi si hrají ve sněhu.",
+    "de": "Zwei Hunde spielen im Schnee.",
+    "en": "Two dogs are playing in the snow.",
+    "es": "Dos perros juegan en la nieve.",
+    "fr": "Deux chiens jouent dans la neige.",
+    "ja": "二匹の犬が雪の中で遊んでいる。",
+    "ru": "Две собаки играют в снегу.",
+    "zh": "两只狗在雪地里玩耍。",
+}
+"""Sources that an empty page offers, by the name of a problem or by the code of the source's language."""
 
 
 class ExploredModel:
@@ -44,12 +58,13 @@ class ExploredModel:
         name: the model's name on the page.
         description: one line about the model.
         translator: a translator with this model, which must not be an ensemble.
+        example: a source that the page offers; "" for none.
 
     Raises UserError if the model cannot decode.
     """
 
-    def __init__(self, name: str, description: str, translator: Translator) -> None:
-        self.name, self.description, self.translator = name, description, translator
+    def __init__(self, name: str, description: str, translator: Translator, example: str = "") -> None:
+        self.name, self.description, self.translator, self.example = name, description, translator, example
         sampling = [field for field in vars(translator.decode_hparams) if field.startswith("sampling_")]
         self._changes = {field: getattr(DecodeHParams, field) for field in sampling}
         """Changes to the problem's decode hparams: beam search instead of random sampling."""
@@ -65,7 +80,7 @@ class ExploredModel:
         """Returns the model of a checkpoint, which must be able to decode."""
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
         description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"
-        return cls(os.path.basename(os.path.abspath(folder.path)), description, translator)
+        return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, example(folder.problem))
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
@@ -78,6 +93,7 @@ class ExploredModel:
             "heads": heads,
             "beam_size": self.translator.decode_hparams.beam_size,
             "alpha": self.translator.decode_hparams.alpha,
+            "example": self.example,
         }
 
     def translate(self, source: str, beam_size: int, alpha: float, num_best: int) -> dict[str, Any]:
@@ -159,6 +175,17 @@ class ExploredModel:
         bounds = {"best_possible": finite(tree.best_possible), "worst_of_best": finite(tree.worst_of_best)}
         end = {"reason": "certain" if tree.is_certain else "limit"} | bounds
         return {"limit": tree.limit, "steps": steps, "end": end}
+
+
+def example(problem: Problem) -> str:
+    """Returns the example for a problem; "" if its source language is unknown or has none.
+
+    Without a stated language, the end of the name of the file to train on, such as ".en.gz", is the language.
+    """
+    side = int(problem.was_reversed)
+    file = str(getattr(problem.settings, "train", "")).split(",")[side:][:1]
+    names = [problem.name, problem.languages[side], *reversed("".join(file).split("."))]
+    return next((EXAMPLES[name] for name in names if name in EXAMPLES), "")
 
 
 def limits(models: Sequence[ExploredModel]) -> dict[str, float]:

@@ -82,7 +82,7 @@ def new_model(name: str, seed: int, encoder_layers: int) -> ExploredModel:
     scales[EOS_ID] = 6.0
     table = model.softmax.table
     table.assign(table * np.array(scales, np.float32)[:, None])
-    return SlowModel(name, "", Translator(model, words, DecodeHParams(extra_length=4), max_length=256))
+    return SlowModel(name, "", Translator(model, words, DecodeHParams(extra_length=4), max_length=256), SENTENCE)
 
 
 class Page:

@@ -47,8 +47,7 @@ def number(value: float, digits: int) -> str:
 
 def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     page.open()
-    page.type(SENTENCE)
-    page.press(Keys.ENTER)
+    page.one(".introduction button").click()  # the example of an empty page
     page.wait_for_results()
     answer = server.translate()
     hypotheses, steps = answer["hypotheses"], answer["search"]["steps"]
@@ -58,16 +57,23 @@ def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     assert page.texts(".outputs li:nth-child(2) .token") == [token["label"].replace("▁", "_") for token in tokens]
     for token, label in zip(tokens, page.labels(".outputs li:nth-child(2) .token"), strict=True):
         assert label.endswith(f"log-probability {number(token['log_prob'], 2)}")
+    best, common = iter(page.texts(".outputs .token")), page.texts(".outputs li:nth-child(2) .token:not(.differs)")
+    assert 0 < len(common) < len(tokens) and all(token in best for token in common)  # in this order
+    page.driver.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.one(".outputs li:nth-child(2) .copy").click()
+    assert page.driver.execute_script("return window.copied") == hypotheses[1]["text"]
 
-    check_step(page, steps, len(steps))
+    outputs = {node["output"]: (step, node["id"]) for step, nodes in enumerate(steps, 1) for node in nodes}
+    (end, _), (other_end, other_node) = outputs[0], outputs[1]
+    check_step(page, steps, end)  # the page opens where the best output ends
     assert number(answer["search"]["end"]["best_possible"], 3) in page.text(".stop")
     first, previous, following, last = page.all(".steps button")
-    for control, step in ((previous, len(steps) - 1), (first, 1), (following, 2), (last, len(steps))):
+    for control, step in ((last, len(steps)), (previous, len(steps) - 1), (first, 1), (following, 2)):
         control.click()
         check_step(page, steps, step)
     page.all(".outputs input")[1].click()  # marks the path to this output
-    [node] = [candidate["id"] for step in steps for candidate in step if candidate["output"] == 1]
-    assert str(node) in [element.get_attribute("data-node") for element in page.all(".node.on-path")]
+    check_step(page, steps, other_end)
+    assert str(other_node) in [element.get_attribute("data-node") for element in page.all(".node.on-path")]
 
     field = page.one("#beam_size")
     field.clear()
@@ -88,6 +94,8 @@ def check_step(page: Page, steps: Any, step: int) -> None:
         count = sum(node["fate"] == fate for node in shown) + (fate == "alive")  # the empty hypothesis is alive, too
         assert len(page.all(f".node.{fate}")) == count
     assert page.text(".summary").startswith(f"Step {step} of {len(steps)}:")
+    box, column = page.one(".tree-box").rect, page.one(".tree .current").rect
+    assert box["x"] <= column["x"] and column["x"] + column["width"] <= box["x"] + box["width"]
 
 
 def test_layers_and_heads_of_attention(page: Page, server: Server) -> None:
@@ -117,10 +125,13 @@ def test_two_models_stand_side_by_side_or_on_a_phone_below_each_other(page: Page
     texts = [server.translate(model=model)["hypotheses"][0]["text"] for model in (0, 1)]
     assert page.texts(".translation") == texts and texts[0] != texts[1]
     assert page.texts(".model b") == ["first", "second"]
+    assert page.texts(".translation .differs")
     left, right = (side.rect for side in page.all(".side"))
     assert left["y"] == right["y"] and left["x"] + left["width"] < right["x"]
     set_screen(page.driver, 360, 740)
     assert page.driver.execute_script("return document.documentElement.scrollWidth") <= 360
+    script = "return [...document.querySelectorAll('.scroll:not(.tree-box)')].map((b) => b.scrollWidth - b.clientWidth)"
+    assert max(page.driver.execute_script(script)) <= 0
     left, right = (side.rect for side in page.all(".side"))
     assert left["y"] + left["height"] <= right["y"]
 
@@ -137,8 +148,11 @@ def test_wrong_input_is_refused_and_html_is_text(page: Page, server: Server) -> 
     page.type("漢" * 60)  # 180 bytes; each byte is a token
     page.press(Keys.ENTER)
     page.wait("return document.querySelector('#error').innerText.includes('shorten it to 100')")
+    assert page.text("#error").startswith("The sentence has 18")
     [line] = page.errors()  # the browser's own message about the status 400
     assert "status of 400" in line
+    page.open(source="a cat", num_best=5)
+    assert page.text("#error").startswith("The number of outputs must be a whole number from 1 to 4.")
 
 
 def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:

@@ -17,7 +17,8 @@ export async function ask(name, parameters = {}, signal = undefined) {
   const response = await reach(`api/${name}?${new URLSearchParams(parameters)}`, signal);
   const answer = await content(response, signal);
   if (!response.ok) {
-    throw new PageError(sentence(answer.error ?? `The server answered with status ${response.status}`));
+    const message = answer.error?.replace("the source", "the sentence"); // the page's word
+    throw new PageError(sentence(message ?? `The server answered with status ${response.status}`));
   }
   return answer;
 }

@@ -56,6 +56,26 @@ export function shownLabel(label) {
   return label.replaceAll("▁", "_");
 }
 
+/** Returns for each item of `list` whether it differs from `other`: it is not in their longest common subsequence. */
+export function different(list, other) {
+  const lengths = Array.from({ length: list.length + 1 }, () => new Array(other.length + 1).fill(0)); // of the rests
+  for (let i = list.length - 1; i >= 0; i -= 1) {
+    for (let j = other.length - 1; j >= 0; j -= 1) {
+      lengths[i][j] =
+        list[i] === other[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    }
+  }
+  let place = 0;
+  return list.map((item, index) => {
+    while (place < other.length && item !== other[place] && lengths[index][place + 1] === lengths[index][place]) {
+      place += 1;
+    }
+    const isCommon = item === other[place];
+    place += isCommon ? 1 : 0;
+    return !isCommon;
+  });
+}
+
 /**
  * Returns a row of buttons, one of them chosen. They are radio buttons, so arrow keys work.
  *

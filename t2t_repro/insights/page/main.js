@@ -10,7 +10,7 @@ const [form, source, results, error, status] = ["question", "source", "results",
 const SETTINGS = {
   beam_size: "The beam size",
   alpha: "The length penalty α",
-  num_best: "The number of outputs",
+  num_best: "The number of outputs", // at most the beam size
 };
 const NONE = "";
 
@@ -102,7 +102,7 @@ function openLink() {
     translate(views);
   } else {
     close();
-    results.replaceChildren(introduction());
+    results.replaceChildren(introduction(model.example));
   }
 }
 
@@ -162,12 +162,12 @@ function readForm() {
   for (const [id, name] of Object.entries(SETTINGS)) {
     const field = find(id);
     field.setAttribute("aria-invalid", !isValid(field));
-    if (!isValid(field)) {
+    question[id] = Number(field.value);
+    const most = id === "num_best" ? question.beam_size : limits[id];
+    if (!isValid(field) || question[id] > most) {
       const kind = field.step === "1" ? "a whole number" : "a number";
-      const most = id === "num_best" ? limits.beam_size : limits[id];
       throw new PageError(`${name} must be ${kind} from ${field.min} to ${most}.`);
     }
-    question[id] = Number(field.value);
   }
   return question;
 }
@@ -183,14 +183,16 @@ function show(question, chosen, answers) {
   asked = question;
   document.title = `${question.source} – t2t-insights`;
   const events = { changed: rememberView, failed: report };
-  sides = chosen.map((model, index) => new Side(model, question.source, answers[index], views[index], events));
+  const texts = answers.map(({ hypotheses }) => hypotheses[0]?.text ?? "");
+  sides = chosen.map(
+    (model, index) =>
+      new Side(model, question.source, answers[index], texts.length > 1 ? texts[1 - index] : undefined, views[index], events),
+  );
   results.classList.toggle("two", sides.length > 1);
   results.replaceChildren(...sides.map(({ panel }) => panel));
   sides.forEach((side) => side.start());
   status.textContent = chosen
-    .map(
-      ({ name }, index) => `${sides.length > 1 ? `${name}: ` : "Translation: "}${answers[index].hypotheses[0]?.text}`,
-    )
+    .map(({ name }, index) => `${sides.length > 1 ? name : "Translation"}: ${texts[index]}`)
     .join(". ");
 }
 
@@ -258,12 +260,23 @@ function grow() {
   source.style.height = `${source.scrollHeight + 2}px`;
 }
 
-function introduction() {
+function introduction(example) {
+  const show = () => {
+    source.value = example;
+    translate();
+  };
   return element(
-    "p",
+    "div",
     { class: "introduction" },
-    "Type a sentence. You then see its translation, the other outputs of the beam search, ",
-    "every step of the search, and what the model attends to.",
+    element(
+      "p",
+      {},
+      "Type a sentence. You then see its translation, the other outputs of the beam search, ",
+      "every step of the search, and what the model attends to.",
+    ),
+    example
+      ? element("p", {}, "For example: ", element("button", { type: "button", dir: "auto", onclick: show }, example))
+      : null,
   );
 }
 

@@ -1,12 +1,24 @@
 /** The translation and the list of all outputs, with a shade and a number for each token's probability. */
 
-import { arrowKeys, element, number, plainText, probability, shownLabel } from "./dom.js";
+import { arrowKeys, different, element, number, plainText, probability, shownLabel } from "./dom.js";
 import { explain } from "./tooltip.js";
 
-/** Returns the paragraph with the best output. */
-export function translation(hypothesis) {
+const WORDS = /(\s+|[^\p{L}\p{M}\p{N}\s]|[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}])/u;
+
+/** Returns the best output with a button that copies it. Words that the text `other` does not have are marked. */
+export function translation(hypothesis, other = undefined) {
+  const words = (text) => text.split(WORDS).filter(Boolean);
   const text = hypothesis?.text || "(empty)";
-  return element("p", { class: "translation", dir: "auto" }, text);
+  const marks = other === undefined ? [] : different(words(text), words(other));
+  const parts = words(text).map((word, index) =>
+    marks[index] && word.trim() ? element("span", { class: "differs" }, word) : word,
+  );
+  return element(
+    "div",
+    { class: "copied" },
+    element("p", { class: "translation", dir: "auto" }, ...parts),
+    copyButton(hypothesis?.text ?? "", "Copy the translation"),
+  );
 }
 
 /**
@@ -36,20 +48,38 @@ export function outputList(hypotheses, chosen, choose) {
       hypothesis.has_end ? null : element("span", {}, ", no end token: too long"),
     );
     const rank = element("label", { class: "rank" }, button, ` ${index + 1}`);
-    return element("li", {}, rank, tokens(hypothesis.tokens, index), score);
+    const marks = different(...[hypothesis, hypotheses[0]].map(({ tokens }) => tokens.map(({ label }) => label)));
+    const copy = copyButton(hypothesis.text, `Copy output ${index + 1}`);
+    return element("li", {}, rank, tokens(hypothesis.tokens, marks, index), score, copy);
   });
   return element("ol", { class: "outputs" }, ...items);
 }
 
-/** Returns the explanation of the shades. */
-export function shadeLegend() {
+/** Returns the explanation of the shades, and of the marks if there are several outputs. */
+export function legend(isSeveral) {
   const steps = [0.9, 0.5, 0.1, 0.01].map((value) => chip(String(value), Math.log(value)));
-  return element("p", { class: "legend shades" }, "Token probability: ", ...steps);
+  const marks = element("span", {}, element("span", { class: "token differs" }, "token"), "not in output 1");
+  return element("p", { class: "legend shades" }, "Token probability: ", ...steps, isSeveral ? marks : null);
 }
 
-function tokens(list, index) {
-  const chips = list.map(({ label, log_prob: logProb }) => {
+/**
+ * Returns a button that copies a text; null if the browser has no clipboard for the page. It has none for a page of
+ * another machine without encryption.
+ */
+function copyButton(text, name) {
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  };
+  const button = element("button", { type: "button", class: "copy", "aria-label": name, onclick: copy }, "Copy");
+  return navigator.clipboard ? button : null;
+}
+
+function tokens(list, marks, index) {
+  const chips = list.map(({ label, log_prob: logProb }, position) => {
     const node = chip(label, logProb);
+    node.classList.toggle("differs", marks[position]);
     node.setAttribute("role", "img");
     explain(
       node,

@@ -3,6 +3,8 @@
 import { clamp, element, number, plainText, probability, shownLabel } from "./dom.js";
 import { FATES, fateSign, markPath, Tree, treePicture } from "./tree.js";
 
+const NUMBERS = ["Probability", "Log-prob.", "Score", "Output"];
+
 /** The panel. Its element is `panel`. */
 export class SearchPanel {
   /**
@@ -40,25 +42,24 @@ export class SearchPanel {
       element("p", { class: "stop" }, stopSentence(search)),
       this.table,
     );
-    this.show(clamp(shown.step, 1, this.last, this.last));
+    this.show(clamp(shown.step, 1, this.last, this.end()));
   }
 
-  /** Marks the path of another output and scrolls to its end. */
+  /** Marks the path of another output and shows the step at which it ends. */
   choose(output) {
     this.output = output;
+    this.goTo(this.end());
     this.mark(null);
-    this.revealOutput();
   }
 
-  /** Scrolls to the end of the marked path, or to the current step if the path ends later. */
-  revealOutput() {
-    const end = this.tree.nodes.get(this.tree.nodeOf(this.output)).step ?? this.step;
-    this.reveal(Math.min(end, this.step));
+  /** Returns the step at which the marked path ends. */
+  end() {
+    return this.tree.nodes.get(this.tree.nodeOf(this.output)).step ?? this.last;
   }
 
-  /** Scrolls the tree so that a step is at the right end of the box. The panel must be on the page. */
-  reveal(step) {
-    this.box.scrollLeft = this.tree.middle(step) + 90 - this.box.clientWidth;
+  /** Scrolls the tree so that the current step is at the right end of the box. The panel must be on the page. */
+  reveal() {
+    this.box.scrollLeft = this.tree.middle(this.step) + 90 - this.box.clientWidth;
   }
 
   controls() {
@@ -96,9 +97,9 @@ export class SearchPanel {
     const limited = clamp(step, 1, this.last);
     if (limited !== this.step) {
       this.show(limited);
-      this.reveal(limited);
       this.changed(limited);
     }
+    this.reveal();
   }
 
   show(step) {
@@ -136,7 +137,7 @@ export class SearchPanel {
           onpointerenter: () => this.mark(node.id),
           onpointerleave: () => this.mark(null),
         },
-        element("td", {}, String(index + 1)),
+        element("td", { "data-title": "Rank" }, String(index + 1)),
         element("td", {}, element("span", { class: "fate" }, fateSign(node.fate), ` ${FATES[node.fate][0]}`)),
         element(
           "th",
@@ -144,17 +145,17 @@ export class SearchPanel {
           `${plainText(labels.slice(0, -1))} `,
           element("mark", {}, shownLabel(node.token)),
         ),
-        element("td", { class: "number" }, probability(node.token_log_prob)),
-        element("td", { class: "number" }, number(node.log_prob, 3)),
-        element("td", { class: "number" }, node.score === null ? "" : number(node.score, 3)),
-        element("td", { class: "number" }, node.output === null ? "" : String(node.output + 1)),
+        ...[
+          probability(node.token_log_prob),
+          number(node.log_prob, 3),
+          node.score === null ? "" : number(node.score, 3),
+          node.output === null ? "" : String(node.output + 1),
+        ].map((text, column) => element("td", { class: "number", "data-title": NUMBERS[column] }, text)),
       );
     });
     const titles = [
       ...["Rank", "Fate", "Hypothesis with its new token"].map((title) => element("th", { scope: "col" }, title)),
-      ...["Probability", "Log-prob.", "Score", "Output"].map((title) =>
-        element("th", { scope: "col", class: "number" }, title),
-      ),
+      ...NUMBERS.map((title) => element("th", { scope: "col", class: "number" }, title)),
     ];
     return element(
       "table",

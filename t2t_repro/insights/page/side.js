@@ -2,7 +2,7 @@
 
 import { AttentionPanel } from "./attention.js";
 import { clamp, element } from "./dom.js";
-import { outputList, shadeLegend, translation } from "./outputs.js";
+import { legend, outputList, translation } from "./outputs.js";
 import { SearchPanel } from "./search.js";
 
 /** The part of the page that belongs to one model. Its element is `panel`. */
@@ -11,11 +11,12 @@ export class Side {
    * @param {object} model the model, as the server describes it, with its number.
    * @param {string} source the source text.
    * @param {object} answer the translation, as the server answers.
+   * @param {string} other the translation of the other model, undefined if there is none.
    * @param {object} view what to show: step, output, kind, layer and head, undefined for defaults. It is changed.
    * @param {{changed: () => void, failed: (error: Error) => void}} events `changed` is called after a change of the
    *     view, `failed` if the server refuses.
    */
-  constructor(model, source, answer, view, events) {
+  constructor(model, source, answer, other, view, events) {
     Object.assign(this, { answer, view, events });
     const change = (values) => {
       Object.assign(view, values);
@@ -37,9 +38,9 @@ export class Side {
         "div",
         { class: "card best" },
         element("p", { class: "source", dir: "auto" }, source),
-        translation(answer.hypotheses[0]),
+        translation(answer.hypotheses[0], other),
       ),
-      card("Outputs", outputs, shadeLegend()),
+      card("Outputs", outputs, legend(answer.hypotheses.length > 1)),
       card("Beam search", this.search.panel),
       card("Attention", this.attention.panel),
     );
@@ -48,7 +49,7 @@ export class Side {
 
   /** Does what needs the panel on the page: scrolls the tree, and asks for the attention. */
   start() {
-    this.search.revealOutput();
+    this.search.reveal();
     this.attention.choose(this.answer.hypotheses[this.output]);
   }
 

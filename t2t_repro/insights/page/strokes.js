@@ -5,7 +5,7 @@ import { arrowKeys, drawing, element, fitted, textWidth } from "./dom.js";
 const MIN_WEIGHT = 0.02; // weaker strokes cannot be seen
 const GAP = 110; // between the lines, in pixels
 const LONGEST = 96; // longest label, in pixels
-const SHORTEST_PITCH = 26; // distance of the words if they are upright
+const SHORTEST_PITCH = 16; // distance of the words if they are upright
 const VALUE = 16; // room for a weight beyond a word
 
 /** The picture. Its element is `panel`, which must be on the page before `draw` is called. */
