@@ -63,8 +63,8 @@ class SharedFlags:
     """The model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, separated
     by commas, which form an ensemble."""
     checkpoint_path: str = ""
-    """Checkpoint to use, or a folder such as M/best; default: the averaged checkpoint, or the latest checkpoint if it
-    is newer."""
+    """Checkpoint to use, or a folder, e.g. best for M/best; default: the averaged checkpoint, or the latest checkpoint
+    if it is newer."""
     long_lines: Literal["split", "sentences", "truncate", "error"] = "split"
     """Treatment of lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
     split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""

@@ -25,7 +25,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.parallel import read_targets
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import score_lines
 
@@ -103,7 +103,7 @@ def _published(test_set: str, language_pair: str, source: str, count: int) -> li
     if len(references) > 1:
         raise UserError(f"{source} has {len(references)} references per line; score it with sacreBLEU's own program")
     if len(references[0]) != count:
-        raise UserError(f"{source} has {len(references[0]):,} lines, not {count:,}; give one translation for each line")
+        raise UserError(f"{source} has {counted(len(references[0]), 'line')}, not {count:,}; translate each line")
     return list(references[0])
 
 

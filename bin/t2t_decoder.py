@@ -29,7 +29,7 @@ from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, text_line
 from t2t_repro.decoding.translation import InputFile, Translation
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
 from t2t_repro.files.textfile import decode_lines, read_lines
 from t2t_repro.hparam import DecodeHParams, HParams, override
@@ -224,7 +224,7 @@ class Decoder:
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
             if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
                 treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
-                say(f"{count:,} lines of more than {longest} tokens: {treatment}")
+                say(f"{counted(count, 'line')} of more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
             if report:
                 say(str(report))
@@ -233,8 +233,8 @@ class Decoder:
                 journal.delete()
         if lost := sum(translation.score == -math.inf for translation in translations):
             raise UserError(
-                f"the model gives all outputs of {lost:,} lines the probability 0: its training has diverged; use an "
-                "earlier checkpoint"
+                f"the model gives all outputs of {counted(lost, 'line')} the probability 0: its training has "
+                "diverged; use an earlier checkpoint"
             )
         if references:
             self._print_scores([translation.text for translation in translations], references)

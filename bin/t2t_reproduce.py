@@ -60,13 +60,14 @@ def main(values: flags.FlagValues) -> None:
         outputs = [Path(t2t_trainer.output_dir(values)) / name for name in (REPORT, FILE)]
         refuse_overwriting("--output_dir", outputs, [*inputs, *source_files(data.problem)])
     try:
-        folder = t2t_trainer.train(values, hparams, data)
+        run = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:
         # `Stopped` would end the program with exit code 0. End it with 130 instead, because there is no report yet.
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
-    if not folder:
+    if not run:
         return
+    folder = run.folder
     from t2t_repro.paper.report import report  # imported late, because it imports TensorFlow
     from t2t_repro.paper.reproduce import evaluate
 

@@ -32,6 +32,7 @@ from t2t_repro.training.config import RunConfig
 
 if TYPE_CHECKING:
     from t2t_repro.checkpoints.model_folder import ModelFolder
+    from t2t_repro.training.preparation import Prepared
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,8 @@ FLAGS = make_flags()
 def main(values: flags.FlagValues) -> None:
     """Opens or generates the data, trains, and prints the commands that the user may want to run next."""
     hparams = read_hparams(values)
-    folder = train(values, hparams, open_data(values))
-    if folder:
-        say(next_commands(folder, values.t2t_usr_dir))
+    if run := train(values, hparams, open_data(values)):
+        say(next_commands(run.folder, not run.model.missing_methods, values.t2t_usr_dir))
 
 
 def read_hparams(values: flags.FlagValues) -> HParams:
@@ -136,8 +136,8 @@ def output_dir(values: flags.FlagValues) -> str:
     return values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
 
 
-def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder | None:
-    """Trains as the flags say. Returns the model folder; None after a dry run, and in workers other than the chief."""
+def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | None:
+    """Trains as the flags say. Returns the run; None after a dry run, and in workers other than the chief."""
     program.load_tensorflow()
     from t2t_repro import devices
     from t2t_repro.training import loop
@@ -159,15 +159,17 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> ModelFolder
     return loop.train(Run(path, data, hparams, values.random_seed, config, strategy, dev_picture))
 
 
-def next_commands(folder: ModelFolder, t2t_usr_dir: str) -> str:
+def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> str:
     """Returns the message that ends the run: the checkpoint with the lowest dev loss, if any, and the next commands."""
+    use, files = "decode", "--decode_from_file=INPUT --decode_to_file=OUTPUT"
+    if not can_decode:
+        use, files = "score", "--score_file=PAIRS"
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    decode = f"t2t-decoder {flag} --decode_from_file=INPUT --decode_to_file=OUTPUT"
-    commands = f"to decode: {decode}"
+    commands = f"to {use}: t2t-decoder {flag} {files}"
     if folder.hparams.num_last_checkpoints > 1:
-        commands = f"to average and decode: t2t-avg-checkpoints {flag} && {decode}"
+        commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
     for best in checkpoints_in(folder.path / "best")[-1:]:
         commands = f"checkpoint with the lowest dev loss: --checkpoint_path={shlex.quote(best)}\n{commands}"
     return commands

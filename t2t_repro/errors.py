@@ -30,6 +30,11 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[:length]}..."
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun, e.g. "1 line" or "2,000 lines"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def refuse_single_string(**arguments: object) -> None:
     """Raises UserError if one of the arguments is a str, whose characters would otherwise be read as texts."""
     for name, value in arguments.items():

@@ -10,7 +10,7 @@ from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import only_writer, subfolder
 
 
@@ -65,8 +65,8 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
     checkpoints, number = folder.checkpoints(), last or folder.hparams.num_last_checkpoints
     if len(checkpoints) < max(last, 1):
         raise UserError(
-            f"{folder.path}: holds {len(checkpoints)} checkpoints, not --num_last_checkpoints={number}; train longer, "
-            "save more often, or average fewer"
+            f"{folder.path}: holds {counted(len(checkpoints), 'checkpoint')}, not --num_last_checkpoints={number}; "
+            "train longer, save more often, or average fewer"
         )
     if len(checkpoints) < number:
         say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")

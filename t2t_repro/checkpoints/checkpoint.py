@@ -88,7 +88,7 @@ class Checkpoints:
                 say(f"{damaged[-1]}: damaged; trying the one before")
         if damaged and not checkpoints:
             raise UserError(
-                f"{self._folder.path}: all {len(damaged)} checkpoints are damaged; give another --output_dir"
+                f"{self._folder.path}: all checkpoints ({len(damaged)}) are damaged; give another --output_dir"
             )
         for path in damaged:
             set_aside(path)

@@ -186,11 +186,13 @@ class ModelFolder:
         """Returns the path of the checkpoint to use, which must exist.
 
         Args:
-            path: value of `flag`: a checkpoint, or a folder such as best/. "" stands for this folder. In a folder, the
-                averaged checkpoint is used, or the latest checkpoint if that is newer.
+            path: value of `flag`: a checkpoint, or a folder with checkpoints, from the current folder or from this one,
+                e.g. "best". "" stands for this folder. In a folder, the averaged checkpoint is used, or the latest
+                checkpoint if that is newer.
         """
         if path:
-            return find_checkpoint(path, flag)
+            inside = str(self.path / path)
+            return find_checkpoint(inside if _exists(inside) and not _exists(path) else path, flag)
         if checkpoint := default_checkpoint(self.path):
             return checkpoint
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
@@ -354,8 +356,12 @@ def folder_paths(text: str, flag: str) -> list[str]:
 
 def split_paths(text: str) -> list[str]:
     """Returns the paths in a flag's value, separated by commas. The path of a folder or checkpoint is not split."""
-    is_path = Path(text).is_dir() or Path(f"{text}.index").is_file()
-    return [text] if is_path else [part.strip() for part in text.split(",")]
+    return [text] if _exists(text) else [part.strip() for part in text.split(",")]
+
+
+def _exists(path: str) -> bool:
+    """Returns True if a folder or a checkpoint has this path."""
+    return Path(path).is_dir() or Path(f"{path}.index").is_file()
 
 
 def hparams_fingerprint(hparams: HParams) -> str:

@@ -95,7 +95,8 @@ class Progress:
             self._bar.set_description_str(self._text())
 
     def _text(self) -> str:
-        parts = [f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} {self._unit}"]
+        unit = self._unit.removesuffix("s") if (self._total or self._done) == 1 else self._unit
+        parts = [f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} {unit}"]
         seconds = 0.0 if self._start is None else time.monotonic() - self._start
         speed = (self._done - self._initial) / max(seconds, 1e-9)
         if self._note or speed:

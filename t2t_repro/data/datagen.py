@@ -31,7 +31,7 @@ from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, shortened
+from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.problem import Problem
 
 FEW_PAIRS = 50_000
@@ -107,7 +107,7 @@ def _read_all(job: Job) -> tuple[Job, Text]:
         )
         if job.settings.vocab_size > 2 * default:
             warnings.append(
-                f"--vocab_size={settings.vocab_size} makes most subwords of {pairs:,} pairs whole words that "
+                f"--vocab_size={settings.vocab_size} makes most subwords of {counted(pairs, 'pair')} whole words that "
                 f"occur too rarely to be learned; --vocab_size={default} suits this text"
             )
     for warning in warnings:
@@ -169,7 +169,7 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     """Writes all files to `folder`, and then moves them to the data directory."""
     vocabulary, sample = job.user_vocabulary, text.sample
     if not vocabulary:
-        say(f"learning a vocabulary from {len(sample):,} texts")
+        say(f"learning a vocabulary from {counted(len(sample), 'text')}")
         vocabulary = sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
         sample.clear()  # because it is large
     vocabulary.save(folder / job.vocabulary_name)

@@ -16,7 +16,7 @@ from t2t_repro.data import summary
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, shortened
+from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.json_file import from_json, to_json
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import read_text
@@ -159,8 +159,8 @@ def load_data(data_dir: str, problem_name: str) -> Data:
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
             raise UserError(
-                f"{data_dir}: the {split} shards ({len(split_records):,} pairs) are not those that "
-                f"{description_path(data_dir, problem.base_name)} describes ({pairs:,} pairs); copy the shards and "
-                "the description of the same run here, or run t2t-datagen again"
+                f"{data_dir}: the {split} shards ({counted(len(split_records), 'pair')}) are not those that "
+                f"{description_path(data_dir, problem.base_name)} describes ({counted(pairs, 'pair')}); copy the "
+                "shards and the description of the same run here, or run t2t-datagen again"
             )
     return Data(problem, vocabulary, description, records, str(data_dir))

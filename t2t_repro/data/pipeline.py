@@ -76,7 +76,7 @@ class Pipeline:
         """Number of examples that are skipped because a side is longer than max_length."""
         if not self._plan.steps:
             raise UserError(
-                f"all {len(records):,} pairs are longer than max_length={hparams.max_length} tokens; "
+                f"all pairs ({len(records):,}) are longer than max_length={hparams.max_length} tokens; "
                 "give a higher limit by --hparams=max_length=N, or shorter text"
             )
 

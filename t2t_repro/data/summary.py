@@ -13,7 +13,7 @@ import numpy as np
 from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 
@@ -70,7 +70,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         dropped = "".join(f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items())
         tokens, means = figures["tokens"], figures["mean_length"]
         text.append(
-            f"{split}: {figures['pairs_kept']:,} of {figures['pairs_read']:,} pairs{dropped}; "
+            f"{split}: {figures['pairs_kept']:,} of {counted(figures['pairs_read'], 'pair')}{dropped}; "
             f"tokens {tokens['inputs']:,} -> {tokens['targets']:,}, "
             f"mean length {means['inputs']} -> {means['targets']}"
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data.vocabularies.text_rules import one_line
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.problem import Problem
@@ -48,7 +48,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
             for side, path in enumerate(paths):
                 with whole_file(path, "w") as file:
                     file.writelines(pair[side] for pair in lines)
-            say(f"test set {name}: {len(lines):,} pairs in {paths[0].name} and {paths[1].name}")
+            say(f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and {paths[1].name}")
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)
     return files
@@ -71,7 +71,7 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
         sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)
         if sources != references or not sources:
             raise UserError(
-                f"{paths[0]} has {sources:,} lines and {paths[1].name} {references:,}; each line needs its "
+                f"{paths[0]} has {counted(sources, 'line')} and {paths[1].name} {references:,}; each line needs its "
                 "translation; delete both files to have them written again"
             )
     return files

@@ -144,7 +144,7 @@ def _score(
 ) -> Score:
     """Returns the score of the translations. If `tokeniser` is not "", the signature names it as the tokeniser."""
     if not translations or len(translations) != len(references):  # sacreBLEU would ignore surplus lines
-        raise ValueError(f"{len(translations)} translations, {len(references)} references; the counts must be equal")
+        raise ValueError(f"translations: {len(translations)}, references: {len(references)}; the counts must be equal")
     result = metric.corpus_score(translations, [references])
     signature = metric.get_signature()
     if tokeniser:

@@ -12,7 +12,7 @@ from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Column, Table
-from t2t_repro.errors import unknown
+from t2t_repro.errors import counted, unknown
 from t2t_repro.paper import rows, size
 from t2t_repro.paper.results import Results, read_results, training_results
 from t2t_repro.paper.rows import Experiment, Row
@@ -187,7 +187,7 @@ class TrainedModel:
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
         if results.steps is not None and results.steps < (end := self.folder.hparams.train_steps):
-            notes.append(f"trained for {results.steps:,} of {end:,} steps")
+            notes.append(f"trained for {results.steps:,} of {counted(end, 'step')}")
         if origin.precision != "float32":
             notes.append(f"trained in {origin.precision}")
         if origin.warm_start_from:

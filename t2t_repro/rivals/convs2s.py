@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
 from t2t_repro.layers.attention import save_cross_weights
 from t2t_repro.layers.base import Layer, Tensor, float32
@@ -71,8 +71,8 @@ class ConvS2SHParams(HParams):
         count = max(self.encoder_layers, self.decoder_layers)
         if len(self.layers) != count:
             raise UserError(
-                f"convolutions={self.convolutions} describes {len(self.layers)} layers, but the larger stack has "
-                f"{count}; change one of them"
+                f"convolutions={self.convolutions} describes {counted(len(self.layers), 'layer')}, but the larger "
+                f"stack has {count}; change one of them"
             )
 
     @property

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import is_empty
-from t2t_repro.errors import UserError, refuse_single_string, shortened
+from t2t_repro.errors import UserError, counted, refuse_single_string, shortened
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
@@ -135,7 +135,7 @@ class Client(contextlib.AbstractContextManager):
                     cure = CURES.get(error.code, "check --signature_name, or see the server's log")
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
-                    say(f"{self.server}: {error}; trying again up to {self.retries} times")
+                    say(f"{self.server}: {error}; trying again up to {counted(self.retries, 'time')}")
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
             repetitions += 1
 

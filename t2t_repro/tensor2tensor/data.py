@@ -15,7 +15,7 @@ from t2t_repro.data.dataset import SPLITS, Data, Description, has_data, load_dat
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.problem import Problem
 
 
@@ -71,6 +71,6 @@ def _load_records(data_dir: str, problem: Problem, vocabulary: Vocabulary) -> di
                 "without packed_length"
             )
     if new := sum(not index_path(path).exists() for paths in shards.values() for path in paths):
-        say(f"{data_dir}: indexing {new:,} shards of problem {problem.base_name}")
+        say(f"{data_dir}: indexing {counted(new, 'shard')} of problem {problem.base_name}")
     sizes = vocabulary.sources.size, vocabulary.size
     return {split: Records(paths, problem.was_reversed, sizes) for split, paths in shards.items()}

@@ -14,7 +14,7 @@ from t2t_repro.checkpoints.reader import checkpoints_in, find_checkpoint
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import unfinished_folder
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
@@ -184,8 +184,8 @@ class Import:
         languages = problem.languages[:: -1 if problem.was_reversed else 1]
         return "\n".join(
             [
-                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, {layers} layers "
-                f"of width {hparams.hidden_size}, {'pre-norm' if hparams.norm_before else 'post-norm'}",
+                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, layers: {layers}, "
+                f"width {hparams.hidden_size}, {'pre-norm' if hparams.norm_before else 'post-norm'}",
                 f"hparams: {self._hparams_source}; its learning_rate_schedule={hparams.learning_rate_schedule}",
                 f"vocabulary: {vocabularies}",
                 f"problem: {problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
@@ -242,8 +242,8 @@ def _last_checkpoints(path: Path, count: int) -> list[str]:
     if len(paths) < count:
         others = [str(index.with_suffix("")) for index in path.glob("*ckpt-*.index") if not paths]
         raise UserError(
-            f"{path}: has {len(paths)} checkpoints model.ckpt-*, not {count}; give --average_last={len(paths) or 1} "
-            f"or --checkpoint={(others or ['FILE'])[0]}"
+            f"{path}: has {counted(len(paths), 'checkpoint')} model.ckpt-*, not {count}; give "
+            f"--average_last={len(paths) or 1} or --checkpoint={(others or ['FILE'])[0]}"
         )
     return paths[-count:]
 

@@ -62,7 +62,7 @@ def count_replicas(worker_gpu: int = 0) -> int:
 def _choose_gpus(worker_gpu: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
     if worker_gpu > len(gpus):
-        raise UserError(f"--worker_gpu={worker_gpu}: TensorFlow sees {len(gpus)} GPUs here; give 0 to use all of them")
+        raise UserError(f"--worker_gpu={worker_gpu}: GPUs that TensorFlow sees here: {len(gpus)}; give 0 to use all")
     if worker_gpu:
         tf.config.set_visible_devices(gpus[:worker_gpu], "GPU")
 

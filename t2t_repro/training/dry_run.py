@@ -15,6 +15,7 @@ from t2t_repro.console.terminal import definitions, width_of, wrapped
 from t2t_repro.data import batching
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.errors import counted
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import model_without_values, parameter_count
 from t2t_repro.training.config import RunConfig
@@ -45,8 +46,8 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
         "model": f"{hparams.model}, {parameters:,} parameters",
         "trained on": hardware,
         **facts_of(pipeline, hparams),
-        "disk space": f"{space} GB for {latest:,} latest checkpoints (--keep_checkpoint_max), the best, the average, "
-        "and one that is being written",
+        "disk space": f"{space} GB for {counted(latest, 'latest checkpoint')} (--keep_checkpoint_max), the best, the "
+        "average, and one that is being written",
     }
     return "\n".join([definitions(facts), *warned])
 
@@ -62,7 +63,7 @@ def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:
     return {
         "examples": f"{len(epoch.order):,} an epoch; {pipeline.too_long:,} longer than {hparams.max_length} tokens are "
         "skipped",
-        "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} steps are "
+        "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} in "
         f"{hparams.train_steps / epoch.steps:,.1f} epochs",
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
         "learning rate": learning_rates(hparams),

@@ -19,7 +19,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import Stopped
+from t2t_repro.errors import Stopped, counted
 from t2t_repro.hparam import MAX_INT
 from t2t_repro.metrics.score import Score
 from t2t_repro.training.loss import smoothed_cross_entropy
@@ -80,7 +80,7 @@ class Evaluation:
         """The main score for a message, e.g. ", BLEU 12.30 of 100 lines"; "" if no lines were decoded."""
         if not self.decoded:
             return ""
-        return f", {self.decoded.scores[0].label} {self.score:.2f} of {self.decoded.lines:,} lines"
+        return f", {self.decoded.scores[0].label} {self.score:.2f} of {counted(self.decoded.lines, 'line')}"
 
     def describe(self, is_best: bool) -> str:
         """Returns the text that t2t-trainer prints; `is_best` marks the lowest dev loss so far."""

@@ -91,7 +91,7 @@ class TensorBoardLog:
         self._path: Path | None = None
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train_loss": 1.2}."""
+        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train/loss": 1.2}."""
         self._add(step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()))
 
     def text(self, step: int, tag: str, markdown: str) -> None:
@@ -155,7 +155,7 @@ class Logs:
         # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not finite and is not
         # logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
-        self.tensorboard.scalars(step, values)
+        self.tensorboard.scalars(step, _tags("train", values))
         self.metrics.add(step, seconds=round(self.metrics.seconds_before + seconds, 3), **values, **self._hardware)
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
@@ -173,9 +173,14 @@ class Logs:
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             details["dev_translations"] = decoded.samples
-            self.tensorboard.text(step, "dev_translations", _markdown(decoded.samples))
-        self.tensorboard.scalars(step, values)
+            self.tensorboard.text(step, "dev/translations", _markdown(decoded.samples))
+        self.tensorboard.scalars(step, _tags("dev", values))
         self.metrics.add(step, **values, **details)
+
+
+def _tags(group: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Returns the values by the names under which TensorBoard groups them, e.g. "dev/loss" for "dev_loss"."""
+    return {f"{group}/{name.removeprefix(f'{group}_')}": value for name, value in values.items()}
 
 
 def _markdown(rows: list[tuple[str, str, str]]) -> str:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import devices
-from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro import devices, registry
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
-from t2t_repro.errors import Stopped, UserError
+from t2t_repro.errors import Stopped, UserError, counted
 from t2t_repro.files.output_files import whole_file
+from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
     LOST,
@@ -33,11 +33,11 @@ from t2t_repro.training.step import Result, TrainStep
 from t2t_repro.training.stop import StopSignals
 
 
-def train(run: Run) -> ModelFolder | None:
+def train(run: Run) -> Prepared | None:
     """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
 
     Returns:
-        In the chief, the model folder. In other workers, None.
+        In the chief, the parts of the run, such as its folder and its model. In other workers, None.
 
     Raises:
         UserError: if the run cannot begin or resume in this folder, the disk is full, a loss is not finite, memory runs
@@ -59,7 +59,7 @@ def train(run: Run) -> ModelFolder | None:
         if workers() == 1 or not isinstance(error, LOST):
             raise
         raise lost(error) from None
-    return prepared.folder if run.is_chief else None
+    return prepared if run.is_chief else None
 
 
 class Due(NamedTuple):
@@ -143,7 +143,7 @@ class Loop:
     def _say_how_it_starts(self) -> None:
         start = f"{self._prepared.folder.path}:"
         if self._step >= self._last_step:
-            self._run.say(f"{start} has taken {self._step:,} steps already; give a higher --train_steps to continue")
+            self._run.say(f"{start} has taken step {self._step:,} already; give a higher --train_steps to continue")
         elif self._step and not self._has_converged:
             self._run.say(f"{start} resuming after step {self._step:,}")
 
@@ -235,8 +235,9 @@ class Loop:
         precision = ", --precision=float32" if self._config.precision != "float32" else ""
         return UserError(
             f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
-            f"{path} lists its {len(places):,} examples; the last good checkpoint is {good_checkpoint or 'none'}; try "
-            f"another --output_dir{warm_start}, and a lower learning rate{precision} or longer warmup"
+            f"{path} lists its {counted(len(places), 'example')}; the last good checkpoint is "
+            f"{good_checkpoint or 'none'}; try another --output_dir{warm_start}, and a lower learning rate{precision} "
+            "or longer warmup"
         )
 
     def _evaluate_if_missing(self) -> None:
@@ -260,7 +261,7 @@ class Loop:
         if is_best and step:  # a warm start's own checkpoint exists
             prepared.checkpoints.save_best(step)
         if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
-            logs.tensorboard.image(step, "attention", *picture)
+            logs.tensorboard.image(step, "dev/attention", *picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         logs.evaluation(step, evaluation)
         self._run.say(f"step {step:,}: {evaluation.describe(is_best)}")
@@ -270,7 +271,7 @@ class Loop:
             self._run.say(
                 "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
                 f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
-                "longer, or start again with initializer_gain=0.5, lower dropout, fewer layers or norm_before=true"
+                f"longer, or start again with {_changes_for_source(self._run.hparams)}"
             )
 
     def _update_convergence(self) -> None:
@@ -286,6 +287,13 @@ class Loop:
                 f"{self._prepared.folder.path}: no new lowest dev loss, so --early_stopping_patience={patience} ended "
                 f"the run after step {self._step:,}; omit this flag, or give a higher value, to continue"
             )
+
+
+def _changes_for_source(hparams: HParams) -> str:
+    """Returns changes that help a model to use its source, without those that a user-defined model may ignore."""
+    is_ours = registry.model(hparams.model).__module__.startswith("t2t_repro.")
+    has_norms = is_ours and "norm_before" not in hparams.unused and not hparams.norm_before
+    return f"fewer layers{', initializer_gain=0.5' * is_ours}{', norm_before=true' * has_norms} or lower dropout"
 
 
 def _note(previous: Result | None, speed: Speed) -> str:

@@ -18,7 +18,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.console.progress import say
 from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
 from t2t_repro.training.config import RunConfig
@@ -205,7 +205,7 @@ def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
     steps, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
     if steps <= warmup and {"noam", "linear_warmup"} & set(hparams.learning_rate_schedule.split("*")):
         yield (
-            f"the learning rate only rises, because {steps:,} training steps are not more than "
+            f"the learning rate only rises, because train_steps={steps} is not more than "
             f"learning_rate_warmup_steps={warmup}; give a lower number with --hparams"
         )
     if config.keep_checkpoint_max < hparams.num_last_checkpoints:
@@ -217,12 +217,12 @@ def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
 
 def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     """Returns the first line that a run prints: its data, model and devices."""
-    skipped = f", {pipeline.too_long:,} longer than {run.hparams.max_length} tokens skipped"
-    dev_skipped = int((run.data.records["dev"].lengths.max(axis=0) > run.hparams.max_length).sum())
+    limit = run.hparams.max_length
+    skipped = pipeline.too_long, int((run.data.records["dev"].lengths.max(axis=0) > limit).sum())
+    long_pairs = f", longer than {limit} tokens and skipped: {skipped[0]:,}, in the dev split {skipped[1]:,}"
     return (
-        f"{run.data.problem.name}: {len(run.data.records['train']):,} pairs{skipped if pipeline.too_long else ''}, "
-        f"{f'{dev_skipped:,} as long dev pairs skipped, ' if dev_skipped else ''}"
-        f"{pipeline.steps_per_epoch:,} steps an epoch; "
+        f"{run.data.problem.name}: {counted(len(run.data.records['train']), 'pair')}"
+        f"{long_pairs if any(skipped) else ''}, {counted(pipeline.steps_per_epoch, 'step')} an epoch; "
         f"{run.hparams.model}: {parameter_count(model):,} parameters; "
         f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
         f"{f', in {workers()} workers' if workers() > 1 else ''}, {run.config.precision}"

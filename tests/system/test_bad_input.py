@@ -22,7 +22,7 @@ MISTAKES = [
     ("datagen text_files", "unexpected argument 'text_files'"),
     (f"{TRAINER} --vocab_size=341", "--vocab_size=341: the data in {data} was made with --vocab_size=340; omit the"),
     (f"{TRAINER} --generate_data --dry_run", "--generate_data has no effect"),
-    (f"{TRAINER} --hparams=max_length=2", "all 1,000 pairs are longer than max_length=2", "max_length=N"),
+    (f"{TRAINER} --hparams=max_length=2", "all pairs (1,000) are longer than max_length=2", "max_length=N"),
     (f"{TRAINER} --hparams=hiden_size=32", "'hiden_size'", "'hidden_size'"),
     (f"{TRAINER} --model=transfomer", "unknown model 'transfomer'", "'transformer'"),
     (f"{TRAINER} --hparams_set=transformer_tinny", "'transformer_tinny'", "'transformer_tiny'"),

@@ -162,7 +162,7 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
     assert all(text.startswith("Zwei") for text in top[::3])
     assert all(text.startswith("Ein Hund") for text in bottom[::3])
     assert "tok:13a" in result.stderr and "BLEU, the paper's way: not computed" in result.stderr
-    assert "1 lines of more than 8 tokens: translated in segments" in result.stderr
+    assert "1 line of more than 8 tokens: translated in segments" in result.stderr
     for flag in ("--decode_hparams=prefix_file", "--decode_reference"):
         refused(run("decoder", *flags, f"{flag}={tmp_path / 'short'}"), "short have 3 and 1 lines")
 

@@ -81,7 +81,7 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     assert dev_outputs.name.startswith("first-30-last-")
 
     result = succeed("reproduce", *flags)
-    assert "has taken 30 steps already" in result.stderr
+    assert "has taken step 30 already" in result.stderr
     assert times(data, model).items() >= done.items()
     assert not unfinished()
 

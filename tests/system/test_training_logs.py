@@ -72,9 +72,10 @@ def test_tensorboard_has_the_same_figures_and_translations_and_attention(trained
     events = EventAccumulator(str(trained.folder / "tensorboard"), size_guidance={"tensors": 0, "scalars": 0})
     events.Reload()
     names = {name for line in lines for name, value in line.items() if isinstance(value, float)} - {"seconds"}
-    assert set(events.Tags()["scalars"]) == names
+    tags = {name: re.sub("^(?:(dev)_|(?:train_)?)", lambda match: f"{match[1] or 'train'}/", name) for name in names}
+    assert set(events.Tags()["scalars"]) == {*tags.values()} and {"dev/bleu", "train/loss"} < {*tags.values()}
     for name in names:
-        points = {event.step: event.value for event in events.Scalars(name)}
+        points = {event.step: event.value for event in events.Scalars(tags[name])}
         assert points == pytest.approx({line["step"]: line[name] for line in lines if name in line}, rel=1e-6)
     [attention] = events.Tags()["images"]
     assert [image.step for image in events.Images(attention)] == [20, 40, 60]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_repro.errors import UserError, first_line, unknown
+from t2t_repro.errors import UserError, counted, first_line, unknown
 
 
 def test_the_nearest_name_is_offered_or_all_are_listed() -> None:
@@ -13,6 +13,10 @@ def test_the_nearest_name_is_offered_or_all_are_listed() -> None:
     ):
         error = unknown("problem", name, names)
         assert isinstance(error, UserError) and str(error) == f"unknown problem '{name}'; {cure}"
+
+
+def test_a_noun_is_plural_unless_there_is_one() -> None:
+    assert [counted(number, "line") for number in (0, 1, 2000)] == ["0 lines", "1 line", "2,000 lines"]
 
 
 def test_the_first_line_has_no_names_of_graph_nodes() -> None:

@@ -14,7 +14,7 @@ from itertools import chain
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
-from t2t_repro.errors import UserError, shortened
+from t2t_repro.errors import UserError, counted, shortened
 
 RESERVED = ("<pad>", "<EOS>")
 """Pieces of the ids 0 and 1. No text is encoded as these ids."""
@@ -150,7 +150,7 @@ def _lines(model: bytes, source: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise UserError(f"{source}: not UTF-8 (byte {error.start}); copy the vocabulary again") from None
     if len(lines) <= len(RESERVED):
-        raise UserError(f"{source}: has only {len(lines)} lines; copy the vocabulary again")
+        raise UserError(f"{source}: has only {counted(len(lines), 'line')}; copy the vocabulary again")
     return lines
 
 

@@ -140,7 +140,7 @@ def test_the_languages_follow_from_the_problem(problem: str, report: str, langua
         ("", "--t2t_model or --checkpoint: give one"),
         ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
         ("--t2t_model=averages", "has 0 checkpoints model.ckpt-*, not 1; give --average_last=1 or --checkpoint=averag"),
-        ("--t2t_model=old --average_last=3", "has 1 checkpoints model.ckpt-*, not 3; give --average_last=1"),
+        ("--t2t_model=old --average_last=3", "has 1 checkpoint model.ckpt-*, not 3; give --average_last=1"),
         ("--t2t_model=old --data_dir=D", "--data_dir does not exist here: t2t-import looks for the vocabulary in"),
         ("--checkpoint=old/model.ckpt-99", "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index"),
         ("--checkpoint=averages/averaged.ckpt-0", "averages/averaged.ckpt-0: this checkpoint is damaged"),

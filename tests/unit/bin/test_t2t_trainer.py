@@ -32,13 +32,15 @@ def test_the_next_commands_average_only_if_the_hparams_do(
     folder: ModelFolder, num_last_checkpoints: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "hparams", HParams(num_last_checkpoints=num_last_checkpoints))
-    commands = t2t_trainer.next_commands(folder, "")
+    commands = t2t_trainer.next_commands(folder, True, "")
     assert ("t2t-avg-checkpoints" in commands) == ("to average" in commands) == (num_last_checkpoints > 1)
+    scoring = t2t_trainer.next_commands(folder, False, "")
+    assert "--score_file=" in scoring and "decode_from_file" not in scoring
     assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands
     assert "--checkpoint_path" not in commands
     (folder.path / "best").mkdir()
     (folder.path / "best" / "model.ckpt-3.index").touch()
-    assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(folder, "")
+    assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(folder, True, "")
 
 
 def read_hparams(*arguments: str) -> Any:

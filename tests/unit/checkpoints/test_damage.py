@@ -59,7 +59,7 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(
     assert str(folder.path / "model.ckpt-2: damaged") in capfd.readouterr().err
     assert numbers(folder) == [1] and listed(folder.path) == ["1"]
     next(folder.path.glob("model.ckpt-1.data-*")).write_bytes(b"")
-    assert "all 1 checkpoints are damaged" in user_error(resumed.checkpoints.restore)
+    assert "all checkpoints (1) are damaged" in user_error(resumed.checkpoints.restore)
     assert numbers(folder) == [1]
 
 

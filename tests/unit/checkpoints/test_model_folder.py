@@ -145,7 +145,8 @@ def test_the_default_checkpoint_is_the_latest_or_an_average_as_new(folder: Model
         write(folder, step, place)
         assert folder.checkpoint() == str(path / expected)
     assert [step_of(checkpoint) for checkpoint in folder.checkpoints()] == [30, 100]
-    for chosen, name in ((path / "model.ckpt-30", "model.ckpt-30"), (f"{path}/best/", "best/model.ckpt-3")):
+    best = "best/model.ckpt-3"
+    for chosen, name in ((path / "model.ckpt-30", "model.ckpt-30"), (f"{path}/best/", best), ("best", best)):
         assert folder.checkpoint(str(chosen)) == str(path / name)
         assert open_folders(str(path), str(chosen))[1] == [str(path / name)]
     for wrong in (f"{path}/model.ckpt-30.index", f"{path}/model.ckpt-9", str(path.parent)):

@@ -93,7 +93,7 @@ def test_batches_equal_those_of_plain_reading(records: Records) -> None:
             assert batch.positions == sum(ids.size for sides in batch.micro_batches for ids in sides[:2])
     assert next(batches, None) is None
     message = user_error(Pipeline, stored(records.paths[0].parent / "long", EXAMPLES[:1]), HParams(), 1, 60, 2)
-    assert "all 1 pairs are longer than max_length=256 tokens" in message
+    assert "all pairs (1) are longer than max_length=256 tokens" in message
 
 
 def test_each_worker_reads_only_its_share(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,5 +129,5 @@ def test_the_papers_bleu_has_a_brevity_penalty_and_no_smoothing() -> None:
 
 def test_lines_without_a_partner_are_refused() -> None:
     for translations, references in ((["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])):
-        with pytest.raises(ValueError, match=f"{len(translations)} translations, {len(references)} references"):
+        with pytest.raises(ValueError, match=f"translations: {len(translations)}, references: {len(references)}"):
             bleu.scores(translations, references)

@@ -53,7 +53,7 @@ def test_a_wrong_tf_config_is_refused(text: str, monkeypatch: pytest.MonkeyPatch
 def test_more_gpus_than_the_machine_has_are_refused() -> None:
     count = len(tf.config.list_physical_devices("GPU"))
     message = user_error(make_strategy, count + 1)
-    assert message.startswith(f"--worker_gpu={count + 1}: TensorFlow sees {count} GPUs here")
+    assert message.startswith(f"--worker_gpu={count + 1}: GPUs that TensorFlow sees here: {count};")
 
 
 # Error messages of TensorFlow 2.21. KILLED: a worker was killed. UNEQUAL: the workers had 2 devices and 1 device.

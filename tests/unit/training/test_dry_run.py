@@ -58,7 +58,7 @@ def test_the_facts_describe_the_batches_of_the_first_epoch(
     counts = [len(batch.micro_batches) for batch in part]
     assert described(records, max_tokens, replicas) == {
         "examples": f"{examples} an epoch; {500 - examples} longer than 14 tokens are skipped",
-        "steps": f"{len(epoch)} an epoch; 1,000 steps are {1000 / len(epoch):.1f} epochs",
+        "steps": f"{len(epoch)} an epoch; 1,000 in {1000 / len(epoch):.1f} epochs",
         "target tokens a step": f"{min(tokens)} to {max(tokens)}, {np.mean(tokens):.0f} on average",
         "learning rate": "at most 0.000175 (step 1,000); 0.000175 at the last step (1,000)",
         "padding": f"{padding:.1%} of all positions{sample}",

@@ -86,7 +86,7 @@ def damaged(line: int, new_line: str) -> bytes:
         (SubwordVocabulary, damaged(1, "'the_'"), "old.x:1: must be <pad>, not 'the_'"),
         (SubwordVocabulary, damaged(2, "'</s>'"), "old.x:2: must be <EOS>"),
         (SubwordVocabulary, file_of(SUBTOKENS[:20]), "old.x: has no subtoken '0', which all"),
-        (SubwordVocabulary, b"", "old.x: has only 1 lines"),
+        (SubwordVocabulary, b"", "old.x: has only 1 line;"),
         (TokenVocabulary, b"\n" * 1_000_001, "old.x: has 1,000,001 lines, more than 1,000,000"),
         (ByteVocabulary, b"bytes", "old.x: must be the line 'UTF-8 bytes, "),
     ],
