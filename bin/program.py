@@ -29,7 +29,7 @@ from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.console.terminal import paragraphs, width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
-from t2t_repro.errors import Stopped, UserError
+from t2t_repro.errors import Stopped, UserError, located
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
 from t2t_repro.files.textfile import decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
@@ -149,12 +149,17 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
             from t2t_repro import devices
 
             shortage = devices.memory_shortage(error)
-        if not shortage:
+        if shortage:
+            say(
+                f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
+                "environment variable CUDA_VISIBLE_DEVICES"
+            )
+        elif (usr_dir := registry.usr_dir()) and (mistake := located(error)).startswith(usr_dir):
+            say(f"{name}: {mistake}")
+        else:
             raise
-        say(
-            f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
-            "environment variable CUDA_VISIBLE_DEVICES"
-        )
+    except SystemExit as error:  # raised by user code
+        say(f"{name}: {located(error).rstrip(': ')}, which ends the program; remove it")
     finally:
         _end_output()
     return 2

@@ -48,7 +48,7 @@ def first_line(error: Exception) -> str:
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
 
 
-def located(error: Exception) -> str:
+def located(error: BaseException) -> str:
     """Returns "FILE:LINE: TYPE: MESSAGE" on one line for an error in a user's code, and without TYPE for a UserError.
 
     FILE:LINE is the last line of the traceback that is neither in a library nor in this package, if there is one.

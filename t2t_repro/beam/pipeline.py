@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import os
 import re
 import sys
 import threading
@@ -25,6 +26,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import devices, registry
 from t2t_repro.checkpoints.model_folder import open_folders, split_paths, written_times
@@ -130,9 +132,11 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
     )
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
+    has_processes = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
     try:
-        result = pipeline.run()
-        result.wait_until_finish()
+        with silent_processes() if has_processes else contextlib.nullcontext():
+            result = pipeline.run()
+            result.wait_until_finish()
     except Exception as error:
         # If a worker raises UserError, Beam raises an error of another class. The text of Beam's error contains the
         # worker's message, followed by the end of the line or by "[while running" and the name of the pipeline step.
@@ -142,6 +146,20 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
         raise
     counts = {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
     return {name: counts[name] for name in COUNTERS if name in counts}
+
+
+@contextlib.contextmanager
+def silent_processes() -> Iterator[None]:
+    """Hides the log of the worker processes that Beam starts inside the `with` block: some 200 lines of this process's
+    standard error, which no option of Beam limits."""
+    stderr = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ def quiet_tensorflow() -> Iterator[None]:
         os.dup2(captured.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             hides = False
             raise
         finally:

@@ -211,7 +211,7 @@ class Import:
             step=tf.Variable(self.variables.step, dtype=tf.int64),
             vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
         )
-        with unfinished_folder(path) as new:
+        with ModelFolder.locked(path), unfinished_folder(path) as new:
             ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
             checkpoint = write_checkpoint(state, new, self.variables.step)
             for file in sorted(new.iterdir()):

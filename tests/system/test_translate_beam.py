@@ -49,6 +49,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     )  # fmt: skip
     assert result.stdout == ""
     assert result.stderr.endswith("x.de-*: 58 lines, 4 shards, 1 translated in segments\n"), result.stderr[-3000:]
+    assert result.stderr.count("\n") == 2  # without the log of the worker
     names = [f"x.de-00001-{start:012d}" for start in (0, 19, 38)] + [f"x.de-00002-{0:012d}"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
     assert concatenated(tmp_path / "new", "x.de-00001-*") == decode(str(trained.folder), plain, hparams)

@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 import os
 import resource
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,7 @@ def run(main: program.Main, *arguments: str) -> int:
         (FileNotFoundError(2, "No such file", "x.en"), 2, "t2t-counter: x.en: No such file\n"),
         (OSError("disk full"), 2, "t2t-counter: input/output: disk full\n"),
         (FileNotFoundError(2, "No usable temporary directory"), 2, "t2t-counter: input/output: No usable temporary"),
+        (SystemExit("no"), 2, f"t2t-counter: {__file__}:"),
         (MemoryError(), 2, "t2t-counter: too little free memory on this machine; end other programs"),
         (KeyboardInterrupt(), 130, "t2t-counter: interrupted\n"),
     ],
@@ -62,6 +65,12 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert run(main) == code
     printed = capsys.readouterr().err
     assert printed.startswith(message) and printed.count("\n") == (error is not None)
+
+
+def test_ctrl_c_prints_nothing_while_a_program_is_imported() -> None:
+    code = "import t2t_repro.bin; raise KeyboardInterrupt"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, b"")
 
 
 def test_the_environment_of_other_programs_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

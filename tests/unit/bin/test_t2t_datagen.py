@@ -12,6 +12,15 @@ from programs import error
 from t2t_repro.bin import program, t2t_datagen
 from toys import ENGLISH, GREEK, lines
 
+CODE = """
+import sys
+from t2t_repro import problem, registry
+@registry.register_problem
+class Mistake(problem.Problem):
+    def generate(self, split, tmp_dir):
+        yield {"inputs": "a", "targets": "b"}
+        """
+
 
 def generate(folder: Path, *flags: str) -> int:
     """Writes two text files, runs t2t-datagen on them in this process, and returns the exit code.
@@ -68,3 +77,12 @@ def test_a_setting_without_problem_is_explained(tmp_path: Path) -> None:
     assert message.startswith("Unknown command line flag 'vocab_size'.")
     assert message.endswith("; if it is a setting of a problem, also give --problem")
     assert error("datagen", "--problem=numbers_ende", "--data_dir=").startswith("--data_dir is required")
+
+
+@pytest.mark.parametrize("mistake", ["raise ValueError", "exit()", "sys.exit('x')"])
+def test_a_mistake_in_user_code_is_named(mistake: str, tmp_path: Path) -> None:
+    (tmp_path / "usr_mistake").mkdir()
+    (tmp_path / "usr_mistake" / "__init__.py").write_text(CODE + mistake)
+    flags = ("--problem=mistake", f"--t2t_usr_dir={tmp_path / 'usr_mistake'}", f"--data_dir={tmp_path}/data")
+    assert f"usr_mistake/__init__.py:8: {'ValueError' if 'V' in mistake else 'SystemExit'}" in error("datagen", *flags)
+    assert not (tmp_path / "data").exists()
