@@ -26,7 +26,7 @@ from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, check_schedule
+from t2t_repro.hparam import HParams, assignments, check_schedule
 from t2t_repro.tensor2tensor import data as t2t_data
 from t2t_repro.training.config import RunConfig
 
@@ -87,10 +87,12 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     Raises:
         UserError: a required flag is missing, or a name or value is wrong.
     """
-    program.require(values, "problem", "hparams_set")
+    program.require(values, "problem", "data_dir", "hparams_set")
     program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
     flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
     changes = {name: value for name, value in flag_values.items() if values[name].present}
+    for name in changes.keys() & assignments(values.hparams):
+        raise UserError(f"--{name} is also given in --hparams; give it once")
     hparams = registry.override_hparams(registry.hparams(values.hparams_set), values.hparams, **changes)
     check_schedule(hparams)
     return hparams

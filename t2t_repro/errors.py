@@ -35,11 +35,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def refuse_single_string(**arguments: object) -> None:
-    """Raises UserError if one of the arguments is a str, whose characters would otherwise be read as texts."""
-    for name, value in arguments.items():
-        if isinstance(value, str):
-            raise UserError(f"{name} is one string; give a list: [{shortened(value)!r}]")
+def text_list(name: str, texts: Iterable[str], count: int | None = None) -> list[str]:
+    """Returns the texts of the argument `name` as a list.
+
+    Raises UserError if it is a str, whose characters would be read as texts; TypeError if it or an element has another
+    type; and ValueError unless it has `count` texts.
+    """
+    if isinstance(texts, str):
+        raise UserError(f"{name} is one string; give a list: [{shortened(texts)!r}]")
+    strings = list(texts) if isinstance(texts, Iterable) else [texts]
+    for text in strings:
+        if not isinstance(text, str):
+            raise TypeError(f"{name} has {shortened(repr(text))}, which is no str; give an iterable of str")
+    if count not in (None, len(strings)):
+        raise ValueError(f"{len(strings):,} {name} but {count:,} texts; give one for each text")
+    return strings
 
 
 def first_line(error: Exception) -> str:

@@ -170,13 +170,18 @@ def batches_once(records: Records, max_tokens: int, max_length: int = MAX_INT) -
 
     Omits records with more than `max_length` tokens on a side, as training does.
     """
-    order = np.lexsort(records.lengths)
-    order = order[records.lengths[:, order].max(axis=0) <= max_length]
+    order = _short(records, max_length)
     for start, stop in itertools.pairwise(batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)):
         yield pad(records, [order[start:stop]])[0]
 
 
-def distinct_sources(records: Records, max_tokens: int) -> MicroBatch | None:
+def _short(records: Records, max_length: int) -> np.ndarray:
+    """Returns the numbers of the records without a longer side, by target length, then by source length."""
+    order = np.lexsort(records.lengths)
+    return order[records.lengths[:, order].max(axis=0) <= max_length]
+
+
+def distinct_sources(records: Records, max_tokens: int, max_length: int = MAX_INT) -> MicroBatch | None:
     """Returns a batch of examples that all have different sources; None if the records do not have two of them.
 
     The examples are those of medium length, ordered by length. So the next row's source has about the same length, and
@@ -185,8 +190,9 @@ def distinct_sources(records: Records, max_tokens: int) -> MicroBatch | None:
     Args:
         records: examples to choose from.
         max_tokens: maximum number of positions, counting padding, on each side of a batch of three or more examples.
+        max_length: examples with more tokens on a side are omitted.
     """
-    order = np.lexsort(records.lengths)  # by target length, then by source length
+    order = _short(records, max_length)
     ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`
     longest = 0
     for rank in np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable").tolist():

@@ -29,7 +29,7 @@ from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
-from t2t_repro.errors import UserError, refuse_single_string, unknown
+from t2t_repro.errors import UserError, text_list, unknown
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import Model, as_decoding_model
@@ -162,16 +162,17 @@ class Translator:
             texts, prefixes, long_lines, details, changes: as for `translate`.
             input_file: the file from which the texts were read, for line numbers and error messages.
         """
-        refuse_single_string(texts=texts, prefixes=prefixes)
-        texts, prefixes = list(texts), list(prefixes)
+        texts = text_list("texts", texts)
+        prefixes = text_list("prefixes", prefixes)
+        prefixes = text_list("prefixes", prefixes or [""] * len(texts), len(texts))
         decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
-        if prefixes and self.rules(decode_hparams):
+        if any(prefixes) and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
         encoded_prefixes = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
-        for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=bool(prefixes)):
+        for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=True):
             if segments:  # the text's first segment gets the prefix, without the prefix's end token
                 segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
@@ -197,8 +198,9 @@ class Translator:
 
         `advance` is called with the number of pairs scored since the last call.
         """
-        refuse_single_string(sources=sources, targets=targets)
-        source_ids, target_ids = self.vocabulary.encode_sources([*sources]), self.vocabulary.encode_targets([*targets])
+        sources = text_list("sources", sources)
+        targets = text_list("targets", targets, len(sources))
+        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import is_empty
-from t2t_repro.errors import UserError, counted, refuse_single_string, shortened
+from t2t_repro.errors import UserError, counted, shortened, text_list
 
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
@@ -108,8 +108,7 @@ class Client(contextlib.AbstractContextManager):
         `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or has no
         model of this project.
         """
-        refuse_single_string(texts=texts)
-        texts = list(texts)
+        texts = text_list("texts", texts)
         sources = [text for text in texts if not is_empty(text)]
         answers = iter(self._ask(sources) if sources else ())
         return [EMPTY if is_empty(text) else next(answers) for text in texts]

@@ -19,7 +19,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import Stopped, counted
+from t2t_repro.errors import Stopped, UserError, counted
 from t2t_repro.hparam import MAX_INT
 from t2t_repro.metrics.score import Score
 from t2t_repro.training.loss import smoothed_cross_entropy
@@ -101,7 +101,7 @@ class Evaluator:
         max_batches: number of batches to evaluate, spread evenly over the batches from short to long examples; 0
             evaluates all batches.
         decoder: decodes lines of the split; None for no lines.
-        max_length: examples with more tokens on a side are omitted, as in training.
+        max_length: examples with more tokens on a side are omitted, as in training. UserError if all are longer.
     """
 
     def __init__(
@@ -116,6 +116,11 @@ class Evaluator:
         self._records, self._max_tokens, self._max_batches = records, max_tokens, max_batches
         self._max_length = max_length
         self._decoder = decoder
+        if records and records.lengths.max(axis=0).min() > max_length:
+            raise UserError(
+                f"all {len(records):,} dev pairs are longer than max_length={max_length} tokens; generate the data "
+                "again with shorter text, or give a higher --hparams=max_length=N"
+            )
 
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
@@ -155,7 +160,7 @@ class Evaluator:
         Returns:
             Rise of the loss in nats per target token; None if the split does not have two different sources.
         """
-        batch = distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS))
+        batch = distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS), self._max_length)
         if batch is None:
             return None
         inputs, targets, _ = batch

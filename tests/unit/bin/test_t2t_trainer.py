@@ -55,6 +55,8 @@ def test_hparams_come_from_the_set_and_the_flags() -> None:
     assert (hparams.model, hparams.moe_num_experts, hparams.train_steps) == ("transformer_moe", 16, 7)
     with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 has no effect"):
         read_hparams("--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
+    with pytest.raises(UserError, match="--train_steps is also given in --hparams"):
+        read_hparams("--hparams_set=transformer_tiny", "--hparams=train_steps=5", "--train_steps=7")
 
 
 def test_data_is_generated_again_only_if_the_flag_says_so(

@@ -133,10 +133,13 @@ MEDIUM = [([3] * length, [4] * length) for length in (np.random.default_rng(1).p
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "lengths"), [(5 * 52, [48, 49, 50, 51, 52]), (5 * 52 - 1, [48, 49, 50, 51]), (1, [49, 50])]
+    ("max_tokens", "max_length", "lengths"),
+    [(260, 99, [48, 49, 50, 51, 52]), (259, 99, [48, 49, 50, 51]), (1, 99, [49, 50]), (20, 9, [4, 5, 6])],
 )
-def test_distinct_sources_are_examples_of_medium_length(tmp_path: Path, max_tokens: int, lengths: list[int]) -> None:
-    batch = distinct_sources(stored(tmp_path, MEDIUM), max_tokens)
+def test_distinct_sources_are_examples_of_medium_length(
+    tmp_path: Path, max_tokens: int, max_length: int, lengths: list[int]
+) -> None:
+    batch = distinct_sources(stored(tmp_path, MEDIUM), max_tokens, max_length)
     assert batch
     for ids, token in zip(batch[:2], (3, 4), strict=True):
         np.testing.assert_array_equal(ids, padded([[token] * length for length in lengths]))

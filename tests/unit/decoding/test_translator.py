@@ -210,10 +210,12 @@ def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
     ):
         message = user_error(copier.translate, **{"texts": ["the dog", "a"]} | call)
         assert all(word in message for word in words)
-    with pytest.raises(ValueError, match="zip"):
-        copier.translate(["the dog", "a"], ["a"])
-    with pytest.raises(ValueError, match="zip"):
-        copier.score(["the dog", "a"], ["a"])
+    for method in (copier.translate, copier.score):
+        with pytest.raises(ValueError, match=r"^1 "):
+            method(["the dog", "a"], ["a"])
+        for wrong in (b"the dog", [b"the dog"], [None], 5, None, [["the dog"]]):
+            with pytest.raises(TypeError, match="str"):
+                method(["the dog"], wrong)
 
 
 def test_odd_texts_have_their_own_translations(copier: Translator) -> None:
