@@ -23,7 +23,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
-from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders, written_times
+from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
@@ -32,7 +32,7 @@ from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
 from t2t_repro.files.textfile import decode_lines, read_lines
-from t2t_repro.hparam import DecodeHParams, HParams, override
+from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.metrics.score import PAPER_BLEU, score_lines
 from t2t_repro.problem import Problem
 
@@ -124,7 +124,8 @@ def main(values: flags.FlagValues) -> None:
         if values.resume and (not output or is_stream(output)):
             raise UserError("--resume needs a regular file to continue; give --decode_to_file of the interrupted run")
         translator = load(values, folders, checkpoints, decode_hparams)
-        decoder = Decoder(translator, problem, [each.hparams for each in folders], checkpoints, values, output)
+        models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+        decoder = Decoder(translator, problem, models, values, output)
         if values.decode_interactive:
             decoder.converse()
         elif values.score_file:
@@ -191,8 +192,8 @@ class Decoder:
 
     translator: Translator
     problem: Problem
-    hparams: Sequence[HParams]
-    checkpoints: Sequence[str]
+    models: Sequence[tuple]
+    """For each model, `ModelFolder.identity`."""
     values: flags.FlagValues
     output: Path | None
     """The output file or stream; None for standard output."""
@@ -269,7 +270,7 @@ class Decoder:
     ) -> contextlib.AbstractContextManager[Journal | None]:
         """Opens the journal: a file of finished translations, from which --resume continues; None for a stream.
 
-        --resume refuses the journal of a run with other inputs, checkpoints or settings. `start` is the number of the
+        --resume refuses the journal of a run with other inputs, models or settings. `start` is the number of the
         first line of `texts` in the input file, counted from 0.
         """
         if self.output is None or is_stream(self.output):
@@ -277,11 +278,8 @@ class Decoder:
         # A resumed run may change these fields, which change no translation. `prefixes` has the content of prefix_file.
         search = replace(self.translator.decode_hparams, batch_size=1, write_beam_scores=False, prefix_file="")
         values, is_detailed = self.values, self.values.output_format == "jsonl"
-        settings = (
-            texts, prefixes, start, self.hparams, self.checkpoints, written_times(self.checkpoints), search,
-            values.long_lines, values.precision, is_detailed,
-        )  # fmt: skip
-        return Journal(self.output, settings, values.resume)
+        options = values.long_lines, values.precision, is_detailed
+        return Journal(self.output, (texts, prefixes, start, self.models, search, options), values.resume)
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns each translation as an output line in the format that --output_format names."""

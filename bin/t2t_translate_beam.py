@@ -71,10 +71,11 @@ def main(values: flags.FlagValues) -> None:
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
     say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
-    with pipeline.unfinished(job, paths, values.batch_lines):
+    models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+    with pipeline.same_run(job, models, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)
-    summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    say(f"{job.decode_to_file}-*: {summary or 'no lines'}")
+    summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no lines"
+    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) else '; nothing to do'}")
 
 
 def pipeline_options(text: str) -> Any:

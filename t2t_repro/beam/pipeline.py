@@ -29,13 +29,13 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import devices, registry
-from t2t_repro.checkpoints.model_folder import open_folders, split_paths, written_times
+from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.decoding.output import finish_translations, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.files import textfile
-from t2t_repro.files.output_files import UNFINISHED, only_writer, refuse_overwriting
+from t2t_repro.files.output_files import only_writer, refuse_overwriting
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -43,6 +43,8 @@ LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED = COUNTERS = (
     "lines", "shards", "existing shards", "translated in segments", "truncated",
 )  # fmt: skip
 """Names of the counters that Beam sums over all workers. A resumed run keeps the existing shards."""
+SETTINGS = ".settings"
+"""Suffix of the file beside the shards that has a hash of everything that they depend on."""
 _LOADING = threading.Lock()
 """Held while a thread loads the model, so that the threads of a process share one."""
 
@@ -163,42 +165,48 @@ def silent_processes() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unfinished(job: BeamJob, paths: Sequence[str], batch_lines: int) -> Iterator[None]:
-    """Writes the file `decode_to_file`.unfinished, and deletes it when the `with` block has written all shards.
+def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int) -> Iterator[None]:
+    """Writes the file `decode_to_file`.settings: a hash of everything that the shards depend on.
 
-    The file holds a hash of everything that the shards depend on, so that a resumed run can recognize its shards. It
-    remains if the block fails after it has written a shard. On a local file system, a lock refuses a second run.
+    By this file, a resumed run recognizes its shards. It stays beside them. On a local file system, a lock refuses a
+    second run in the `with` block.
 
     Raises UserError if shards of another run exist, or the run would overwrite one of its input files `paths`.
     """
-    path, is_local = f"{job.decode_to_file}{UNFINISHED}", "://" not in job.decode_to_file
+    path, is_local = f"{job.decode_to_file}{SETTINGS}", "://" not in job.decode_to_file
     with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else contextlib.nullcontext():
-        expected, existing = fingerprint(job, paths, batch_lines), shards(job.decode_to_file)
+        expected, existing = fingerprint(job, models, paths, batch_lines), shards(job.decode_to_file)
         refuse_overwriting("--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths])
         cure = "delete it, or choose another --decode_to_file"
-        marker = next(read_lines(path), "") if match(path) else None
-        if (existing or marker is not None) and marker != expected:
-            file = existing[0] if marker is None else path
+        settings = next(read_lines(path), "") if match(path) else None
+        is_foreign = settings is not None and not re.fullmatch("[0-9a-f]{64}", settings)
+        if is_foreign or (existing and settings != expected):
+            file = path if is_foreign else existing[0]
             raise UserError(f"{file} exists already and belongs to another run; {cure}")
         if existing and not job.resume:
             raise UserError(f"{existing[0]} exists already; continue with --resume, or {cure}")
         write(path, [expected])
         try:
             yield
-        except BaseException:
+        finally:
             if not shards(job.decode_to_file):
                 FileSystems.delete([path])
-            raise
-        FileSystems.delete([path])
 
 
-def fingerprint(job: BeamJob, paths: Sequence[str], batch_lines: int) -> str:
-    """Returns a hash of everything that the shards depend on."""
-    # batch_size and resume do not change translations, so both get fixed values.
-    job = replace(job, decode_hparams=replace(job.decode_hparams, batch_size=1), resume=False)
-    sizes = [FileSystems.get_filesystem(input_path).size(input_path) for input_path in paths]
-    written = written_times(split_paths(job.checkpoints))
-    return hashlib.sha256(repr((job, list(paths), sizes, batch_lines, written)).encode()).hexdigest()
+def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int) -> str:
+    """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
+    # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
+    search = replace(job.decode_hparams, batch_size=1)
+    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False)
+    return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
+
+
+def _content(path: str) -> str:
+    """Returns a checksum of a file's content, as the file system stores it or, of a local file, by reading it."""
+    if "://" in path:
+        return FileSystems.checksum(path)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:

@@ -19,7 +19,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,12 @@ class ModelFolder:
                     "--output_dir of its training"
                 )
 
+    def identity(self, checkpoint: str) -> tuple[Any, ...]:
+        """Returns everything that the outputs of a checkpoint's model depend on, wherever the folder is."""
+        weights = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes()).hexdigest()  # it has the weights' checksums
+        fingerprints = self.vocabulary.fingerprint, hparams_fingerprint(self.hparams)
+        return self.origin.problem, self.origin.settings, *fingerprints, weights
+
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns the model that hparams.json describes, with the weights of a checkpoint.
 
@@ -295,11 +301,6 @@ def _refuse_foreign(folder: Path) -> None:
             f"{folder}: has files, but no hparams.json of t2t-trainer; give another --output_dir (t2t-import makes a "
             "model folder from one of tensor2tensor)"
         ) from None
-
-
-def written_times(checkpoints: Iterable[str]) -> list[int]:
-    """Returns when each checkpoint was written, in nanoseconds. A checkpoint can be written again at the same path."""
-    return [Path(f"{checkpoint}.index").stat().st_mtime_ns for checkpoint in checkpoints]
 
 
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:

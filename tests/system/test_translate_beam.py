@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 
 from programs import TrainedModel, refused, run, succeed
-from t2t_repro.beam.pipeline import BeamJob, fingerprint
-from t2t_repro.checkpoints.model_folder import open_folders
-from t2t_repro.hparam import override
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -51,7 +48,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
     assert result.stderr.endswith("x.de-*: 58 lines, 4 shards, 1 translated in segments\n"), result.stderr[-3000:]
     assert result.stderr.count("\n") == 2  # without the log of the worker
     names = [f"x.de-00001-{start:012d}" for start in (0, 19, 38)] + [f"x.de-00002-{0:012d}"]
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [*names, "x.de.settings"]
     assert concatenated(tmp_path / "new", "x.de-00001-*") == decode(str(trained.folder), plain, hparams)
     launcher, worker = map(int, (tmp_path / "pids").read_text().split())
     assert launcher == os.getpid() != worker
@@ -66,7 +63,7 @@ def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(trained: T
         "translate-beam", f"--output_dir={ensemble}", f"--decode_from_file={source}", f"--decode_to_file={tmp_path}/y",
         f"--decode_hparams={hparams}", "--beam_options=--direct_runner_bundle_repeat=1",
     )  # fmt: skip
-    assert {path.name for path in tmp_path.iterdir()} == {"m", "x", "y-00000-000000000000"}
+    assert {path.name for path in tmp_path.iterdir()} == {"m", "x", "y-00000-000000000000", "y.settings"}
     assert concatenated(tmp_path, "y-*") == decode(ensemble, source, hparams)
 
 
@@ -84,15 +81,14 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
 
     (tmp_path / "y-00000-000000000000").unlink()
     (tmp_path / "y-00000-000000000002").write_text("as it was\n")
-    folders, checkpoints = open_folders(str(trained.folder))
-    params = override(folders[0].problem.decode_hparams, "beam_size=1,extra_length=3")
-    job = BeamJob(str(trained.folder), checkpoints[0], params, f"{tmp_path}/y")
-    (tmp_path / "y.unfinished").write_text(f"{fingerprint(job, [f'{tmp_path}/x-1', f'{tmp_path}/x-2'], 2)}\n")
     assert run("translate-beam", *flags).returncode == 2
     resumed = succeed("translate-beam", *flags, "--resume")
     assert resumed.stderr.endswith("y-*: 2 lines, 1 shards, 2 existing shards\n")
-    outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y*")}
+    outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y-*")}
     assert outputs == complete | {"y-00000-000000000002": b"as it was\n"}
+    assert "nothing to do" in succeed("translate-beam", *flags, "--resume").stderr
+    (tmp_path / "x-1").write_text("one\ntwo\neight\n")
+    refused(run("translate-beam", *flags, "--resume"), "y-00000-000000000000", "another run")
 
 
 @pytest.mark.parametrize(

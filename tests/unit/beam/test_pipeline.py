@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from disks import largest_file
 from t2t_repro.beam.pipeline import (
     BeamJob,
     LineBatch,
-    fingerprint,
     input_files,
     read_batches,
+    same_run,
     shard_name,
     shards,
-    unfinished,
     write,
 )
 from t2t_repro.hparam import DecodeHParams
@@ -76,37 +75,48 @@ def test_files_and_shards_are_found_by_pattern_in_the_order_of_their_names(tmp_p
     assert shards(f"{tmp_path}/y") == names
 
 
+def test_segments_of_a_file_are_lines_and_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sgm.gz"
+    path.write_bytes(gzip.compress(b'<doc docid="a"><seg id="1">one\n two</seg> <SEG id="2">three</SEG></doc>'))
+    assert list(read_batches((0, str(path)), 1)) == [
+        LineBatch(str(path), 0, start, [text]) for start, text in enumerate(("one two", "three"))
+    ]
+    (tmp_path / "x").write_bytes(b"one\n" + b"a" * (1 << 20) + b"b\n")
+    assert f"{tmp_path}/x:2: a line of more than" in user_error(list, read_batches((0, f"{tmp_path}/x"), 1))
+
+
 def test_a_run_resumes_only_with_the_same_input_model_and_settings(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\n")
-    index = tmp_path / "a,b" / "model.ckpt-1.index"
-    index.parent.mkdir()
-    index.touch()
-    job = BeamJob("m", str(index.with_suffix("")), DecodeHParams(), f"{tmp_path}/y", resume=True)
-    marker, shard = tmp_path / "y.unfinished", tmp_path / "y-00000-000000000000"
+    job = BeamJob("m", "m/model.ckpt-1", DecodeHParams(), f"{tmp_path}/y", resume=True)
+    settings, shard, models = tmp_path / "y.settings", tmp_path / "y-00000-000000000000", [("model",)]
 
-    def begin(job: BeamJob, batch_lines: int = 2, source: Path = tmp_path / "x") -> None:
+    def begin(job: BeamJob = job, batch_lines: int = 2, source: str = "x", models: Sequence[tuple] = models) -> None:
         """Begins a run that is interrupted at once."""
-        with contextlib.suppress(KeyboardInterrupt), unfinished(job, [str(source)], batch_lines):
+        with contextlib.suppress(KeyboardInterrupt), same_run(job, models, [str(tmp_path / source)], batch_lines):
             raise KeyboardInterrupt
 
-    def refused(job: BeamJob, words: str = "belongs to another run", **options: Any) -> None:
-        assert words in user_error(begin, job, **options)
+    def refused(words: str = "belongs to another run", **options: Any) -> None:
+        assert words in user_error(begin, **options)
 
-    begin(job)
-    assert not marker.exists()  # no shard was written
-    marker.write_text('{"decode": 1}\n')  # a journal of t2t-decoder
-    refused(job)
-    assert marker.read_text() == '{"decode": 1}\n'
-    marker.unlink()
+    begin()
+    assert not settings.exists()  # no shard was written
+    settings.write_text('{"decode": 1}\n')
+    refused(f"{settings} exists")
+    assert settings.read_text() == '{"decode": 1}\n'
+    settings.unlink()
     shard.touch()
-    refused(job)
-    refused(job, "is also an input (--decode_from_file)", source=shard)
-    marker.write_text(f"{fingerprint(job, [f'{tmp_path}/x'], 2)}\n")
-    begin(replace(job, decode_hparams=DecodeHParams(batch_size=9)))
-    assert marker.exists()
-    refused(replace(job, resume=False), "continue with --resume")
+    refused()
+    refused("is also an input (--decode_from_file)", source=shard.name)
+    shard.unlink()
+    with same_run(job, models, [f"{tmp_path}/x"], 2):
+        shard.touch()
+    begin(replace(job, decode_hparams=DecodeHParams(batch_size=9), output_dir="moved"))
+    (tmp_path / "x").rename(tmp_path / "moved")
+    begin(source="moved")
+    refused("continue with --resume", job=replace(job, resume=False), source="moved")
     for changes in ({"precision": "bfloat16"}, {"long_lines": "error"}, {"decode_hparams": DecodeHParams(alpha=1)}):
-        refused(replace(job, **changes))
-    refused(job, batch_lines=3)
-    os.utime(index, ns=(0, 0))
-    refused(job)
+        refused(job=replace(job, **changes), source="moved")
+    refused(batch_lines=3, source="moved")
+    refused(models=[("other",)], source="moved")
+    (tmp_path / "x").write_text("two\n")
+    refused()
