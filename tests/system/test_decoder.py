@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 import zlib
@@ -20,6 +21,7 @@ from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.decoding import Translator
+from t2t_repro.decoding.journal import Journal
 from terminals import terminal
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -127,11 +129,7 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert {path.name for path in tmp_path.iterdir()} == {"x.en", journal.name, ".x.de.lock"}
-    refused(run("decoder", *flags, "--decode_hparams=extra_length=6", "--resume"), "x.de.unfinished", "delete")
-    refused(run("decoder", *flags, "--long_lines=error", hparams, "--resume"), "x.de.unfinished", "delete")
     refused(run("decoder", *flags, hparams), "x.de.unfinished", "--resume")
-    if devices.multiplies("bfloat16"):
-        refused(run("decoder", *flags, hparams, "--resume", "--precision=bfloat16"), "x.de.unfinished", "delete")
     refused(run("decoder", *flags[:2], "--resume"), "--resume", "--decode_to_file")
 
     # The translations in the journal are used: they are not translated again.
@@ -142,6 +140,41 @@ def test_a_killed_decode_resumes(trained: TrainedModel, translator: Translator, 
     expected = [translation.text for translation in translator.translate(texts)]
     pairs = [pair for pair in zip(lines(output), expected, strict=True) if pair[0] != "from the journal"]
     assert 0 < len(pairs) <= 50 and sum(text != translation for text, translation in pairs) <= 1
+
+
+def test_a_run_resumes_only_with_the_same_input_model_and_settings(
+    trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in (("x", "\none\ntwo\n"), ("edited", "\none\nsix\n"), ("longer", "\n\none\ntwo\n"),
+                          ("prefixes", "\nein\n\n"), ("others", "\nEin\n\n"), ("again", "\n\nein\n\n")):  # fmt: skip
+        (tmp_path / name).write_text(content)
+    model = ModelFolder(trained.folder).decoding_model(f"{trained.folder}/model.ckpt-20")  # loading it takes time
+    monkeypatch.setattr(ModelFolder, "decoding_model", lambda *arguments: model)
+    hparams, journal = f"--decode_hparams={SHORT},sampling_method=random,prefix_file", "y-00001-of-00002.unfinished"
+    flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y",
+             "--shards=2", "--shard_id=1", f"{hparams}={tmp_path}/prefixes"]  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "delete", lambda journal: [][0])  # a crash
+        with pytest.raises(IndexError):
+            run("decoder", *flags)
+    entries = (tmp_path / journal).read_bytes()
+    shutil.copytree(trained.folder, tmp_path / "m")
+    monkeypatch.setattr(devices, "require_precision", lambda precision: None)
+    for changes in (
+        [f"--decode_from_file={tmp_path}/edited"],
+        [f"--decode_from_file={tmp_path}/longer", f"{hparams}={tmp_path}/again"],
+        [f"{hparams}={tmp_path}/others"],
+        [f"{hparams}={tmp_path}/prefixes,sampling_seed=2"],
+        [f"--checkpoint_path={trained.folder}/model.ckpt-20"],
+        [f"--output_dir={trained.folder},{tmp_path}/m"],
+        ["--precision=bfloat16"],
+        ["--long_lines=error"],
+        ["--output_format=jsonl"],
+    ):
+        refused(run("decoder", *flags, *changes, "--resume"), journal, "delete")
+    assert (tmp_path / journal).read_bytes() == entries
+    (tmp_path / "prefixes").rename(tmp_path / "moved")
+    succeed("decoder", *flags, f"--output_dir={tmp_path}/m", f"{hparams}={tmp_path}/moved", "--resume")
 
 
 def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Path) -> None:
