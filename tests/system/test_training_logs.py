@@ -98,6 +98,7 @@ def test_training_stops_early_without_a_lower_dev_loss(trained: TrainedModel, tm
         assert [line["step"] for line in metrics(tmp_path / "m") if "dev_loss" in line] == [3, 6, 9]
         assert [path.name for path in (tmp_path / "m/best").glob("*.index")] == ["model.ckpt-3.index"]
         assert [path.name for path in (tmp_path / "m").glob("*.index")] == ["model.ckpt-9.index"]
+    refused(run("trainer", *arguments, "--precision=tf32"), "trained with --precision 'float32', not 'tf32'")
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_and_its_examples_are_listed(
