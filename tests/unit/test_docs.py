@@ -87,6 +87,11 @@ def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
     assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= requirements.keys()
 
 
+def test_the_tables_of_hparams_are_those_of_the_classes() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "hparams_table.py"))
+    assert script["PAGE"].read_text("utf-8").endswith(script["tables"]())
+
+
 def test_tables_of_models_have_the_numbers_of_parameters_of_all_their_sets() -> None:
     # A row is such as: | `gnmt` | 8 | 280.8 M with 32,000 wordpieces |
     row = r"^\| `(\w+)` .*?\| ([\d,.]+)( M)? with [^|]*?(\d[\d,]*)"

@@ -61,8 +61,10 @@ def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.
     for table in (registry._problems, registry._hparams):
         monkeypatch.setattr(table, "_objects", dict(table._objects))
     exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], {})
-    train, dev = ([str(pair) for pair in registry.problem("poetry").generate(split, "")] for split in ("train", "dev"))
-    assert len(train) == 4 and len(dev) == 1 and not set(train) & set(dev)
+    for distance in (1, 2):
+        problem = registry.problem("poetry", {"distance": distance})
+        train, dev = ([str(pair) for pair in problem.generate(split, "")] for split in ("train", "dev"))
+        assert len(train) == 5 - distance and len(dev) == 1 and not set(train) & set(dev)
 
 
 def test_a_problem_and_its_reverse_have_the_same_data(tmp_path: Path) -> None:
