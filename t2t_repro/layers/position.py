@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from keras import ops
@@ -10,11 +12,15 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Tensor
 
 
-def position_signal(hparams: HParams) -> Layer:
-    """Returns the layer for hparams.pos: sinusoids for "timing", learned vectors for "emb", zeros for "none"."""
+def position_signal(hparams: HParams) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns the layer for hparams.pos: sinusoids for "timing", or learned vectors for "emb".
+
+    For "none", returns a function whose result is 0, for models that know positions in another way, such as relative
+    self-attention.
+    """
     if hparams.pos == "emb":
         return LearnedPositions(hparams.hidden_size, hparams.max_length)
-    return Sinusoids(hparams.hidden_size) if hparams.pos == "timing" else NoPositions("float32", name="position")
+    return Sinusoids(hparams.hidden_size) if hparams.pos == "timing" else lambda start, length: 0.0
 
 
 class Sinusoids(Layer):
@@ -49,11 +55,3 @@ class LearnedPositions(Layer):
         positions, count = ops.cast(start + ops.arange(length), "int64"), self.table.shape[0]
         vectors = ops.take(self.table, ops.minimum(positions, count - 1), axis=0)
         return (vectors * ops.cast(positions < count, "float32")[:, None])[None]
-
-
-class NoPositions(Layer):
-    """No signal, for models that know positions in another way, such as relative self-attention."""
-
-    def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """Returns zeros [1, 1, 1]."""
-        return ops.zeros((1, 1, 1))

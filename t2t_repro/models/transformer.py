@@ -86,7 +86,6 @@ class Transformer(EncoderDecoder):
     model_name = "transformer"
 
     def add_layers(self) -> None:
-        """Makes all layers and weights."""
         hparams, width = self.hparams, self.hparams.hidden_size
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(SpaceID.COUNT, width), name="target_space_embedding")
@@ -127,7 +126,6 @@ class Transformer(EncoderDecoder):
     def decoder_logits(
         self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
     ) -> Tensor:
-        """Returns the logits [B, T, V] for the embeddings of the previous targets x [B, T, D]; see the base class."""
         x = dropout(x + self.target_position(*positions), self.rate, seeds)
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
             x = layer(x, keys_values, memory.bias, seeds, cache)

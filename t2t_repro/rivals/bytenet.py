@@ -111,7 +111,6 @@ class ByteNet(EncoderDecoder):
     model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
 
     def add_layers(self) -> None:
-        """Makes all layers and weights."""
         hparams, precision, width = self.hparams, self.dtype_policy.name, 2 * self.hparams.hidden_size
         self.add_embeddings(width)
         self.add_softmax(width)

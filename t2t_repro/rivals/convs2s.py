@@ -241,7 +241,6 @@ class ConvS2S(EncoderDecoder):
     model_name, hparams_class = "convs2s", ConvS2SHParams
 
     def add_layers(self) -> None:
-        """Makes all layers and weights."""
         hparams, width, layers = self.hparams, self.hparams.hidden_size, self.hparams.layers
         encoder_layers, decoder_layers = layers[: hparams.encoder_layers], layers[: hparams.decoder_layers]
         self.add_embeddings(width, EMBEDDING_STDDEV)
@@ -293,7 +292,6 @@ class ConvS2S(EncoderDecoder):
     def decoder_logits(
         self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
     ) -> Tensor:
-        """Returns the logits [B, T, V] for the embeddings of the previous targets x [B, T, F]; see the base class."""
         g = dropout(x + self.target_position(*positions), self.rate, seeds)
         h = self.decoder_in(g)
         for layer in self.decoder:

@@ -95,7 +95,7 @@ class Experts(Layer):
         # the kth largest logit of the other experts (equations 8 and 9).
         is_chosen = noisy > logits[..., -1:]
         threshold = ops.where(is_chosen, logits[..., -1:], logits[..., -2:-1])
-        probability = normal_cdf((clean - threshold) / deviation)
+        probability = 0.5 * (1.0 + ops.erf((clean - threshold) / deviation * 2**-0.5))
         weights = 1.0 if seeds.is_token is None else float32(seeds.is_token)[..., None]
         load = ops.sum(probability * weights, axis=(0, 1))
         importance = ops.segment_sum(
@@ -137,11 +137,6 @@ class Experts(Layer):
         # Back to the order of the pairs: pair order[i] has the row rows[i].
         rows = ops.scatter(order[:, None], rows, (pairs,))
         return ops.reshape(float32(ops.take(outputs, rows, axis=0)), (-1, self.chosen, width))
-
-
-def normal_cdf(x: Tensor) -> Tensor:
-    """Returns the probability that a standard normal variable is below x."""
-    return 0.5 * (1.0 + ops.erf(x * 2**-0.5))
 
 
 def squared_variation(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from fnmatch import fnmatchcase
 
 from t2t_repro.errors import UnknownNameError, UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -25,16 +26,15 @@ ANSWERS: dict[str, dict[str, str]] = {
         "learning_rate": "write learning_rate_constant, a factor of learning_rate_schedule; with tensor2tensor's "
         "schedule legacy, 0.2 was the factor 2.0 of constant*noam",
         "learning_rate_decay_scheme": "write learning_rate_schedule=constant*noam for the scheme noam",
-        "learning_rate_decay_steps learning_rate_decay_rate learning_rate_decay_staircase learning_rate_boundaries "
-        "learning_rate_cosine_cycle_steps learning_rate_minimum learning_rate_multiples":
+        "learning_rate_decay_* learning_rate_boundaries learning_rate_cosine_* learning_rate_m*":
             "learning_rate_schedule has no factor that uses it; omit it (linear_decay ends at train_steps)",
         "optimizer": "the optimizer is always Adam; omit it, or for Adafactor's learning rates write "
         "optimizer_adafactor_multiply_by_parameter_scale=true",
         "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
         "accumulated automatically; omit it",
-        "optimizer_zero_grads optimizer_momentum_momentum optimizer_momentum_nesterov optimizer_adafactor_beta1 "
-        "optimizer_adafactor_beta2 optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type "
-        "optimizer_adafactor_factored optimizer_adafactor_memory_exponent": "the optimizer is always Adam; omit it",
+        "optimizer_zero_grads optimizer_momentum_* optimizer_adafactor_beta? optimizer_adafactor_clipping_threshold "
+        "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent":
+            "the optimizer is always Adam; omit it",
         "clip_grad_norm grad_noise_scale weight_decay weight_noise": "0 is its only value here; omit it",
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
@@ -42,14 +42,11 @@ ANSWERS: dict[str, dict[str, str]] = {
             "only layer norm, dense_relu_dense and the factor sqrt(hidden_size) of embeddings exist; omit it",
         "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
         "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
-        "attention_dropout_broadcast_dims relu_dropout_broadcast_dims layer_prepostprocess_dropout_broadcast_dims":
-            "each element has its own dropout; omit it",
-        "parameter_attention_key_channels parameter_attention_value_channels hard_attention_k gumbel_noise_weight "
-        "proximity_bias unidirectional_encoder causal_decoder_self_attention heads_share_relative_embedding "
-        "add_relative_to_values position_features nbr_decoder_problems prepend_mode conv_first_kernel "
-        "area_key_mode area_value_mode num_area_layers max_area_width max_area_height memory_height vocab_divisor "
-        "symbol_dropout scheduled_sampling_prob scheduled_sampling_gold_mixin_prob scheduled_sampling_method "
-        "scheduled_sampling_num_passes scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps":
+        "*_dropout_broadcast_dims": "each element has its own dropout; omit it",
+        "parameter_attention_* hard_attention_k gumbel_noise_weight proximity_bias unidirectional_encoder "
+        "causal_decoder_self_attention heads_share_relative_embedding add_relative_to_values position_features "
+        "nbr_decoder_problems prepend_mode conv_first_kernel *area_* memory_height vocab_divisor symbol_dropout "
+        "scheduled_sampling_*":
             "the Transformer here does not have it; omit it",
         "attention_variables_3d daisy_chain_variables factored_logits force_full_predict no_data_parallelism pad_batch "
         "symbol_modality_num_shards use_custom_ops use_pad_remover tpu_enable_host_call":
@@ -72,13 +69,8 @@ ANSWERS: dict[str, dict[str, str]] = {
         "summarize_grads summarize_vars": "metrics.jsonl and TensorBoard have the norms of gradients; omit it",
         "sampling_method sampling_temp sampling_keep_top_k":
             "it is a decode hparam here: write it in t2t-decoder --decode_hparams",
-        "bottom top loss name weights_fn compress_steps kernel_width mlperf_mode eval_timeout_mins moe_overhead_eval "
-        "overload_eval_metric_name moe_overhead_train split_targets_chunk_length split_targets_max_chunks "
-        "split_targets_strided_training split_to_length std_server_protocol video_num_input_frames "
-        "video_num_target_frames multiproblem_fixed_train_length multiproblem_label_weight "
-        "multiproblem_max_input_length multiproblem_max_target_length multiproblem_mixing_schedule "
-        "multiproblem_per_task_threshold multiproblem_reweight_label_loss multiproblem_schedule_max_examples "
-        "multiproblem_schedule_threshold multiproblem_target_eval_only multiproblem_vocab_size num_sampled_classes "
+        "bottom top loss name weights_fn compress_steps kernel_width mlperf_mode eval_timeout_mins moe_overhead_* "
+        "overload_eval_metric_name split_* std_server_protocol video_* multiproblem_* num_sampled_classes "
         "shared_source_target_embedding": OTHER_TASKS,
     },
     "decode hparam": {
@@ -97,9 +89,8 @@ ANSWERS: dict[str, dict[str, str]] = {
         "shards shard_id shards_start_offset shard_google_format": "write the flags --shards and --shard_id",
         "log_results summaries_log_dir": "outputs are only written to --decode_to_file; omit it",
         "decode_timeout_mins": NO_WAITING,
-        "block_size guess_and_check_top_k guess_and_check_epsilon insertion_parallel export_extra_infer_outputs "
-        "multiproblem_task_id save_images display_decoded_images frames_per_second border_percent max_display_outputs "
-        "max_display_decodes vgg_ckpt_path mlperf_decode_step mlperf_threshold mlperf_success": OTHER_TASKS,
+        "block_size guess_and_check_* insertion_parallel export_extra_infer_outputs multiproblem_task_id save_images "
+        "display_decoded_images frames_per_second border_percent max_display_* vgg_ckpt_path mlperf_*": OTHER_TASKS,
     },
     "factor of learning_rate_schedule": {
         "legacy": "the schedule legacy with the scheme noam is constant*noam, with learning_rate_constant = 10 * "
@@ -115,21 +106,17 @@ ANSWERS: dict[str, dict[str, str]] = {
         "worker_gpu_memory_fraction":
             "the environment variable TF_FORCE_GPU_ALLOW_GROWTH=true leaves memory free; omit it",
         "gpu_order log_device_placement": "t2t-trainer prints its devices, those of CUDA_VISIBLE_DEVICES; omit it",
-        "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations xla_compile "
-        "xla_jit_level": "the programs do not have this setting of TensorFlow; omit it",
-        "use_tpu use_tpu_estimator tpu_num_shards tpu_job_name tpu_infeed_sleep_secs cloud_tpu_name":
-            "the programs run on CPUs and GPUs; omit it",
+        "tfdbg enable_graph_rewriter use_guarantee_const_getter disable_grappler_optimizations xla_*":
+            "the programs do not have this setting of TensorFlow; omit it",
+        "use_tpu use_tpu_estimator tpu_* cloud_tpu_name": "the programs run on CPUs and GPUs; omit it",
         "train_steps eval_steps local_eval_frequency keep_checkpoint_max save_checkpoints_secs log_step_count_steps "
         "warm_start_from worker_gpu random_seed generate_data tmp_dir intra_op_parallelism_threads "
         "inter_op_parallelism_threads": TRAINING_ONLY,
-        "cloud_mlengine cloud_mlengine_master_type":
-            "no program starts machines in a cloud; run t2t-trainer on the machine itself, and omit it",
+        "cloud_mlengine*": "no program starts machines in a cloud; run t2t-trainer on the machine itself, and omit it",
     },
     "flag of t2t-trainer": {
-        "hparams_range autotune_objective autotune_maximize autotune_max_trials autotune_parallel_trials":
-            "no program searches for hparams; run t2t-trainer once for each value of --hparams",
-        "eval_early_stopping_metric eval_early_stopping_metric_delta eval_early_stopping_metric_minimize "
-        "eval_early_stopping_steps": "the dev loss decides; give --early_stopping_patience=N to stop after N "
+        "hparams_range autotune_*": "no program searches for hparams; run t2t-trainer once for each value of --hparams",
+        "eval_early_stopping_*": "the dev loss decides; give --early_stopping_patience=N to stop after N "
         "evaluations without a lower loss",
         "eval_timeout_mins": NO_WAITING,
         "eval_throttle_seconds save_checkpoints_steps iterations_per_loop":
@@ -145,7 +132,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "gpu_automatic_mixed_precision":
             "give --precision=mixed_bfloat16, or mixed_float16 on GPUs without bfloat16",
         "profile dbgprofile": "metrics.jsonl has the speed; omit it",
-        "ps_gpu ps_replicas ps_job": "no parameter servers are used (docs/distributed.md); omit it",
+        "ps_*": "no parameter servers are used (docs/distributed.md); omit it",
         "worker_id worker_job worker_replicas master std_server_protocol": "describe the machines in the environment "
         "variable TF_CONFIG (docs/distributed.md); omit it",
         "decode_hparams decode_from_file decode_to_file decode_reference":
@@ -173,7 +160,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "random_seed": "t2t-trainer shuffles the examples, and its --random_seed sets the order; omit it",
         "task_id task_id_start task_id_end":
             "one t2t-datagen writes all shards, with --num_concurrent_processes processes; omit it",
-        "env_problem_max_env_steps env_problem_batch_size": "there are no problems of reinforcement learning; omit it",
+        "env_problem_*": "there are no problems of reinforcement learning; omit it",
     },
     "flag of t2t-avg-checkpoints": {
         "model_dir prefix": "name the model folder with --output_dir; its last checkpoints are averaged",
@@ -188,8 +175,7 @@ ANSWERS: dict[str, dict[str, str]] = {
     },
     "flag of t2t-query-server": {
         "problem data_dir": "the exported model reads and writes text, so the client needs no vocabulary; omit it",
-        "cloud_mlengine_model_name cloud_mlengine_model_version":
-            "the client asks TensorFlow Serving: give --server, and --rest for its REST API",
+        "cloud_mlengine_*": "the client asks TensorFlow Serving: give --server, and --rest for its REST API",
     },
     "flag of t2t-import": {
         "model": "only tensor2tensor's model transformer can be imported; omit it",
@@ -236,7 +222,8 @@ ANSWERS: dict[str, dict[str, str]] = {
             "drop pairs in generate_samples, or with t2t-datagen --clean_max_words and --clean_max_ratio",
     },
 }  # fmt: skip
-"""For each kind of name: answers by name. A key holds all names with this answer, separated by spaces."""
+"""For each kind of name: answers by name. A key holds all names with this answer, separated by spaces. In a name, *
+stands for any characters, and ? for one. Of several keys with a name, the first counts."""
 
 HPARAMS_FLAGS: dict[str, tuple[str, type[HParams] | type[DecodeHParams]]] = {
     "t2t-trainer": ("hparams", HParams),
@@ -249,7 +236,8 @@ HPARAMS_FLAGS: dict[str, tuple[str, type[HParams] | type[DecodeHParams]]] = {
 
 def answer(kind: str, name: str) -> str:
     """Returns the answer to a name; "" if there is none. `kind` is a key of `ANSWERS`."""
-    return next((text for names, text in ANSWERS.get(kind, {}).items() if name in names.split()), "")
+    answers = ANSWERS.get(kind, {}).items()
+    return next((text for names, text in answers if any(fnmatchcase(name, each) for each in names.split())), "")
 
 
 def explained(error: BaseException) -> str:
