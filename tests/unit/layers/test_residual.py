@@ -1,4 +1,4 @@
-"""Tests the layer norm, and the residual connection with the norm after or before the sub-layer."""
+"""Tests the residual connection with the norm after or before the sub-layer. Models are compared with numpy."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ import tensorflow as tf
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.residual import LayerNorm, Residual
+from t2t_repro.layers.residual import Residual
 
 X = np.random.default_rng(0).normal(3, 5, size=(2, 3, 8)).astype("float32")
 
 
-def normalized(x: np.ndarray, epsilon: float = 1e-6) -> np.ndarray:
-    return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + epsilon)
-
-
-@pytest.mark.parametrize("epsilon", [1e-6, 24.0])
-def test_layer_norm(epsilon: float) -> None:
-    layer = LayerNorm(HParams(hidden_size=8, norm_epsilon=epsilon))
-    layer.scale.assign(np.arange(8.0))
-    layer.bias.assign(np.arange(8.0) ** 2)
-    np.testing.assert_allclose(layer(X), normalized(X, epsilon) * np.arange(8) + np.arange(8) ** 2, atol=1e-4)
-    np.testing.assert_array_equal(layer(np.ones((1, 8), "float32"))[0], np.arange(8) ** 2)
+def normalized(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(x.var(axis=-1, keepdims=True) + 1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from clusters import tf_config
 from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
 from t2t_repro.errors import Stopped, UserError
@@ -172,7 +171,6 @@ class Recorder:
             hparams=HParams(train_steps=100, learning_rate_warmup_steps=40),
         )  # fmt: skip
         self.start, self.model, self.source_use = 40, None, None
-        self.pipeline: Any = None
         self.saved: list[int] = []
         self.checkpoints = SimpleNamespace(save_best=self.saved.append)
         metrics = SimpleNamespace(is_lowest=lambda loss, batches: loss < 2.0)
@@ -202,16 +200,6 @@ def test_an_evaluation_is_one_line_and_saves_the_best_checkpoint() -> None:
             "step 80: evaluation interrupted, as requested; the same command evaluates first"
         ]
     assert prepared.saved == [40, 60]
-
-
-def test_a_worker_reads_only_the_records_of_its_own_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = []
-    prepared = Recorder()
-    prepared.pipeline = SimpleNamespace(batches=lambda *arguments: requests.append(arguments) or [])
-    prepared.run.is_chief, prepared.run.strategy = False, SimpleNamespace(num_replicas_in_sync=4)
-    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:2"]}, index=1))
-    Loop(prepared)._take_steps()
-    assert requests == [(40, 100, range(2, 4))]
 
 
 def test_a_model_that_ignores_its_source_is_reported_after_the_warmup() -> None:
