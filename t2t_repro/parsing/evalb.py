@@ -1,14 +1,8 @@
-"""Labelled bracketing scores of parse trees, counted as by EVALB's C program.
+"""Labelled bracketing scores of parse trees, counted as by EVALB's C program, also for malformed lines.
 
-EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks (2006). Its README
-omits three rules, which this code also follows:
-
-- A constituent's label is cut at the first "-" or "=", even if that is the label's first character.
-- A sentence is an error if its words differ between the two files.
-- A sentence is an error, but keeps its counts, if brackets do not fit. Each message about a sentence is an error too.
-
-EVALB reads at most 200 words, 200 brackets and 4,999 bytes of a line; here, there is no limit. If one file has more
-lines, EVALB ignores these lines, and this code refuses the files.
+EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks (2006). EVALB cuts a
+constituent's label at the first "-" or "=", even if that is the label's first character. docs/parsing.md has the rules
+for malformed lines, and lists EVALB's limits, which this code does not have.
 """
 
 from __future__ import annotations
@@ -137,8 +131,6 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
     more errors than `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
-    if not gold_lines:
-        raise UserError(f"{gold}: empty; nothing to score")
     if len(gold_lines) != len(test_lines):
         raise UserError(
             f"{gold} and {test} have {len(gold_lines):,} and {len(test_lines):,} lines; "
@@ -146,12 +138,13 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
         )
     errors = 0
     for sentence in score_trees(gold_lines, test_lines, parameters, (gold, test)):
-        errors += len(sentence.messages)
-        if sentence.messages and errors > parameters.max_error + 1:
-            raise UserError(
-                f"{test}:{sentence.number}: {sentence.messages[-1]}: error {errors}, more than MAX_ERROR "
-                f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
-            )
+        for message in sentence.messages:
+            errors += 1
+            if errors > parameters.max_error + 1:
+                raise UserError(
+                    f"{test}:{sentence.number}: {message}: error {errors}, more than MAX_ERROR {parameters.max_error} "
+                    "allows; fix the file, or give a higher --max_error"
+                )
         yield sentence
 
 

@@ -35,6 +35,8 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
     short = output("bleu", *flags).splitlines()  # the first result again, without the others
     assert [line.split() for line in short] == [lines[0].split(), lines[2].split()]
     assert max(map(len, short)) < 80
+    for language, message in (("", ""), ("th", "BLEU: not computed, because ")):
+        assert succeed("bleu", *flags[:2], f"--target_language={language}").stderr[:28] == message
 
 
 @pytest.fixture
