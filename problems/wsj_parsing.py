@@ -175,18 +175,14 @@ class WsjParsing(Problem):
         paths = {int(name[1]): path for path in root.glob("[0-9]*/*") if (name := WSJ_FILE.fullmatch(path.name))}
         existing = numbers & paths.keys()
         # The treebank's numbering has gaps. So a section counts as missing only if none of its files exists.
-        if missing := _sections(numbers) - _sections(existing):
+        if missing := {number // 100 for number in numbers} - {number // 100 for number in existing}:
             raise UserError(
                 f"{root}: no file of --{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
-                f"section {', '.join(sorted(missing))}; put the Penn Treebank's Wall Street Journal (LDC99T42, its "
-                "folder parsed/mrg/wsj) there, as NN/wsj_NNNN.mrg, or name the sections that you have"
+                f"section {', '.join(f'{section:02}' for section in sorted(missing))}; put the Penn Treebank's Wall "
+                "Street Journal (LDC99T42, its folder parsed/mrg/wsj) there, as NN/wsj_NNNN.mrg, or name the sections "
+                "that you have"
             )
         return [paths[number] for number in sorted(existing)]
-
-
-def _sections(numbers: set[int]) -> set[str]:
-    """Returns the sections of the treebank files `numbers`: the first two digits of each four-digit file number."""
-    return {f"{number:04}"[:2] for number in numbers}
 
 
 @registry.register_problem

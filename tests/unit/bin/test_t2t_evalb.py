@@ -20,6 +20,8 @@ TEST = [
     "(S (X b))",
     GOLD[4],
 ]
+
+
 def trees(folder: Path, gold: list[str] = GOLD, test: list[str] = TEST) -> list[str]:
     """Writes the gold trees and the test trees to two files; returns the flags that name these files."""
     return [f"--gold={write_lines(folder / 'gold', gold)}", f"--test={write_lines(folder / 'test', test)}"]
