@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
-from t2t_repro.decoding.output import finish_translations, json_line, pair_line, text_line
+from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
@@ -232,11 +231,7 @@ class Decoder:
             write(self.output, self._lines(texts, translations))
             if journal:
                 journal.delete()
-        if lost := sum(translation.score == -math.inf for translation in translations):
-            raise UserError(
-                f"the model gives all outputs of {counted(lost, 'line')} the probability 0: its training has "
-                "diverged; use an earlier checkpoint"
-            )
+        refuse_diverged(translation.score for translation in translations)
         if references:
             self._print_scores([translation.text for translation in translations], references)
 
@@ -250,6 +245,7 @@ class Decoder:
                     details=self.values.output_format == "jsonl",
                     input_file=InputFile("standard input", [number]),
                 )
+                refuse_diverged([translation.score])
             except UserError as error:
                 say(str(error))
                 continue
@@ -264,6 +260,7 @@ class Decoder:
         vocabulary, output_format = self.translator.vocabulary, self.values.output_format
         pairs = zip(sources, targets, scores, strict=True)
         write(self.output, [pair_line(*pair, vocabulary, output_format) for pair in pairs])
+        refuse_diverged(score.log_prob for score in scores)
 
     def _journal(
         self, texts: Sequence[str], prefixes: Sequence[str], start: int

@@ -30,7 +30,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import devices, registry
 from t2t_repro.checkpoints.model_folder import open_folders
-from t2t_repro.decoding.output import finish_translations, text_line
+from t2t_repro.decoding.output import finish_translations, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -93,6 +93,7 @@ class Translate(beam.DoFn):
                 translator, problem = load(self._job)
             stream = translator.stream(batch.lines, long_lines=self._job.long_lines, input_file=input_file)
             translations = [translation for _, translation in sorted(stream, key=lambda pair: pair[0])]
+            refuse_diverged(translation.score for translation in translations)
             finished, _ = finish_translations(problem, batch.lines, translations)
             write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
             counts = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro.checkpoints.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
-from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, read_hparams
+from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, hparams_of
 from t2t_repro.checkpoints.reader import (
     CHECKPOINT,
     Checkpoint,
@@ -183,9 +182,7 @@ def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
 
     Returns {} if the checkpoint's folder has no hparams.json.
     """
-    for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
-        with contextlib.suppress(OSError, UserError):
-            trained = read_hparams(folder)
-            values = {name: getattr(trained, name, None) for name in UNSEEN}
-            return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}
-    return {}
+    if not (trained := hparams_of(checkpoint)):
+        return {}
+    values = {name: getattr(trained, name, None) for name in UNSEEN}
+    return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}

@@ -200,9 +200,14 @@ class ModelFolder:
 
     def require_own(self, checkpoint: str, content: Checkpoint) -> None:
         """Raises UserError unless a checkpoint was trained with the folder's vocabulary and hparams."""
-        own = {"vocabulary": self.vocabulary.fingerprint, "hparams": hparams_fingerprint(self.hparams)}
-        for kind, fingerprint in own.items():
-            if getattr(content, f"{kind}_fingerprint") not in ("", fingerprint):
+        hparams = content.hparams_fingerprint
+        if not hparams and (trained := hparams_of(checkpoint)):  # older averages have no fingerprint
+            hparams = hparams_fingerprint(trained)
+        for kind, own, fingerprint in (
+            ("vocabulary", self.vocabulary.fingerprint, content.vocabulary_fingerprint),
+            ("hparams", hparams_fingerprint(self.hparams), hparams),
+        ):
+            if fingerprint not in ("", own):
                 raise UserError(
                     f"{checkpoint}: trained with other {kind} than {self.path} has; put that file back, or give the "
                     "--output_dir of its training"
@@ -279,6 +284,14 @@ def read_hparams(folder: Path) -> HParams:
         unused = {name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default} - names
         fields = {name: value for name, value in fields.items() if name not in unused}
     return from_fields(kind, fields, str(path))
+
+
+def hparams_of(checkpoint: str) -> HParams | None:
+    """Returns the hparams in the model folder of a checkpoint; None if they are missing or damaged."""
+    for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
+        with contextlib.suppress(OSError, UserError):
+            return read_hparams(folder)
+    return None
 
 
 def _require_registered(folder: Path, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:

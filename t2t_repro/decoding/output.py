@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
-from t2t_repro.files.json_file import finite, to_json_line
+from t2t_repro.errors import UserError, counted
+from t2t_repro.files.json_file import to_json_line
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -29,6 +31,15 @@ def finish_translations(
     return [finish(translation) for translation in translations], report
 
 
+def refuse_diverged(scores: Iterable[float]) -> None:
+    """Raises UserError if a score is not finite: the model gives all outputs of this line the probability 0."""
+    if lost := sum(not math.isfinite(score) for score in scores):
+        raise UserError(
+            f"the model gives all outputs of {counted(lost, 'line')} the probability 0: its training has diverged; "
+            "use an earlier checkpoint"
+        )
+
+
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
     """Returns one line with the outputs of one source; docs/decoding.md describes its columns."""
     has_columns = decode_hparams.n > 1 or decode_hparams.write_beam_scores
@@ -46,9 +57,9 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
     fields: dict[str, Any] = {
         "source": source,
         "hypotheses": [hypothesis.text for hypothesis in hypotheses],
-        "scores": [finite(hypothesis.score) for hypothesis in hypotheses],
+        "scores": [hypothesis.score for hypothesis in hypotheses],
         "tokens": [vocabulary.pieces(hypothesis.ids) for hypothesis in hypotheses],
-        "token_scores": [[*map(finite, hypothesis.token_scores)] for hypothesis in hypotheses],
+        "token_scores": [hypothesis.token_scores for hypothesis in hypotheses],
     }
     if has_attention:
         fields["source_tokens"] = vocabulary.sources.pieces(translation.source_ids)
@@ -64,9 +75,9 @@ def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary
         {
             "source": source,
             "target": target,
-            "log_prob": finite(score.log_prob),
-            "mean": finite(score.mean),
+            "log_prob": score.log_prob,
+            "mean": score.mean,
             "tokens": vocabulary.pieces(vocabulary.encode_targets([target])[0]),
-            "token_scores": [*map(finite, score.token_scores)],
+            "token_scores": score.token_scores,
         }
     )

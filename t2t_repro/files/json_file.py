@@ -23,15 +23,18 @@ def to_json(values: Any) -> str:
 
 
 def to_json_line(fields: dict[str, Any]) -> str:
-    """Returns a JSON object in one line, with rounded floats and without other characters that can end a line."""
-    text = json.dumps(rounded(fields), ensure_ascii=False)
+    """Returns a JSON object in one line, with `rounded` floats and without other characters that can end a line."""
+    text = json.dumps(rounded(fields), ensure_ascii=False, allow_nan=False)
     return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def rounded(value: Any) -> Any:
-    """Returns a JSON value with all floats in it rounded to `DIGITS` significant digits. Tuples become lists."""
+    """Returns a JSON value with all floats in it rounded to `DIGITS` significant digits, or None if not finite.
+
+    Tuples become lists.
+    """
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return finite(float(f"{value:.{DIGITS}g}"))
     if isinstance(value, dict):
         return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

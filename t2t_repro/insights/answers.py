@@ -16,6 +16,7 @@ import numpy as np
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
+from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import finite
@@ -104,6 +105,7 @@ class ExploredModel:
         vocabulary = self.translator.vocabulary
         changes = {"beam_size": beam_size, "alpha": alpha, "n": num_best}
         translation, tree = search_tree(self.translator, self._check_source(source), **self._changes | changes)
+        refuse_diverged([translation.score])
         hypotheses = [
             {
                 "text": hypothesis.text,

@@ -10,16 +10,19 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.checkpoints.reader import step_of
+from t2t_repro.checkpoints.reader import read_checkpoint, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.decoding.journal import Journal, translate_lines
+from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import finite
 from t2t_repro.files.output_files import subfolder, whole_file
 from t2t_repro.files.textfile import read_lines
@@ -62,9 +65,9 @@ def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: D
             if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
                 checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
             path = subfolder(folder.path, "decoded") / f"{name}-{_fingerprint(checkpoint, [*changes, *sources])}.txt"
-            if not path.exists():
-                _decode(translator(checkpoint), folder.problem, test_set, sources, path)
-            scores[test_set] = folder.problem.scores(list(read_lines(str(path))), references)
+            if (outputs := _whole_lines(path)) is None or len(outputs) != len(sources):
+                outputs = _decode(translator(checkpoint), folder.problem, test_set, sources, path)
+            scores[test_set] = folder.problem.scores(outputs, references)
             say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
 
         comparable = {name: score for name in scores for score in scores[name] if score.label in (PAPER_BLEU, F1)}
@@ -93,25 +96,41 @@ def averaged(folder: ModelFolder) -> str:
     checkpoints, count = folder.checkpoints(), folder.hparams.num_last_checkpoints
     if not checkpoints:
         return folder.checkpoint()
-    path = folder.path / "averaged" / Path(checkpoints[-1]).name
+    path, existing = folder.path / "averaged" / Path(checkpoints[-1]).name, 0
+    with suppress(UserError):  # a damaged average is computed again
+        read_checkpoint(str(path))
+        existing = averaged_count(str(path))
     # An average of more checkpoints than the folder still has is valid: users may have deleted checkpoints since then.
-    if not min(count, len(checkpoints)) <= averaged_count(str(path)) <= count:
+    if not min(count, len(checkpoints)) <= existing <= count:
         average_checkpoints(folder, 0)
     return str(path)
 
 
-def _decode(translator: Translator, problem: Problem, test_set: str, sources: list[str], path: Path) -> None:
-    """Writes the outputs for a test set to `path`. Continues from the journal of an interrupted process, if any."""
+def _whole_lines(path: Path) -> list[str] | None:
+    """Returns the lines of a file of outputs; None if it is missing, not UTF-8 or cut off within a line."""
+    with suppress(OSError, UnicodeDecodeError):
+        *lines, rest = path.read_bytes().decode().split("\n")
+        return None if rest else lines
+    return None
+
+
+def _decode(translator: Translator, problem: Problem, test_set: str, sources: list[str], path: Path) -> list[str]:
+    """Returns the outputs for a test set, and writes them to `path`.
+
+    Continues from the journal of an interrupted process, if any.
+    """
     # Without the batch size, a run with another one can resume.
     settings = (path.name, replace(translator.decode_hparams, batch_size=1))
     with Journal(path, settings, resume=True) as journal:
         translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
+        refuse_diverged(translation.score for translation in translations)
         lines, remark = problem.finish(sources, [translation.text for translation in translations])
         if remark:
             say(f"{test_set}: {remark}")
         with whole_file(path, "w") as file:
             file.writelines(f"{line}\n" for line in lines)
         journal.delete()
+    return list(lines)
 
 
 def _fingerprint(checkpoint: str, texts: Sequence[str]) -> str:

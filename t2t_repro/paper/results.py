@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.json_file import finite, to_json
+from t2t_repro.files.json_file import rounded, to_json
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.training.metrics_log import read_metrics
@@ -64,7 +64,7 @@ def training_results(folder: str | Path) -> Results:
     ]
     return Results(
         steps=steps,
-        dev_perplexity=finite(perplexities[-1]) if perplexities else None,
+        dev_perplexity=rounded(perplexities[-1]) if perplexities else None,
         train_seconds=timed_lines[-1]["seconds"] if timed_lines else None,
         hardware=hardware,
         gpu_count=gpu_count,

@@ -12,7 +12,8 @@ evaluation skip batches, "eval_steps" is the number of evaluated batches. If the
 has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's "signature", which ends with the
 number of lines, and the first decoded lines as "dev_translations" (source, reference and output).
 
-Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight.
+Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight. A number that is
+not finite is null.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 def _is_sound(line: dict[str, Any]) -> bool:
     """Returns True if a line has a step, and all fields that this project reads have valid values."""
     counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
-    numbers = [line[name] for name in NUMBERS if name in line]
+    # A dev loss that is not finite is null. In older files it is NaN or Infinity.
+    numbers = [line[name] for name in NUMBERS if name in line and (line[name] is not None or name[:4] != "dev_")]
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and isinstance(line.get("hardware", ""), str)
@@ -101,7 +103,7 @@ class MetricsLog:
             eval_steps: number of its batches, or 0 for the whole dev split, as in the log.
         """
         # The log rounds losses. Without rounding here, an equal loss could count as lower.
-        return bool(rounded(dev_loss) < min(self._losses(eval_steps), default=math.inf))
+        return math.isfinite(dev_loss) and rounded(dev_loss) < min(self._losses(eval_steps), default=math.inf)
 
     def evaluations_since_lowest(self) -> int:
         """Returns the number of evaluations after that with the lowest dev loss, since --eval_steps last changed."""
@@ -117,9 +119,8 @@ class MetricsLog:
 
     def _remember(self, line: dict[str, Any]) -> None:
         if "dev_loss" in line:
-            # Each comparison with NaN is false, so min() could return it.
-            loss = line["dev_loss"] if math.isfinite(line["dev_loss"]) else math.inf
-            self._evaluations[line["step"]] = loss, line.get("eval_steps", 0)
+            loss = rounded(line["dev_loss"])
+            self._evaluations[line["step"]] = math.inf if loss is None else loss, line.get("eval_steps", 0)
 
     def add(self, step: int, **values: Any) -> None:
         """Appends a line with the fields "step" and `values`."""

@@ -61,6 +61,13 @@ def test_a_model_that_diverged_is_reported_after_its_outputs(trained: TrainedMod
     files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
     refused(run("decoder", *flags, *files), "all outputs of 2 lines the probability 0: its training has diverged")
     assert lines(tmp_path / "y") == [""] * 3
+    refused(run("translate-beam", *flags, *files), "the probability 0: its training has diverged")
+    assert "has diverged" in run("decoder", *flags, "--decode_interactive", input="one\n").stderr
+    (tmp_path / "pairs").write_text("one\teins\n")
+    scores = [*flags[:2], f"--score_file={tmp_path}/pairs", "--output_format=jsonl"]
+    result = run("decoder", *scores)
+    refused(result, "the probability 0: its training has diverged")
+    assert json.loads(result.stdout, parse_constant=str)["log_prob"] is None
 
 
 def test_a_shard_equals_a_part_of_one_run_even_with_sampling(

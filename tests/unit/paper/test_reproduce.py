@@ -161,11 +161,15 @@ def test_finished_work_is_kept_as_long_as_it_fits(
     results = read_results(folder.path)
     assert results and (results.dev_bleu, results.search) == (pytest.approx(100), "beam_size=1,extra_length=2")
 
-    index = Path(f"{averaged(folder)}.index")
-    whole = index.read_bytes()
-    index.write_bytes(whole[:100])  # as if a kill had interrupted the writing of the file
     save(folder, 3)
-    assert count(moved) == 2 and index.read_bytes() == whole
+    weights, decoded_files = next((folder.path / "averaged").glob("*.data-*")), [*(folder.path / "decoded").iterdir()]
+    for path, whole in ((path, path.read_bytes()) for path in (Path(f"{averaged(folder)}.index"), weights)):
+        path.write_bytes(whole[:100])
+        assert count(moved) == 2 and path.read_bytes() == whole
+    for damaged in (b"", b"only a line\n", b"two\nlines\nand a ha", b"\xff\n\n\n"):
+        for path in decoded_files:
+            path.write_bytes(damaged)
+        assert count(moved) == 2 and len({path.read_bytes() for path in decoded_files}) == 2  # one of them is in use
     folder = make_folder(last=1)
     assert count(moved) == 2 and averaged_count(averaged(folder)) == 1  # that file exists since the first evaluation
     assert count(moved, replace(QUICK, alpha=0.0)) == 3

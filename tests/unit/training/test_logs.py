@@ -96,6 +96,7 @@ def test_only_losses_of_the_same_batches_are_compared(tmp_path: Path) -> None:
         assert not log.is_lowest(math.nan, 0)
         log.add(step, dev_loss=loss)
         assert log.evaluations_since_lowest() == MetricsLog(tmp_path, step).evaluations_since_lowest() == count
+    assert json.loads((tmp_path / FILE).read_text().splitlines()[-1], parse_constant=str)["dev_loss"] is None
     assert log.is_lowest(9.0, 1)  # the evaluation of step 30 has replaced the best checkpoint of steps 10 and 20
 
 
