@@ -23,7 +23,7 @@ from t2t_repro.console.progress import progress, say
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import is_stream, output_file, put_in_place
+from t2t_repro.files.output_files import is_stream, output_file, put_in_place, sync
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.serving.client import Answer, Client
 
@@ -110,7 +110,7 @@ def write_file(output: Path, batches: Iterator[list[str]]) -> None:
         with open(partial, "xb") as file:
             for batch in itertools.chain([first], batches):
                 program.write_lines(batch, file)
-            os.fsync(file.fileno())  # so that a crash of the machine cannot leave an empty OUTPUT
+            sync(file.fileno())  # so that a crash of the machine cannot leave an empty OUTPUT
     except BaseException:
         say(f"{partial} has the lines translated so far")
         raise

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from t2t_repro.checkpoints.reader import CHECKPOINT
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.files.output_files import unfinished_folder, whole_file
+from t2t_repro.files.output_files import sync, unfinished_folder, whole_file
 
 STATE = "checkpoint"
 """Name of TensorFlow's state file, which lists a folder's checkpoints."""
@@ -83,6 +83,6 @@ def _sync(path: Path) -> None:
     """Waits until the disk has stored a file's contents, or the list of files in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)

@@ -5,6 +5,7 @@ A stream, such as a device, a pipe or a terminal, cannot be replaced, so program
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -55,7 +56,7 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
             yield file
             file.flush()
             with _named_errors(path):
-                os.fsync(raw.fileno())
+                sync(raw.fileno())
         with _named_errors(path):
             os.replace(temporary, path)
     finally:
@@ -136,6 +137,15 @@ def put_in_place(temporary: Path, target: Path) -> None:
     """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`."""
     _copy_permissions(target, temporary)
     os.replace(temporary, target)
+
+
+def sync(descriptor: int) -> None:
+    """Waits until the disk has stored an open file or folder, unless its file system cannot tell, e.g. on FUSE."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
 
 
 def _copy_permissions(source: Path, target: Path) -> None:

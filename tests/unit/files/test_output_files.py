@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -56,11 +57,14 @@ def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(tmp_p
     assert (tmp_path / "file").read_text() == "first\nnew\nlast\n"
 
 
-def test_a_file_system_without_permissions_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("call", "number"), [("chmod", errno.EPERM), ("fsync", errno.EINVAL), ("fsync", errno.ENOSYS)])
+def test_a_file_system_without_a_call_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
     def refuse(*arguments: object, **options: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "chmod", refuse)
+    monkeypatch.setattr(os, call, refuse)
     for text in ("first\n", "second\n"):
         write(tmp_path / "file", text)
     assert (tmp_path / "file").read_text() == "second\n"
