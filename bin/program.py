@@ -69,8 +69,8 @@ class SharedFlags:
     """Treatment of lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
     split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""
     target_language: str = ""
-    """Language of the translations, e.g. fr, whose Moses rules "BLEU, the paper's way" uses; default: that of the
-    model's problem or of --language_pair."""
+    """Language of the translations, e.g. zh, by whose rules scores split words; default: that of the model's problem
+    or of --language_pair."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports
     it."""

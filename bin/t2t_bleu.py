@@ -87,11 +87,9 @@ def main(values: flags.FlagValues) -> None:
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
-    reason = bleu.missing_bleu(scores, language)
-    if not values.all:
-        scores = [score for score in scores if "," not in score.label]
-    print("\n".join(score_lines(scores)))
-    if reason and (values.all or scores[0].label != "BLEU"):
+    shown = [score for score in scores if values.all or "," not in score.label]
+    print("\n".join(score_lines(shown)))
+    if (reason := bleu.missing_bleu(scores, language)) and (values.all or shown[0].label != "BLEU"):
         say(reason)
 
 

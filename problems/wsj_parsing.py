@@ -44,6 +44,8 @@ TAGS = (
     *("#", "$", ".", ",", ":", "``", "''", *TAGS_WITH_SIGNS),
 )
 """All part-of-speech tags in the Penn Treebank, except that of traces."""
+FAILED_TREES = ("", "()", "(())")
+"""Lines that a parser writes if it finds no tree."""
 WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 
@@ -208,7 +210,11 @@ class WsjParsingSemi(WsjParsing):
         if split == "train":
             for path in self._parsed_paths():
                 for number, line in enumerate(read_lines(str(path)), 1):
-                    yield _parsed_tree(line, str(path), number)
+                    is_tree = "".join(line.split()) not in FAILED_TREES
+                    trees = list(parse_trees([line], str(path), number)) if is_tree else [None]
+                    if len(trees) != 1:
+                        raise UserError(f"{path}:{number}: {len(trees)} trees in one line; write one tree a line")
+                    yield prepare(trees[0]) if trees[0] else None
 
     def _parsed_paths(self) -> list[Path]:
         path = Path(self.settings.parsed_trees)
@@ -220,13 +226,3 @@ class WsjParsingSemi(WsjParsing):
                 "bracketed tree a line"
             )
         return paths
-
-
-def _parsed_tree(line: str, source: str, number: int) -> Tree | None:
-    """Returns the tree of a line, simplified by `prepare`; None if the parser failed and wrote "", "()" or "(())"."""
-    if "".join(line.split()) in ("", "()", "(())"):
-        return None
-    trees = list(parse_trees([line], source, number))
-    if len(trees) != 1:
-        raise UserError(f"{source}:{number}: {len(trees)} trees in one line; write one tree a line")
-    return prepare(trees[0])

@@ -16,7 +16,6 @@ from importlib.metadata import version
 import sacremoses
 from sacrebleu import BLEU, CHRF
 
-from t2t_repro.errors import UserError
 from t2t_repro.metrics import languages
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
 
@@ -41,8 +40,7 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
         language: any code of the translations' language, for example "de" or "zh-CN"; "" if it is unknown. It selects
             the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
     """
-    with contextlib.suppress(UserError):  # a user's problem may call its language "german"
-        language = languages.language_code(language)
+    language = languages.iso_code(language) or language  # a user's problem may call its language "german"
     metrics: list[tuple[str, BLEU | CHRF]] = [("chrF", CHRF()), ("chrF, lower-cased", CHRF(lowercase=True))]
     with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
         if tokenizer := languages.tokenizer(language, references):

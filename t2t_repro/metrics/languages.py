@@ -21,7 +21,8 @@ UNSPACED = re.compile(
 """A character of a script without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese."""
 
 
-def _code(language: str) -> str:
+def iso_code(language: str) -> str:
+    """Returns the code of a language as `language_code` does, but "" for what is no code."""
     with contextlib.suppress(LanguageTagError):
         # A locale such as de_DE.UTF-8 also names its encoding.
         tag = langcodes.Language.get(re.split("[.@]", language.strip())[0]).prefer_macrolanguage()
@@ -35,7 +36,7 @@ def language_code(language: str, flag: str = "--target_language") -> str:
     "zh-CN", "zh_Hant", "zho" and "cmn" are "zh", "DE" and "deu" are "de". Raises UserError, which names `flag`, for
     what is no code of a language.
     """
-    code = _code(language)
+    code = iso_code(language)
     if language and not code:
         raise UserError(f"{flag}: {language!r} is no code of a language; give one of ISO 639, e.g. de, fr or zh")
     return code
@@ -46,7 +47,7 @@ def tokenizer(language: str, texts: Sequence[str] = ()) -> str:
 
     If the language is unknown, the script of `texts` decides.
     """
-    if code := _code(language):
+    if code := iso_code(language):
         return TOKENIZERS.get(langcodes.Language.get(code).maximize().script or "", "13a")
     return "" if is_unspaced(texts) else "13a"
 

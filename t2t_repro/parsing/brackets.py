@@ -66,7 +66,6 @@ class BracketedSentence:
     def read(cls, line: str, parameters: Parameters, place: str) -> BracketedSentence:
         """Returns the words and brackets of a line as EVALB's C program reads it, with the faults that it reports.
 
-        EVALB reads past the end of a line that ends in "(LABEL"; here, this is the fault that EVALB usually reports.
         Raises UserError, which names `place`, for a word that is in no brackets of its own: EVALB never passes it.
         """
         sentence = cls()

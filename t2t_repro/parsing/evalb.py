@@ -28,9 +28,7 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts of one sentence, or sums over several sentences.
-
-    A sentence has 0 for all counts if it is skipped or its words differ.
+    """Counts of one sentence, or sums over several. If a sentence is skipped or its words differ, all counts are 0.
 
     Attributes:
         matched: gold brackets that the test tree also has.
