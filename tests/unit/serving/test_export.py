@@ -63,7 +63,7 @@ def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
 
 def test_sentences_are_translated_separately(server: Server) -> None:
     """The same split, outputs and order as those of the translator, for texts with and without several sentences."""
-    texts = ["the dog. A cat sat! ", "", "the cat", "the dog.A cat? \u200b", "\u200b", "犬。the cat. Mr. cat sat"]
+    texts = ["the dog. A cat sat! ", "", "the cat", "the dog.A cat? \u200b", "\u200b", "犬。 the cat! . ? !"]
     served = Served(server.translator, "sentences").translate_nbest(tf.constant(texts))
     expected = server.translator.translate(texts, long_lines="sentences")
     assert [translation.segments for translation in expected] == [2, 1, 1, 1, 1, 2]
