@@ -31,7 +31,7 @@ from t2t_repro.console.terminal import paragraphs, width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError, located
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
-from t2t_repro.files.textfile import decode_lines
+from t2t_repro.files.textfile import OPENERS, SGML, decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor.names import explained, explained_flag
@@ -348,8 +348,9 @@ def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | N
         refuse_overwriting(flag, [STANDARD_OUTPUT], inputs)
         yield None
         return
-    if path.endswith(".gz"):
-        raise UserError(f"{flag}={path} would be plain text; choose a name without .gz")
+    suffix = path[path.rfind(".") :]
+    if suffix.lower() in OPENERS or SGML.search(path):
+        raise UserError(f"{flag}={path} would be plain text; choose a name without {suffix}")
     target = without_links(path)
     if path.endswith("/") or target.is_dir():
         raise UserError(f"{flag}={path} is a folder; name a file")

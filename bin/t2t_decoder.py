@@ -224,7 +224,8 @@ class Decoder:
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
             if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
                 treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
-                say(f"{counted(count, 'line')} of more than {longest} tokens: {treatment}")
+                cause = "several sentences or " if values.long_lines == "sentences" else ""
+                say(f"{counted(count, 'line')} of {cause}more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
             if report:
                 say(str(report))

@@ -235,7 +235,7 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch
     inputs: list[Input] = [("--from", "text"), ("--about", "no.part")]
     with program.output("other", ".part", inputs), program.output("fine", ".part", inputs):
         for path, words in (
-            ("x.gz", "--decode_to_file=x.gz would be plain text"),
+            *((f"x{suffix}", f"--decode_to_file=x{suffix} would be plain text") for suffix in (".gz", ".XZ", ".sgm")),
             (".", "--decode_to_file=. is a folder; name a file"),
             ("new/", "--decode_to_file=new/ is a folder; name a file"),
             ("text", "text is also an input (--from)"),
