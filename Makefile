@@ -33,8 +33,13 @@ demo: $(INSTALLED)
 	$(BIN)/t2t-decoder --output_dir=$(DEMO)/model --decode_from_file=$(DEMO)/held_out.en \
 		--decode_to_file=$(DEMO)/translated.de --decode_reference=$(DEMO)/held_out.de
 	$(BIN)/t2t-exporter --output_dir=$(DEMO)/model
-	$(BIN)/python benchmarks/demo_serving.py $(DEMO)/model/export/1 \
-		"three hundred and forty-two" "seventeen thousand and six" "nine hundred and ninety-nine thousand, nine hundred and ninety-nine"
+	@echo The exported model, in a process without this package:
+	@$(BIN)/python benchmarks/demo_serving.py $(DEMO)/model/export/1 "three hundred and forty-two" \
+		"seventeen thousand and six" "nine hundred and ninety-nine thousand, nine hundred and ninety-nine" \
+		2>$(DEMO)/serving.log || { cat $(DEMO)/serving.log; exit 1; }
+	@printf '%s\n' '' 'Next, type numbers in English words, which the model translates:' \
+		'  $(BIN)/t2t-decoder --output_dir=$(DEMO)/model --decode_interactive' \
+		'README.md explains how to train on your own text.'
 
 test: check $(JAX)/installed
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -74,7 +74,7 @@ def main(values: flags.FlagValues) -> None:
     models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, models, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)
-    summary = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "no lines"
+    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "no lines"
     say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) else '; nothing to do'}")
 
 

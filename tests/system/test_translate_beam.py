@@ -45,7 +45,7 @@ def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, t
         "--beam_options=--direct_num_workers=1 --direct_running_mode=multi_processing",
     )  # fmt: skip
     assert result.stdout == ""
-    assert result.stderr.endswith("x.de-*: 58 lines, 4 shards, 1 translated in segments\n"), result.stderr[-3000:]
+    assert result.stderr.endswith("x.de-*: lines: 58, shards: 4, translated in segments: 1\n"), result.stderr[-3000:]
     assert result.stderr.count("\n") == 2  # without the log of the worker
     names = [f"x.de-00001-{start:012d}" for start in (0, 19, 38)] + [f"x.de-00002-{0:012d}"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [*names, "x.de.settings"]
@@ -83,7 +83,7 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
     (tmp_path / "y-00000-000000000002").write_text("as it was\n")
     assert run("translate-beam", *flags).returncode == 2
     resumed = succeed("translate-beam", *flags, "--resume")
-    assert resumed.stderr.endswith("y-*: 2 lines, 1 shards, 2 existing shards\n")
+    assert resumed.stderr.endswith("y-*: lines: 2, shards: 1, existing shards: 2\n")
     outputs = {path.name: path.read_bytes() for path in tmp_path.glob("y-*")}
     assert outputs == complete | {"y-00000-000000000002": b"as it was\n"}
     assert "nothing to do" in succeed("translate-beam", *flags, "--resume").stderr
