@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import itertools
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
-from t2t_repro.console.terminal import paragraphs, width_of, wrapped
+from t2t_repro.console.terminal import width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError, located
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
@@ -190,7 +191,9 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
     settings = _define_settings(values)
     if values.help:
         groups = {f"Flags of {name}": own, "Settings of the problem": settings, "Flags of all programs": [*common]}
-        write_lines([paragraphs(description.strip()), *(_help(title, values, groups[title]) for title in groups)])
+        text = re.sub(r"(?<=\S)\n(?=\S)", " ", description.strip())  # joins the lines of each paragraph
+        text += "".join(_help(title, values, groups[title]) for title in groups)
+        write_lines([wrapped(text, width_of(sys.stdout))])
     elif values.registry_help:
         write_lines([registry.help_text()])
     elif values.version:
@@ -234,9 +237,9 @@ def _help(title: str, values: flags.FlagValues, names: Sequence[str]) -> str:
     for flag in (values[name] for name in sorted(names)):
         is_shown = not flag.boolean and flag.default not in (None, "", []) and "default" not in flag.help
         default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
-        text = f"  --{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}"
-        lines.append(wrapped(f"{text} (default: {default})" if is_shown else text, width_of(sys.stdout), " " * 6))
-    return "\n".join(["", f"{title}:", *lines]) if lines else ""
+        suffix = f" (default: {default})" if is_shown else ""
+        lines.append(f"\n  --{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}{suffix}")
+    return f"\n\n{title}:{''.join(lines)}" if lines else ""
 
 
 def problem(values: flags.FlagValues) -> Problem:

@@ -23,13 +23,17 @@ def width_of(stream: IO[str]) -> int:
     return 80
 
 
-def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Returns `text` with lines of at most `width` characters, if no word is longer. `indent` begins each added line.
+def wrapped(text: str, width: int) -> str:
+    """Returns `text` with lines of at most `width` characters, if no word is longer.
 
-    A command gets a line of its own if it then fits; otherwise its lines end in backslashes, as a shell needs them.
+    The lines that a row of a table becomes begin at its second column; those of an indented line are indented more. A
+    command gets a line of its own if it then fits; otherwise its lines end in backslashes, as a shell needs them.
     """
     lines = []
     for line in text.split("\n"):
+        start = re.match(r" *\S+(?: \S+){,3} {2,}| *", line)
+        column = len(start[0]) if start else 0
+        indent = " " * (column + 4 * (0 < column == len(line) - len(line.lstrip())))
         glued = COMMAND.sub(lambda match: match[0].replace(" ", "\0"), line)
         for part in _wrap(glued, width, indent) or [""]:
             pieces = [part] if len(part) <= width else _wrap(part.replace("\0", " "), width - 2, f"{indent}    ")
@@ -47,17 +51,5 @@ def _wrap(line: str, width: int, indent: str) -> list[str]:
 def definitions(texts: Mapping[str, str]) -> str:
     """Returns a line for each name with its text, in two columns that fit the terminal of standard output."""
     column = min(max(map(len, texts), default=0), TERM_COLUMNS)
-    width, indent = width_of(sys.stdout), " " * (column + 2)
-    return "\n".join(wrapped(f"{name.ljust(column)}  {text}".rstrip(), width, indent) for name, text in texts.items())
-
-
-def paragraphs(text: str) -> str:
-    """Returns a docstring whose paragraphs fit the terminal of standard output. Lines that are indented stay lines."""
-    lines = re.sub(r"(?<=\S)\n(?=\S)", " ", text).split("\n")
-    return "\n".join(wrapped(line, width_of(sys.stdout), " " * _second_column(line)) for line in lines)
-
-
-def _second_column(line: str) -> int:
-    """Returns the column where the text of a line begins: behind its indent, or behind a name and several spaces."""
-    match = re.match(r" +\S+(?: \S+)* {2,}| *", line)
-    return match.end() if match else 0
+    lines = (f"{name.ljust(column)}  {text}".rstrip() for name, text in texts.items())
+    return wrapped("\n".join(lines), width_of(sys.stdout))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from unittest import mock
 import pytest
 
 from programs import run
-from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
+from t2t_repro.console.quiet import quiet_tensorflow
 
 LOG = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -52,17 +51,6 @@ assert "matplotlib" not in sys.modules and gc.isenabled()
 assert gc.get_freeze_count() > 5 * len(gc.get_objects())
 import matplotlib
 """
-
-
-def test_the_block_pauses_the_garbage_collector_and_keeps_an_imported_matplotlib(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(gc, "freeze", lambda: None)  # otherwise the objects of other tests would be excluded
-    monkeypatch.setitem(sys.modules, "matplotlib", sys)
-    with pytest.raises(ZeroDivisionError), quick_imports():
-        assert not gc.isenabled() and sys.modules["matplotlib"] is sys
-        raise ZeroDivisionError
-    assert gc.isenabled() and sys.modules["matplotlib"] is sys
 
 
 def test_tensorflow_is_loaded_without_matplotlib_and_messages_and_its_objects_are_frozen() -> None:

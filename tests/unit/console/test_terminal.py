@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from t2t_repro.console.terminal import definitions, paragraphs, wrapped
+from t2t_repro.console.terminal import definitions, wrapped
 
 COMMAND = "t2t-decoder --output_dir='a b' --decode_from_file=a-very/long-name.en"
 
@@ -22,7 +22,7 @@ def test_lines_fit_and_a_command_stays_one(width: int) -> None:
     assert shlex.split(command) == [*shlex.split(COMMAND), "--decode_to_file=out;"]
 
 
-def test_columns_and_paragraphs_hang() -> None:
+def test_the_second_column_and_indented_lines_hang() -> None:
     assert definitions({"a": "word " * 20, "long": ""}) == f"a     {'word ' * 14}word\n      {'word ' * 4}word\nlong"
-    assert paragraphs("One\ntwo.\n\n  a row   text") == "One two.\n\n  a row   text"
-    assert paragraphs(f"  a row   {'text ' * 15}") == f"  a row   {'text ' * 13}text\n          text"
+    assert wrapped(f"  a row   {'text ' * 15}", 80) == f"  a row   {'text ' * 13}text\n          text"
+    assert wrapped(f"  --flag: {'text ' * 15}", 80) == f"  --flag: {'text ' * 13}text\n      text"
