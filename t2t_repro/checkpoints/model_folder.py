@@ -39,13 +39,15 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import locked, whole_file
-from t2t_repro.files.untrusted import parse_json, read_text
+from t2t_repro.files.untrusted import parse_json, read_bytes, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
 """Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the folder."""
+MAX_INDEX = 1 << 26
+"""Maximum size of a checkpoint's index, which has a checksum of each variable. It has about 100 bytes for each."""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
 FORMER_HPARAMS = {
@@ -215,7 +217,7 @@ class ModelFolder:
 
     def identity(self, checkpoint: str) -> tuple[Any, ...]:
         """Returns everything that the outputs of a checkpoint's model depend on, wherever the folder is."""
-        weights = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes()).hexdigest()  # it has the weights' checksums
+        weights = hashlib.sha256(read_bytes(f"{checkpoint}.index", MAX_INDEX)).hexdigest()
         fingerprints = self.vocabulary.fingerprint, hparams_fingerprint(self.hparams)
         return self.origin.problem, self.origin.settings, *fingerprints, weights
 

@@ -1,15 +1,14 @@
 """The stages after training: average the checkpoints, decode the test sets, score them, and store the results.
 
 Each stage stores its finished work in the model folder. If a run is interrupted, the next run continues from that work.
-Decoded outputs are stored in a file whose name contains a fingerprint of the weights, the source text and the settings
-of the search, so outputs of another model, text or search are never reused.
+Decoded outputs are stored in a file whose name contains a fingerprint of the model, the source text and the settings of
+the search, so outputs of another model, text or search are never reused.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +63,8 @@ def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: D
             checkpoint, name = average, f"{test_set.replace('/', '_')}-{step_of(average)}"
             if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
                 checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
-            path = subfolder(folder.path, "decoded") / f"{name}-{_fingerprint(checkpoint, [*changes, *sources])}.txt"
+            basis = repr((folder.identity(checkpoint), changes, sources)).encode()
+            path = subfolder(folder.path, "decoded") / f"{name}-{hashlib.sha256(basis).hexdigest()[:8]}.txt"
             if (outputs := _whole_lines(path)) is None or len(outputs) != len(sources):
                 outputs = _decode(translator(checkpoint), folder.problem, test_set, sources, path)
             scores[test_set] = folder.problem.scores(outputs, references)
@@ -131,10 +131,3 @@ def _decode(translator: Translator, problem: Problem, test_set: str, sources: li
             file.writelines(f"{line}\n" for line in lines)
         journal.delete()
     return list(lines)
-
-
-def _fingerprint(checkpoint: str, texts: Sequence[str]) -> str:
-    """Returns eight hex digits that identify texts and a checkpoint's weights."""
-    digest = hashlib.sha256(Path(f"{checkpoint}.index").read_bytes())  # it holds the checksums of the weights
-    digest.update("\n".join(texts).encode())
-    return digest.hexdigest()[:8]

@@ -40,20 +40,6 @@ def test_only_newlines_end_lines_and_batches_know_their_line_numbers(tmp_path: P
     assert list(read_batches((0, str(path)), 7)) == [LineBatch(str(path), 0, 0, LINES)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.gz", gzip.compress(b"one\nt\xfco\n", mtime=0), "x.gz:2: not UTF-8"),
-        ("x.gz", gzip.compress(b"one\n" * 1000, mtime=0)[:-9], "x.gz: cut off or damaged"),
-        ("y", b"", "x.gz: no such file"),
-    ],
-    ids=["not UTF-8", "cut off", "missing"],
-)
-def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert f"{tmp_path}/{message}" in user_error(list, read_batches((0, str(tmp_path / "x.gz")), 10))
-
-
 def test_a_shard_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "x-0"
     write(str(path), ["one"])

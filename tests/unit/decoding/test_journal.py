@@ -66,13 +66,6 @@ def test_a_journal_without_translations_starts_again(output: Path, interrupted: 
     assert reopen(output, "others") == {0: EMPTY}
 
 
-def test_translations_of_another_run_are_kept(output: Path, interrupted: Path) -> None:
-    assert f"{interrupted} has translations of" in user_error(Journal, output, SETTINGS, False)
-    others = (SETTINGS[0], 1, *SETTINGS[2:])
-    assert f"{interrupted} belongs to another input" in user_error(Journal, output, others, True)
-    assert reopen(output) == DONE
-
-
 def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: Path) -> None:
     with largest_file(interrupted.stat().st_size + 250), pytest.raises(UserError) as error:  # noqa: SIM117, one thing fails
         with Journal(output, SETTINGS, resume=True) as journal:
