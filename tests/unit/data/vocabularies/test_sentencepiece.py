@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -104,9 +105,10 @@ def test_a_sample_is_spread_evenly_over_sources_and_targets_and_has_at_most_the_
         assert gap % 2 and numbers[0] < gap and numbers[-1] >= count - gap
 
 
-def test_damaged_and_hidden_rules_and_pieces_that_are_not_utf8_are_refused(vocab: Vocabulary) -> None:
+def test_damaged_and_hidden_rules_and_pieces_that_are_not_utf8_are_refused(vocab: Vocabulary, tmp_path: Path) -> None:
     """A tag of a protobuf field may be written in more bytes than necessary, which only some readers understand."""
-    fields = UnknownFieldSet(Empty.FromString(trained({"normalization_rule_name": "nmt_nfkc"})))
+    (tmp_path / "tsv").write_text("64 6F 67\t63 61 74\n")  # "dog" becomes "cat"
+    fields = UnknownFieldSet(Empty.FromString(trained({"normalization_rule_tsv": str(tmp_path / "tsv")})))
     [rules] = [field.data for field in fields if field.field_number == 3]
     length = bytes([len(rules) & 127 | 128, len(rules) >> 7 & 127 | 128, len(rules) >> 14])
     for tag in (b"\x1a", b"\x9a\x00"):
