@@ -96,8 +96,9 @@ def test_the_translator_returns_the_attention_of_its_translation(
     diverged = Transformer(tiny_hparams, tiny_vocabulary.size)
     diverged.trainable_variables[0].assign(diverged.trainable_variables[0] * math.nan)
     nan = Translator(diverged, tiny_vocabulary, DecodeHParams())
-    with pytest.raises(UserError, match=r"weights of attention are not numbers \(NaN\); use an earlier checkpoint"):
-        pair_attention(nan, "the", "a")
+    for target in ("a", ""):
+        with pytest.raises(UserError, match=r"weights of attention are not numbers \(NaN\); use an earlier checkpoint"):
+            pair_attention(nan, "the", target)
     for wrong, text, message in (
         (translator, "", "the source is empty"),
         (copier, "the", "model 'copier' has no attention; use another model"),
