@@ -25,28 +25,19 @@ from t2t_repro.insights.search_tree import SearchTree, search_tree
 from t2t_repro.problem import Problem
 from t2t_repro.visualization.attention import KINDS, attention_weights, ids_attention, source_ids
 
-MAX_CHARACTERS = 1000
-"""Maximum number of characters in a source."""
-MAX_TOKENS = 100
-"""Maximum number of tokens in a source, counting the end token."""
+LIMITS = {"characters": 1000, "tokens": 100, "beam_size": 32, "alpha": 5.0}
+"""The largest values that the page accepts: characters and tokens of a source, counting the end token, beam size and
+exponent of the length penalty. With beam size K, a step of the tree has 2K candidates."""
 MAX_TARGET = 500
 """Maximum number of tokens in a target whose attention is shown, enough for all outputs of a source."""
-MAX_BEAM_SIZE = 16
-"""Maximum beam size, unless a model's default is larger. With beam size K, a step of the tree has 2K candidates."""
-MAX_ALPHA = 5.0
-"""Maximum exponent of the length penalty, unless a model's default is larger."""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
 EXAMPLES = {
     "numbers_ende": "three hundred and ninety-five thousand and six",
     "numbers_ende_rev": "dreihundertfünfundneunzigtausendsechs",
-    "cs": "Dva psi si hrají ve sněhu.",
     "de": "Zwei Hunde spielen im Schnee.",
     "en": "Two dogs are playing in the snow.",
-    "es": "Dos perros juegan en la nieve.",
     "fr": "Deux chiens jouent dans la neige.",
-    "ja": "二匹の犬が雪の中で遊んでいる。",
-    "ru": "Две собаки играют в снегу.",
     "zh": "两只狗在雪地里玩耍。",
 }
 """Sources that an empty page offers, by the name of a problem or by the code of the source's language."""
@@ -153,11 +144,11 @@ class ExploredModel:
 
     def _check_source(self, source: str) -> str:
         """Returns a source as one line. Raises UserError if it is empty or too long for the page."""
-        if len(source) > MAX_CHARACTERS:
-            raise UserError(f"the source has {len(source):,} characters; shorten it to {MAX_CHARACTERS:,}")
+        if len(source) > LIMITS["characters"]:
+            raise UserError(f"the source has {len(source):,} characters; shorten it to {LIMITS['characters']:,}")
         source = one_line(source)
-        if (tokens := len(source_ids(self.translator, source))) > MAX_TOKENS:
-            raise UserError(f"the source has {tokens} tokens; shorten it to {MAX_TOKENS}")
+        if (tokens := len(source_ids(self.translator, source))) > LIMITS["tokens"]:
+            raise UserError(f"the source has {tokens} tokens; shorten it to {LIMITS['tokens']}")
         return source
 
     def _describe_search(self, tree: SearchTree) -> dict[str, Any]:
@@ -188,14 +179,3 @@ def example(problem: Problem) -> str:
     file = str(getattr(problem.settings, "train", "")).split(",")[side:][:1]
     names = [problem.name, problem.languages[side], *reversed("".join(file).split("."))]
     return next((EXAMPLES[name] for name in names if name in EXAMPLES), "")
-
-
-def limits(models: Sequence[ExploredModel]) -> dict[str, float]:
-    """Returns the largest values that the page accepts."""
-    defaults = [model.translator.decode_hparams for model in models]
-    return {
-        "characters": MAX_CHARACTERS,
-        "tokens": MAX_TOKENS,
-        "beam_size": max(MAX_BEAM_SIZE, *(values.beam_size for values in defaults)),
-        "alpha": max(MAX_ALPHA, *(values.alpha for values in defaults)),
-    }

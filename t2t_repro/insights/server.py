@@ -18,7 +18,7 @@ from waitress.server import TcpWSGIServer
 from werkzeug.exceptions import HTTPException
 
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.insights.answers import ExploredModel, limits
+from t2t_repro.insights.answers import LIMITS, ExploredModel
 
 Number = TypeVar("Number", int, float)
 
@@ -49,7 +49,6 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     """
     app = Flask(__name__, static_folder="page", static_url_path="")
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    maximum = limits(models)
 
     def model() -> ExploredModel:
         return models[number("model", int, 0, len(models) - 1)]
@@ -71,12 +70,12 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
 
     @app.get("/api/models")
     def describe() -> dict[str, Any]:
-        return {"models": [model.describe() for model in models], "limits": maximum}
+        return {"models": [model.describe() for model in models], "limits": LIMITS}
 
     @app.get("/api/translate")
     def translate() -> dict[str, Any]:
-        beam_size = number("beam_size", int, 1, int(maximum["beam_size"]))
-        alpha = number("alpha", float, 0, maximum["alpha"])
+        beam_size = number("beam_size", int, 1, LIMITS["beam_size"])
+        alpha = number("alpha", float, 0, LIMITS["alpha"])
         return model().translate(text("source"), beam_size, alpha, number("num_best", int, 1, beam_size))
 
     @app.get("/api/attention")

@@ -13,16 +13,16 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.insights.answers import ExploredModel, example, limits
+from t2t_repro.insights.answers import ExploredModel, example
 from t2t_repro.insights.search_tree import search_tree
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.problem import Problem
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.text_files import TextFiles
 from t2t_repro.visualization.attention import pair_attention
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 SETTINGS = {"beam_size": 3, "alpha": 0.6, "num_best": 2}
+GERMAN = "Zwei Hunde spielen im Schnee."
 
 
 def as_json(answer: dict[str, Any]) -> Any:
@@ -47,25 +47,13 @@ def test_a_model_is_described(explored: list[ExploredModel]) -> None:
     }
     without = explored[1].describe()
     assert (without["kinds"], without["layers"], without["heads"]) == ({}, 0, 0)
-    translator = explored[1].translator
-    parser = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, DecodeHParams(21)))
-    assert limits([parser, *explored])["beam_size"] == 21  # at least the default of each model
-    assert limits(explored) == {"characters": 1000, "tokens": 100, "beam_size": 16, "alpha": 5.0}
 
 
-@pytest.mark.parametrize(
-    ("problem", "start"),
-    [
-        (NumbersEnde({}, name="numbers_ende"), "three hundred"),
-        (TextFiles({"languages": "de,en"}), "Zwei"),
-        (TextFiles({"train": "a/en.de.x.gz,b.fr"}), "Zwei"),
-        (TextFiles({"train": "a.de,b.en"}, was_reversed=True), "Two"),
-        (TextFiles({"train": "german.txt,english.txt"}), ""),
-        (TextFiles({}), ""),
-    ],
-)
-def test_the_example_of_a_problem(problem: Problem, start: str) -> None:
-    assert example(problem).startswith(start) and bool(example(problem)) == bool(start)
+def test_the_example_of_a_problem() -> None:
+    assert example(NumbersEnde({}, name="numbers_ende")).startswith("three hundred")
+    assert example(TextFiles({"languages": "de,en"})) == example(TextFiles({"train": "a/en.de.x.gz,b.fr"})) == GERMAN
+    assert example(TextFiles({"train": "a.fr,b.de"}, was_reversed=True)) == GERMAN
+    assert example(TextFiles({"train": "german.txt,english.txt"})) == ""
 
 
 def test_layers_are_those_of_the_deeper_stack(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_self_weights
 from t2t_repro.models.transformer import Transformer
@@ -138,7 +137,3 @@ def test_layers_heads_and_queries_are_selected_by_number_and_name() -> None:
     np.testing.assert_array_equal(chosen.weights, weights[1:, [2, 0]])
     assert (chosen.layers, chosen.heads) == ((2,), (3, 1))
     assert attention.query("dog") == 0 and attention.names == ["dog", "</s>"]
-    with pytest.raises(UserError, match="--heads=0: encoder-decoder attention has no head 0; choose one of 1"):
-        attention.select(heads=[0])
-    with pytest.raises(UserError, match=r"--word=do: no query of encoder-decoder attention.* dog </s>$"):
-        attention.query("do")

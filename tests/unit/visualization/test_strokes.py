@@ -6,10 +6,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgb
 
-from t2t_repro.errors import UserError
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
 from t2t_repro.visualization.strokes import MIN_WEIGHT, layer_panels, look, stroke_figure
@@ -80,8 +78,6 @@ def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
             assert len({above for above, _ in lines}) == 1
         assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["b"]
         assert [text.get_text() for text in axes.texts if text.get_color() == "gray"] == ["a", "c"]
-    with pytest.raises(UserError, match="--word=d: no query"):
-        layer_panels(drawn, "d")
 
 
 def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
