@@ -351,9 +351,9 @@ def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | N
         refuse_overwriting(flag, [STANDARD_OUTPUT], inputs)
         yield None
         return
-    suffix = path[path.rfind(".") :]
-    if suffix.lower() in OPENERS or SGML.search(path):
-        raise UserError(f"{flag}={path} would be plain text; choose a name without {suffix}")
+    kind = path[path.rfind(".") :]
+    if kind.lower() in OPENERS or SGML.search(path):
+        raise UserError(f"{flag}={path} would be plain text; choose a name without {kind}")
     target = without_links(path)
     if path.endswith("/") or target.is_dir():
         raise UserError(f"{flag}={path} is a folder; name a file")
