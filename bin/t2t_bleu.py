@@ -27,7 +27,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.metrics.score import score_lines
+from t2t_repro.metrics.score import main_scores, score_lines
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,8 @@ def main(values: flags.FlagValues) -> None:
     # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
-    shown = [score for score in scores if values.all or "," not in score.label]
-    print("\n".join(score_lines(shown)))
-    if (reason := bleu.missing_bleu(scores, language)) and (values.all or shown[0].label != "BLEU"):
+    print("\n".join(score_lines(scores if values.all else main_scores(scores))))
+    if (reason := bleu.missing_bleu(scores, language)) and (values.all or scores[0].label == "chrF"):
         say(reason)
 
 

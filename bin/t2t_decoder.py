@@ -32,7 +32,7 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
 from t2t_repro.files.textfile import decode_lines, read_lines
 from t2t_repro.hparam import DecodeHParams, override
-from t2t_repro.metrics.score import PAPER_BLEU, score_lines
+from t2t_repro.metrics.score import main_scores, score_lines
 from t2t_repro.problem import Problem
 
 if TYPE_CHECKING:
@@ -289,16 +289,13 @@ class Decoder:
         return [json_line(text, translation, vocabulary, has_attention) for text, translation in pairs]
 
     def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
-        """Prints the scores of the outputs, and the target language by whose rules the paper's BLEU was computed."""
+        """Prints the main scores of the outputs, as t2t-bleu does."""
         from t2t_repro.metrics import bleu
 
-        scores = self.problem.scores(outputs, references)
+        scores = main_scores(self.problem.scores(outputs, references))
         say("\n".join(score_lines(scores)))
-        source = "--target_language" if self.values.target_language else f"problem {self.problem.name}"
-        if reason := bleu.missing_bleu(scores, self.problem.target_language):
-            say(reason)
-        elif any(score.label == PAPER_BLEU for score in scores):
-            say(f"target language: {self.problem.target_language}, from {source}")
+        if scores[0].label == "chrF":
+            say(bleu.missing_bleu(scores, self.problem.target_language))
 
 
 def write(output: Path | None, lines: Sequence[str]) -> None:

@@ -34,6 +34,11 @@ class Score:
         return "_".join(self.label.partition(",")[0].lower().split())
 
 
+def main_scores(scores: Sequence[Score]) -> list[Score]:
+    """Returns the scores without variants of metrics, such as "BLEU, lower-cased"."""
+    return [score for score in scores if "," not in score.label]
+
+
 def score_lines(scores: Sequence[Score]) -> list[str]:
     """Returns a line for each score: the score, its label and its signature, in columns."""
     width = max(len(score.label) for score in scores)
