@@ -51,6 +51,32 @@ NAMES = {
 """Patterns of tensor2tensor's names without `SCOPE`, and our names. Variables with a "part" are joined."""
 
 
+def by_our_names(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+    """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our names.
+
+    Raises:
+        UserError: no Transformer here has one of the weights, or two weights have the same meaning.
+    """
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for name, value in weights.items():
+        found = ((re.fullmatch(SCOPE + pattern, name), ours) for pattern, ours in NAMES.items())
+        match, ours = next(((match, ours) for match, ours in found if match), (None, ""))
+        if match is None:
+            raise UserError(f"{path}: has a variable {name}, which no Transformer here has; {ONLY}")
+        part = match.groupdict().get("part", "0")
+        number = "qkv".index(part) if part in "qkv" else int(part)
+        # Kernels of old versions have a leading dimension of 1.
+        matrix = value.reshape(value.shape[-2:]) if name.endswith("/kernel") else value
+        values = parts.setdefault(SCOPE + match.expand(ours), {})
+        if number in values:
+            raise UserError(f"{path}: has a second variable like {name}; {ONLY}")
+        values[number] = matrix.astype(np.float32)
+    return {  # tables are joined along V, kernels along their last dimension
+        name: np.concatenate([values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1)
+        for name, values in parts.items()
+    }
+
+
 class OldVariables:
     """The weights in checkpoints that tensor2tensor wrote.
 
@@ -68,7 +94,7 @@ class OldVariables:
         dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
         checkpoints = [self._read(path, dtype) for path in paths]
         means = {name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]}
-        self.weights = self._joined(means)
+        self.weights = by_our_names(means, self.path)
         """The weights, float32, by our names."""
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
@@ -85,26 +111,6 @@ class OldVariables:
                 if name == "global_step":
                     self.step = int(reader.get_tensor(name))
         return weights
-
-    def _joined(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        parts: dict[str, dict[int, np.ndarray]] = {}
-        for name, value in weights.items():
-            found = ((re.fullmatch(SCOPE + pattern, name), ours) for pattern, ours in NAMES.items())
-            match, ours = next(((match, ours) for match, ours in found if match), (None, ""))
-            if match is None:
-                raise UserError(f"{self.path}: has a variable {name}, which no Transformer here has; {ONLY}")
-            part = match.groupdict().get("part", "0")
-            number = "qkv".index(part) if part in "qkv" else int(part)
-            # Kernels of old versions have a leading dimension of 1.
-            matrix = value.reshape(value.shape[-2:]) if name.endswith("/kernel") else value
-            values = parts.setdefault(SCOPE + match.expand(ours), {})
-            if number in values:
-                raise UserError(f"{self.path}: has a second variable like {name}; {ONLY}")
-            values[number] = matrix.astype(np.float32)
-        return {  # tables are joined along V, kernels along their last dimension
-            name: np.concatenate([values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1)
-            for name, values in parts.items()
-        }
 
     def sizes(self) -> dict[str, Any]:
         """Returns the values of those fields of `HParams` that the weights determine, by name.

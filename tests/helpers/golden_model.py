@@ -12,6 +12,7 @@ import numpy as np
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import zero_weights
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.tensor2tensor.variables import by_our_names
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "tensor2tensor"
 HPARAMS = HParams(
@@ -30,47 +31,11 @@ def load(name: str) -> dict[str, np.ndarray]:
     return dict(np.load(GOLDEN / f"{name}.npz"))
 
 
-def by_our_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns tensor2tensor's variables or gradients under our names. Joins what is one variable in our model."""
-
-    def tensor(name: str) -> np.ndarray:
-        return tensors[f"transformer/{name}"]
-
-    renamed = {
-        "embedding/table": np.concatenate([tensor(f"symbol_modality_100_32/shared/weights_{i}") for i in range(16)]),
-        "target_space_embedding": tensor("body/target_space_embedding/kernel"),
-    }
-    attention_names = {
-        "encoder": {"self_attention": "self_attention"},
-        "decoder": {"self_attention": "self_attention", "encdec_attention": "memory_attention"},
-    }
-    for stack, attentions in attention_names.items():
-        for layer in range(2):
-            source, target = f"body/{stack}/layer_{layer}", f"{stack}/layer_{layer}"
-            for number, sublayer in enumerate([*attentions, "ffn"]):
-                norm = f"{source}/{sublayer}/layer_postprocess/layer_norm/layer_norm"
-                for weight in ("scale", "bias"):
-                    renamed[f"{target}/residual_{number}/norm/{weight}"] = tensor(f"{norm}_{weight}")
-            for number in (1, 2):
-                for weight in ("kernel", "bias"):
-                    renamed[f"{target}/feed_forward/{weight}{number}"] = tensor(f"{source}/ffn/conv{number}/{weight}")
-            for source_name, name in attentions.items():
-                attention = f"{source}/{source_name}/multihead_attention"
-                q, k, v, output = (tensor(f"{attention}/{part}/kernel") for part in ("q", "k", "v", "output_transform"))
-                renamed[f"{target}/{name}/output"] = output
-                if name == "self_attention":
-                    renamed[f"{target}/{name}/qkv"] = np.concatenate([q, k, v], axis=1)
-                else:
-                    renamed[f"{target}/{name}/q"] = q
-                    renamed[f"{target}/{name}/kv"] = np.concatenate([k, v], axis=1)
-    return {f"transformer/{name}": value for name, value in renamed.items()}
-
-
 def golden_model() -> Transformer:
     """Returns our Transformer with tensor2tensor's weights."""
     with zero_weights():
         model = Transformer(HPARAMS, 100, TARGET_SPACE_ID)
-    weights = by_our_names(load("model_v1_postnorm_vars"))
+    weights = by_our_names(load("model_v1_postnorm_vars"), "model_v1_postnorm_vars")
     assert weights.keys() == {variable.path for variable in model.trainable_variables}
     for variable in model.trainable_variables:
         variable.assign(weights[variable.path])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import programs
-from golden_model import HPARAMS, by_our_names
+from golden_model import HPARAMS
 from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
+from t2t_repro.tensor2tensor.variables import by_our_names
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -46,7 +47,7 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
     assert not list(folder.path.glob(".*"))
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
     assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
-    model, expected = folder.model(folder.checkpoint()), by_our_names(weights())
+    model, expected = folder.model(folder.checkpoint()), by_our_names(weights(), "")
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable, expected[variable.path])
     assert folder.checkpoint().endswith("new/model.ckpt-20")
@@ -116,7 +117,9 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     text, folder = imports(f"--t2t_model={average}", "--average_last=2")
     model = folder.model(folder.checkpoint())
     assert folder.checkpoint().endswith("model.ckpt-50")
-    np.testing.assert_allclose(model.embedding.table, 2 * by_our_names(weights())["transformer/embedding/table"], 1e-6)
+    np.testing.assert_allclose(
+        model.embedding.table, 2 * by_our_names(weights(), "")["transformer/embedding/table"], 1e-6
+    )
     assert f"hparams: {old}/hparams.json; its learning_rate_schedule=constant*" in text
     assert f"vocabulary: 100 subwords ({old.parent}/data/{VOCABULARY})\n" in text
 

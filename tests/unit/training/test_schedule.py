@@ -18,12 +18,6 @@ def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
     return float(Schedule(HParams(learning_rate_schedule=schedule, **values))(step))
 
 
-@pytest.mark.parametrize("step_num", [1, 2, 3999, 4000, 4001, 100_000])
-def test_noam_is_equation_3(step_num: int) -> None:
-    expected = 512**-0.5 * min(step_num**-0.5, step_num * 4000**-1.5)
-    assert float(Schedule(HParams())(step_num - 1)) == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("factor", "step", "expected"),
     [
