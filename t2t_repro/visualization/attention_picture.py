@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from t2t_repro.data.dataset import Data
 from t2t_repro.errors import UserError
 from t2t_repro.visualization.attention import Attention, attention_of
@@ -60,25 +58,16 @@ class Picture(NamedTuple):
 
 
 def dev_picture(model: Any, data: Data) -> Picture | None:
-    """Returns the picture of a model's encoder-decoder attention for a short example of the dev split.
+    """Returns the picture of a model's encoder-decoder attention for the first short example of the dev split.
 
     Returns None if the model has no attention.
     """
     if not model.has_attention:
         return None
     records = data.records["dev"]
-    pair = records[first_short(records.lengths, MAX_TOKENS)]
+    longer = records.lengths.max(axis=0)
+    pair = records[int((longer <= max(MAX_TOKENS, longer.min())).argmax())]
     return attention_picture(attention_of(model, data.vocabulary, *pair)["cross"])
-
-
-def first_short(lengths: np.ndarray, limit: int) -> int:
-    """Returns the number of the first example with at most `limit` tokens on each side, or of the shortest example.
-
-    Args:
-        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
-    """
-    longer = lengths.max(axis=0)
-    return int(longer.argmin() if longer.min() > limit else (longer <= limit).argmax())
 
 
 def attention_picture(attention: Attention) -> Picture:

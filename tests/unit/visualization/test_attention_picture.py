@@ -16,7 +16,6 @@ from t2t_repro.visualization.attention_picture import (
     MAX_TOKENS,
     Picture,
     attention_picture,
-    first_short,
     heat_maps,
     rendered,
 )
@@ -111,8 +110,3 @@ def test_sixty_tokens_of_sixteen_heads_fit_and_their_labels_do_not_overlap() -> 
 def test_the_same_figure_gives_the_same_svg_whose_text_is_text() -> None:
     contents = [rendered(heat_maps(attention(np.ones((1, 1, 1, 2)), ["né", "中"], ["b"])), "svg") for _ in range(2)]
     assert contents[0] == contents[1] and ">né<" in contents[0].decode() and ">中<" in contents[0].decode()
-
-
-def test_the_attention_picture_is_of_the_first_short_example() -> None:
-    lengths = np.array([[9, 5, 4, 9, 1], [1, 2, 4, 9, 3]])
-    assert [first_short(lengths, limit) for limit in (9, 5, 4, 3, 2)] == [0, 1, 2, 4, 4]
