@@ -1,13 +1,12 @@
 """The command-line programs. Only this package reads flags; each `main` then calls functions of the other packages."""
 
 import sys
-from types import TracebackType
+from typing import Any
 
 
-def _end(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Prints an error, but nothing after Ctrl-C, which `program.run` cannot handle while a program is imported."""
-    if kind is not KeyboardInterrupt:
-        sys.__excepthook__(kind, error, traceback)
+def _print_error(kind: type[BaseException], *rest: Any) -> None:
+    if kind is not KeyboardInterrupt:  # which `program.run` reports, except while Python imports the program
+        sys.__excepthook__(kind, *rest)
 
 
-sys.excepthook = _end
+sys.excepthook = _print_error

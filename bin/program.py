@@ -112,10 +112,13 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     failed file operation or a memory shortage; this function then prints one line on standard error. --help prints
     `description`, the docstring of the program's module, above the flags.
     """
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:  # closed by the caller: no other file may get its number
+            setattr(sys, stream, open(os.devnull, mode))  # noqa: SIM115
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also `load_tensorflow`.
-    os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+    os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0", "MPLBACKEND": "Agg"}
     os.environ["JOBLIB_MULTIPROCESSING"] = "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one

@@ -74,7 +74,7 @@ def test_ctrl_c_prints_nothing_while_a_program_is_imported() -> None:
 
 
 def test_the_environment_of_other_programs_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TF_CONFIG", ""), ("TF_USE_LEGACY_KERAS", "1"), ("KERAS_BACKEND", "jax")):
+    for name, value in (("TF_CONFIG", ""), ("TF_USE_LEGACY_KERAS", "1"), ("KERAS_BACKEND", "jax"), ("MPLBACKEND", "x")):
         monkeypatch.setenv(name, value)
     keras.config.set_floatx("float16")  # as ~/.keras/keras.json may do
     keras.config.set_image_data_format("channels_first")
@@ -82,6 +82,7 @@ def test_the_environment_of_other_programs_changes_nothing(monkeypatch: pytest.M
     def main(values: flags.FlagValues) -> None:
         program.load_tensorflow()
         assert (keras.config.floatx(), keras.config.image_data_format()) == ("float32", "channels_last")
+        assert os.environ["MPLBACKEND"] == "Agg"
         assert "TF_CONFIG" not in os.environ and tf.keras.__version__ == keras.__version__
 
     assert run(main) == 0
@@ -156,6 +157,12 @@ def test_flags_are_made_from_the_fields_of_a_dataclass() -> None:
 def test_a_value_that_the_field_does_not_allow_is_an_error(argument: str) -> None:
     with pytest.raises(flags.Error, match=argument[2:6]):
         settings_flags(argument)
+
+
+def test_closed_streams_are_like_dev_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, None)
+    assert run(lambda values: print("x")) == 0
 
 
 @pytest.mark.parametrize("count", [10, 100_000])
