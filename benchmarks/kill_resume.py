@@ -170,7 +170,7 @@ def content(model: Path) -> dict[str, object]:
                     points[value.tag][event.step] = value.SerializeToString()
         except tf.errors.DataLossError:  # a kill can leave half a record at the end of the file
             continue
-    return values | {f"TensorBoard: {tag}": points[tag] for tag in points if tag not in TIMES}
+    return values | {f"TensorBoard: {tag}": points[tag] for tag in points if tag.removeprefix("train/") not in TIMES}
 
 
 def compare(model: Path, unbroken: Path) -> bool:

@@ -172,13 +172,15 @@ class ModelFolder:
             "--warm_start_from": (old.warm_start_from.rstrip("/"), origin.warm_start_from.rstrip("/")),
             **{name: (getattr(self.hparams, name, None), value) for name, value in vars(hparams).items()},
         }
-        for name, (old_value, new_value) in traits.items():
-            if old_value != new_value and name not in MAY_DIFFER:
-                again = f"--hparams={name}={old_value} again" if hasattr(hparams, name) else "the same again"
-                raise UserError(
-                    f"{self.path}: trained with {name} {old_value!r}, not {new_value!r}; give {again}, or another "
-                    "--output_dir, with --warm_start_from to begin with this model's weights"
-                )
+        others = [name for name, (old_value, value) in traits.items() if old_value != value and name not in MAY_DIFFER]
+        for name in others[:1]:
+            old_value, value = traits[name]
+            hparams_again = ",".join(f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other))
+            again = f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
+            raise UserError(
+                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again}, or another "
+                "--output_dir, with --warm_start_from to begin with this model's weights"
+            )
 
     def checkpoints(self) -> list[str]:
         """Returns the paths of the checkpoints that training saved, oldest first."""

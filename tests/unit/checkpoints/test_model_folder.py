@@ -130,6 +130,9 @@ def test_another_training_is_refused(
         assert (hparams_fingerprint(changed) == hparams_fingerprint(tiny_hparams)) == (field.name in SAME)
         if field.name not in SAME:
             assert f"trained with {field.name} {value!r}, not {other!r}; give" in attempt(changed)
+    two = replace(tiny_hparams, label_smoothing=0.3, norm_epsilon=0.5, train_steps=7)
+    cure = f"norm_epsilon={tiny_hparams.norm_epsilon},label_smoothing={tiny_hparams.label_smoothing} again"
+    assert f"--hparams={cure}" in attempt(two)
     assert contents(folder.path) == before
 
 

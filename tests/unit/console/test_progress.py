@@ -54,4 +54,5 @@ def test_a_narrow_terminal_shows_the_whole_line_of_a_long_run(clock: Clock, monk
         meter.close()
         lines = re.split("[\r\n]+", shown())
     assert "training: 100,012/300,000 steps, loss 10.359, 1,123,456 tokens/s, 92:35:13 left" in map(str.rstrip, lines)
+    assert any(line.startswith("training: 100,000/300,000 steps |█") for line in lines)
     assert all(len(line) <= 80 for line in lines) and " ".join(["--flag=value"] * 6) in lines
