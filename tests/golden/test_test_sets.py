@@ -93,7 +93,7 @@ def test_scores_equal_those_of_sacrebleus_program(printed: tuple[dict[str, Any],
     _, sacrebleu_scores, our_lines = printed
     bleu, chrf = (score["score"] for score in sacrebleu_scores)
     assert "ref_len = 62688" in sacrebleu_scores[0]["verbose_score"]  # published scores on this set state this number
-    scores = {line[8:48].strip(): float(line[:6]) for line in our_lines.splitlines()}
+    scores = {line.split()[1]: float(line.split()[0]) for line in our_lines.splitlines()}
     assert scores["BLEU"] == bleu
     # sacreBLEU's reference has "&amp;" where our reference has "&". BLEU's tokeniser turns both into "&". chrF has no
     # tokeniser, so our chrF differs slightly.
