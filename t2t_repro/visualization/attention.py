@@ -15,6 +15,7 @@ import numpy as np
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def pair_attention(
     inputs = source_ids(translator, source)
     if is_empty(target):
         hypothesis = translator.translate([source])[0].hypotheses[0]
+        refuse_diverged([hypothesis.score])
         target, targets = hypothesis.text, list(hypothesis.ids)
     else:
         [targets] = translator.vocabulary.encode_targets([target])

@@ -22,7 +22,9 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.decoding import Translator
 from t2t_repro.decoding.journal import Journal
+from t2t_repro.insights.answers import ExploredModel
 from terminals import terminal
+from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -63,6 +65,9 @@ def test_a_model_that_diverged_is_reported_after_its_outputs(trained: TrainedMod
     assert lines(tmp_path / "y") == [""] * 3
     refused(run("translate-beam", *flags, *files), "the probability 0: its training has diverged")
     assert "has diverged" in run("decoder", *flags, "--decode_interactive", input="one\n").stderr
+    refused(run("attention", *flags[:2], "--source=one", f"--out={tmp_path}/out"), "has diverged")
+    model = ExploredModel.load(folder, checkpoint)
+    assert "use an earlier checkpoint" in user_error(model.translate, "one", 4, 0.6, 1)
     (tmp_path / "pairs").write_text("one\teins\n")
     scores = [*flags[:2], f"--score_file={tmp_path}/pairs", "--output_format=jsonl"]
     result = run("decoder", *scores)
