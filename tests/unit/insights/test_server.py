@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Any
 from urllib.request import urlopen
@@ -174,13 +173,3 @@ def test_other_addresses() -> None:
         assert trusted_hosts(listener, "0.0.0.0") == []
     with pytest.raises(UserError, match=r"--host=no\.such\.host\.invalid --port=0: .*; give another --port"):
         listen("no.such.host.invalid", 0)
-
-
-def test_answers_of_concurrent_requests_do_not_mix(client: FlaskClient) -> None:
-    def output(source: str) -> str:
-        answer = get(client.application.test_client(), "/api/translate", **QUESTION | {"source": source, "model": "1"})
-        return str(answer["hypotheses"][0]["text"])
-
-    sources = ["cat", "a dog", "the", "dog"]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(output, sources * 2)) == sources * 2  # the model copies its source
