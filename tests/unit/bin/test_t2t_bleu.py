@@ -66,6 +66,12 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
     assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == with_set
 
 
+def test_segments_of_sgml_files_are_paired_by_their_ids(tmp_path: Path) -> None:
+    segments = [f'<seg id="{number}">{line}</seg>' for number, line in enumerate(REFERENCES)]
+    translation, reference = write_lines(tmp_path / "x.sgm", segments), write_lines(tmp_path / "y.xml", segments[::-1])
+    assert output("bleu", f"--translation={translation}", f"--reference={reference}", GERMAN).startswith("100.00  BLEU")
+
+
 def test_test_sets_are_listed_by_language_pair() -> None:
     names = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
     assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(names) and "wmt16" not in names

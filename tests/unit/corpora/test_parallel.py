@@ -10,7 +10,6 @@ import pytest
 
 from t2t_repro.corpora.parallel import read_pairs, read_targets
 from t2t_repro.errors import UserError
-from t2t_repro.files.textfile import unescape
 
 
 def test_lines_are_paired(tmp_path: Path) -> None:
@@ -55,15 +54,3 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
         source.write_text(english)
         with pytest.raises(UserError, match=r"a\.sgm and .*b\.sgm\.gz: only one has segment \d of document"):
             list(read_pairs(source, target))
-
-
-@pytest.mark.parametrize(
-    ("escaped", "text"),
-    [
-        ("AT&amp;T &lt;b&gt; &quot;so&quot; &apos;so&apos;", "AT&T <b> \"so\" 'so'"),
-        ("R&D, ?a=1&copy=2 &notin, &copy; &#xe4;", "R&D, ?a=1&copy=2 &notin, © ä"),
-        ("&amp;lt;", "&lt;"),
-    ],
-)
-def test_entities_are_replaced(escaped: str, text: str) -> None:
-    assert unescape(escaped) == text

@@ -75,7 +75,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, 
 SGML = """<srcset setid="t" srclang="any"><DOC sysid="ref" docid="a">
 <!-- <seg id="1">old</seg> --><hl><seg seg-id="9" id="1">AT&amp;T <b>&#228;</b> 1 < 2</seg></hl> <p><Seg  ID='2' > two
 lines  &lt;b&gt; </SEG><seg><![CDATA[3 < &amp;]]><!-- no --></seg></p></DOC>
-<doc id=b><seg id="1"></seg><seg id="2"/><seg>end</seg></doc></srcset>"""
+<doc id=b><seg id="1"></seg><seg id="2"/><seg>R&D ?a=1&copy=2 &copy; &amp;lt;</seg></doc></srcset>"""
 
 
 @pytest.mark.parametrize("suffix", ["", ".GZ", ".bz2", ".xz"])
@@ -83,4 +83,11 @@ lines  &lt;b&gt; </SEG><seg><![CDATA[3 < &amp;]]><!-- no --></seg></p></DOC>
 def test_segments_are_found_wherever_they_stand(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(COMPRESS[suffix.lower()](SGML.encode()))
-    assert list(read_lines(str(path))) == ["AT&T ä 1 < 2", "two lines <b>", "3 < &amp;", "", "", "end"]
+    assert list(read_lines(str(path))) == [
+        "AT&T ä 1 < 2",
+        "two lines <b>",
+        "3 < &amp;",
+        "",
+        "",
+        "R&D ?a=1&copy=2 © &lt;",
+    ]
