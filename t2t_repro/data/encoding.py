@@ -102,14 +102,12 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
 
 
 _vocabulary: Vocabulary
-_is_byte: list[np.ndarray]
 
 
 def _load(vocabulary: Vocabulary) -> None:
-    """Sets the vocabularies that `_encode_portion` uses in this process."""
-    global _vocabulary, _is_byte
+    """Sets the vocabulary that `_encode_portion` uses in this process."""
+    global _vocabulary
     _vocabulary = vocabulary
-    _is_byte = [_vocabulary.sources.is_byte, _vocabulary.is_byte]
 
 
 def _start_process(vocabulary: Vocabulary) -> None:
@@ -125,15 +123,12 @@ def _end_with_parent() -> None:
 
 
 def _encode_portion(portion: Portion) -> Encoded:
-    sides = list(zip(*portion, strict=True))
+    sides, vocabularies = list(zip(*portion, strict=True)), (_vocabulary.sources, _vocabulary)
     # One thread per process: together, the processes use all cores.
-    ids = [
-        vocabulary.encode(texts, num_threads=1)
-        for vocabulary, texts in zip((_vocabulary.sources, _vocabulary), sides, strict=True)
-    ]
+    ids = [side.encode(texts, num_threads=1) for side, texts in zip(vocabularies, sides, strict=True)]
     byte_pieces = sum(
-        int(is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
-        for is_byte, lists in zip(_is_byte, ids, strict=True)
+        int(side.is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
+        for side, lists in zip(vocabularies, ids, strict=True)
     )
     counts = Counter(text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces)
     return Encoded(records.chunk(zip(*ids, strict=True)), counts)

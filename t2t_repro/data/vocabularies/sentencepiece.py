@@ -8,6 +8,7 @@ In shapes, V is the size of the vocabulary.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ class SentencePieceVocabulary(Vocabulary):
     def size(self) -> int:
         return int(self._processor.GetPieceSize())
 
-    @property
+    @functools.cached_property
     def is_byte(self) -> np.ndarray:
         return np.array([self._processor.IsByte(i) for i in range(self.size)])
 

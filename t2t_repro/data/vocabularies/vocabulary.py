@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -92,7 +93,7 @@ class Vocabulary(abc.ABC):
     def size(self) -> int:
         """Number of ids in the vocabulary."""
 
-    @property
+    @functools.cached_property
     def is_byte(self) -> np.ndarray:
         """bool [V]: True for each id that stands for a single byte of a character outside the alphabet."""
         return np.zeros(self.size, bool)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 from t2t_repro.files.json_file import from_json, rounded, to_json, to_json_line
@@ -48,13 +46,6 @@ def test_json_may_omit_fields_and_write_a_float_as_a_whole_number() -> None:
 )
 def test_invalid_json_is_an_error_that_names_the_file(text: str, message: str) -> None:
     assert message in user_error(from_json, WithoutDefault, text, "f.json")
-
-
-def test_float32_measurements_have_eight_digits() -> None:
-    assert rounded(float(np.float32(0.1))) == 0.1
-    assert rounded(123456.7890123) == 123456.79
-    assert rounded(-1.23456789012e-20) == -1.2345679e-20
-    assert rounded([math.nan, -math.inf]) == [None, None]
 
 
 def test_only_floats_are_rounded_at_any_depth() -> None:
