@@ -218,9 +218,8 @@ def ids_attention(
             "have it)"
         )
     pair = np.array(inputs, np.int32), np.array(targets, np.int32)
-    # A model that has diverged can output nothing, not even the end token.
-    kinds = attention_of(translator.model, translator.vocabulary, *pair, merge_subwords) if targets else {}
-    if not kinds or not all(np.isfinite(attention.weights).all() for attention in kinds.values()):
+    kinds = attention_of(translator.model, translator.vocabulary, *pair, merge_subwords)
+    if not all(np.isfinite(attention.weights).all() for attention in kinds.values()):
         raise UserError("the model's weights of attention are not numbers (NaN); use an earlier checkpoint")
     return kinds
 

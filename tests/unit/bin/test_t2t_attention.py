@@ -97,7 +97,7 @@ def test_the_translator_returns_the_attention_of_its_translation(
     diverged.trainable_variables[0].assign(diverged.trainable_variables[0] * math.nan)
     nan = Translator(diverged, tiny_vocabulary, DecodeHParams())
     for target in ("a", ""):
-        with pytest.raises(UserError, match=r"weights of attention are not numbers \(NaN\); use an earlier checkpoint"):
+        with pytest.raises(UserError, match="use an earlier checkpoint"):
             pair_attention(nan, "the", target)
     for wrong, text, message in (
         (translator, "", "the source is empty"),
