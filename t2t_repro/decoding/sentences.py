@@ -18,8 +18,9 @@ CLOSING = r"[\"'”’“‘»«›‹)\]]*"  # noqa: RUF001
 INITIALS = rf"(^|[^\pL\pN])(\pL)\.({WHITE_SPACE}?\pL)\."
 """Full stops of two letters, such as "U.S.", "e.g." or "z. B.", end no sentence."""
 ABBREVIATIONS = (
-    rf"(^|[^\pL\pN])(\p{{Lu}}|Mr|Mrs|Ms|Mme|Dr|Prof|St|Jr|Sr|Hr|Gen|Col|Capt|Lt|Sgt|Gov|Sen|Rep|Rev|Nr|Fig|Vol|Abb|Art|Bd|"
-    rf"pp?|vs|ca|bzw)\.|(^|{WHITE_SPACE})([(\[\"'“„]?\d\d?)\."
+    r"(^|[^\pL\pN])(\p{Lu}|Mr|Mrs|Ms|Mme|Sra|Dr|Prof|St|Jr|Sr|Hr|Gen|Maj|Col|Capt|Lt|Sgt|Gov|Sen|Rep|Rev|Jan|Feb|Aug|Sept|"
+    r"Oct|Nov|Dec|Nr|Fig|Vol|Abb|Art|Bd|pp?|vs|ca|bzw|sog|Mio|Mrd)\."
+    rf"|(^|{WHITE_SPACE})([(\[\"'“„]?\d\d?)\."
 )
 """Full stops of initials, common abbreviations and ordinal numbers end no sentence."""
 MARK = (
