@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models import write_checkpoint
 from t2t_repro.checkpoints.checkpoint_files import keep_only
-from t2t_repro.checkpoints.reader import checkpoints_in, read_checkpoint, read_value, step_of
+from t2t_repro.checkpoints.reader import checkpoints_in, key, read_checkpoint, read_value, step_of
 from user_errors import user_error
 
 
@@ -50,3 +50,11 @@ def test_a_checkpoint_is_missing_also_if_it_is_deleted_while_it_is_read(
     for _ in range(2):
         assert user_error(read_checkpoint, path).startswith(f"{path}: this checkpoint is missing; if a training run")
     assert read_value(path, "step") is None
+
+
+def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
+    path, vocabulary = str(tmp_path / "model.ckpt-1"), tf.constant("0123456789ab")
+    for name, cure in (("global_step", "import it with t2t-import"), (key("weights", "w"), "is not float32")):
+        names = [name, key("vocabulary_fingerprint")]
+        tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=["", ""], tensors=[1, vocabulary])
+        assert cure in user_error(read_checkpoint, path)
