@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 
 from properties import few
-from t2t_repro.files.textfile import MAX_LINE, read_lines
+from t2t_repro.files.textfile import MAX_LINE, MAX_SGML, read_lines
 from user_errors import user_error
 
 COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -36,6 +36,8 @@ PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
         ("text.tar.gz", gzip.compress(b"a.en".ljust(257, b"\0") + b"ustar\n", mtime=0), "packed as files .tar"),
         ("text", b"<srcset setid='a'>\n<seg id=1>a</seg>", "text: SGML; end its name in .sgm"),
         ("text", b"a\n" + b"b" * (MAX_LINE + 1), "text:2: a line of more than 1,048,576 bytes"),
+        ("text.sgm", b"<seg id=1>" + b"b" * (MAX_LINE + 1) + b"</seg>", "text.sgm: segment 1 has no </seg>"),
+        ("text.sgm", b"<seg id=1>b</seg>".ljust(MAX_SGML + 1), "more than 67,108,864 bytes of SGML"),
         ("text.xz", lzma.compress(b"a line\n")[:-9], "cut off or damaged"),
         ("text.bz2", b"plain text\n", "cut off or damaged"),
         ("text.sgm", b"<p>a</p>", "text.sgm: no <seg> element"),
