@@ -238,9 +238,9 @@ def _help(title: str, values: flags.FlagValues, names: Sequence[str]) -> str:
     """Returns the part of --help that explains the flags `names`, or an empty string if there are none."""
     lines = []
     for flag in (values[name] for name in sorted(names)):
-        is_shown = not flag.boolean and flag.default not in (None, "", []) and "default" not in flag.help
+        has_default = flag.default if flag.boolean else flag.default not in (None, "", [])
         default = ",".join(flag.default) if isinstance(flag.default, list) else flag.default
-        suffix = f" (default: {default})" if is_shown else ""
+        suffix = f" (default: {default})" if has_default and "default" not in flag.help else ""
         lines.append(f"\n  --{'[no]' if flag.boolean else ''}{flag.name}: {flag.help}{suffix}")
     return f"\n\n{title}:{''.join(lines)}" if lines else ""
 
