@@ -98,7 +98,7 @@ class Progress:
         unit = self._unit.removesuffix("s") if (self._total or self._done) == 1 else self._unit
         parts = [f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} {unit}"]
         seconds = 0.0 if self._start is None else time.monotonic() - self._start
-        speed = (self._done - self._initial) / max(seconds, 1e-9)
+        speed = (self._done - self._initial) / seconds if seconds >= 1 else 0.0  # a shorter time means little
         if self._note or speed:
             parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
         if self._total and speed and self._done < self._total:
