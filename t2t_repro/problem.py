@@ -49,11 +49,6 @@ def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
     return dataclasses.field(default=default, metadata={"help": help, "is_label": is_label})
 
 
-def is_label(field: dataclasses.Field) -> bool:
-    """Returns True if the generated data does not depend on this field of a problem's `Settings`."""
-    return bool(field.metadata.get("is_label"))
-
-
 class Problem:
     """A task for a model to learn: turning source text into target text.
 
@@ -202,7 +197,7 @@ class Problem:
 
     def check(self) -> None:
         """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""
-        for name, minimum in (("vocab_size", 0), ("clean_max_words", 0), ("clean_max_ratio", 0)):
+        for name in ("vocab_size", "clean_max_words", "clean_max_ratio"):
             value = getattr(self.settings, name)
-            if not minimum <= value <= MAX_INT:  # also refuses NaN
-                raise UserError(f"--{name}={value} must be in {minimum} .. {MAX_INT}")
+            if not 0 <= value <= MAX_INT:  # also refuses NaN
+                raise UserError(f"--{name}={value} must be in 0 .. {MAX_INT}")

@@ -17,7 +17,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import Input, refuse_overwriting
-from t2t_repro.problem import Problem, is_label
+from t2t_repro.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Job:
     def data_settings(self) -> dict[str, Any]:
         """The settings that change the shards or the vocabulary, by name."""
         fields = dataclasses.fields(self.settings)
-        return {field.name: getattr(self.settings, field.name) for field in fields if not is_label(field)}
+        return {
+            field.name: getattr(self.settings, field.name) for field in fields if not field.metadata.get("is_label")
+        }
 
     @property
     def description_path(self) -> Path:
@@ -135,7 +137,7 @@ def source_files(problem: Problem) -> list[Input]:
     files: list[Input] = []
     for field in dataclasses.fields(problem.settings):
         value = getattr(problem.settings, field.name)
-        if isinstance(value, str) and not is_label(field):
+        if isinstance(value, str) and not field.metadata.get("is_label"):
             for name in {value, *map(str.strip, value.split(","))} - {""}:
                 paths = Path(name).iterdir() if os.path.isdir(name) else [Path(name)]
                 files += [(f"--{field.name}", path) for path in paths if os.path.isfile(path)]

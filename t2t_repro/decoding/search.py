@@ -8,7 +8,7 @@ F most facts about a source, R sentences that are not done, V vocabulary, H head
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -38,23 +38,10 @@ def generate_outputs(
     return Hypotheses(tf.cast(hypotheses.ids, tf.int32), hypotheses.scores)
 
 
-class SearchStart(NamedTuple):
-    """The arguments of `beam_search` and `sample`, without the decode hparams."""
-
-    scoring: Scoring
-    """The functions that score tokens and hypotheses."""
-    cache: dict[str, Any]
-    """Tensors [B * K, ...] before the first position."""
-    memory: dict[str, Any]
-    """Tensors [B, ...]: the encoded sources, and what rules and penalties need to know about the sources."""
-    limits: tf.Tensor
-    """int64 [B], the maximum length of each source's outputs, counting the end token."""
-
-
 def start_search(
     model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None
-) -> SearchStart:
-    """Encodes the sources, and returns the start of the search in which `generate_outputs` finds the outputs."""
+) -> tuple[Scoring, dict[str, Any], dict[str, Any], tf.Tensor]:
+    """Encodes the sources, and returns the arguments of `beam_search` and `sample`, without the decode hparams."""
     inputs = tf.cast(sources["inputs"], tf.int64)
     batch, length = tf.unstack(tf.shape(inputs))
     hypotheses = batch * (decode_hparams.n if decode_hparams.is_random else decode_hparams.beam_size)
@@ -74,7 +61,7 @@ def start_search(
     if decode_hparams.is_random:
         memory["random"] = sources["random"]
     scoring = _scoring(model, decode_hparams, rules, has_prefix="prefix" in sources)
-    return SearchStart(scoring, cache, memory, limits)
+    return scoring, cache, memory, limits
 
 
 def _scoring(

@@ -91,7 +91,6 @@ class TreeRules(OutputRules, ABC):
         self._vocabulary, self._begins, self._fits = vocabulary, begins, fits
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid; see `OutputRules.mask`."""
         room = (memory["limits"] - t - 1)[:, None, None]
         # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L + P] --> [V, R, K]
         allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))

@@ -22,6 +22,7 @@ from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.beam_search import (
     MISSING,
     Candidates,
+    Scoring,
     Selection,
     add_outputs,
     bounds,
@@ -31,7 +32,7 @@ from t2t_repro.decoding.beam_search import (
     keep_best,
     remove_done,
 )
-from t2t_repro.decoding.search import SearchStart, Sources, start_search
+from t2t_repro.decoding.search import Sources, start_search
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
@@ -119,13 +120,13 @@ def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> t
     sources = Sources(inputs=padded([inputs]))
     if rules:
         sources["facts"] = rules.facts([source])
-    start = start_search(translator.model, params, sources, rules)
+    scoring, cache, memory, limits = start_search(translator.model, params, sources, rules)
     # The step does not depend on the other fields.
     step = _STEPS.setdefault(translator, {}).setdefault(
         (params.beam_size, bool(params.coverage_penalty)),
-        tf.function(start.scoring.step, autograph=False, reduce_retracing=True),
+        tf.function(scoring.step, autograph=False, reduce_retracing=True),
     )
-    tree = record_search(start._replace(scoring=start.scoring._replace(step=step)), params)
+    tree = record_search(scoring._replace(step=step), cache, memory, limits, params)
     hypotheses = []
     for path in tree.paths():
         ids, token_scores = tuple(node.token for node in path), tuple(node.token_log_prob for node in path)
@@ -134,13 +135,15 @@ def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> t
     return Translation(tuple(hypotheses), tuple(inputs)), tree
 
 
-def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTree:
+def record_search(
+    scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
+) -> SearchTree:
     """Returns the tree of the search that `beam_search` does with the same arguments, for a batch of one sentence.
 
     Raises UserError if the model returns NaN.
     """
-    scoring, beam_size = start.scoring, decode_hparams.beam_size
-    state = first_state(start.cache, start.memory, start.limits, decode_hparams)
+    beam_size = decode_hparams.beam_size
+    state = first_state(cache, memory, limits, decode_hparams)
     steps: list[list[Candidate]] = []
     alive = [ROOT] * beam_size  # the node of each alive hypothesis
     hypotheses: dict[int, tuple[int, ...]] = {ROOT: ()}  # the tokens of each node's hypothesis
@@ -163,7 +166,7 @@ def record_search(start: SearchStart, decode_hparams: DecodeHParams) -> SearchTr
     pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
     scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > MISSING}
     steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
-    return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(start.limits[0]), best_possible, worst_of_best)
+    return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(limits[0]), best_possible, worst_of_best)
 
 
 def candidates_of(

@@ -119,7 +119,6 @@ class DeepAtt(RecurrentModel):
         return self.encoder(x, is_padding, seeds)
 
     def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
-        """Returns the outputs of the top layer [B, T, D]; see the base class."""
         y, contexts = self.bottom.attend(x, memory, cache)
         sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
         for layer in self.upper:

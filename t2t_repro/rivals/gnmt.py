@@ -79,7 +79,6 @@ class GNMT(RecurrentModel):
         return x
 
     def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
-        """Returns the outputs y_i of the top layer [B, T, D]; see the base class."""
         x, contexts = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
         for i, layer in enumerate(self.upper, start=1):
             y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), cache=cache)

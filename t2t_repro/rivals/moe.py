@@ -76,7 +76,6 @@ class MoE(RecurrentModel):
             self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
-        """Returns the encoder output [B, S, D] for embeddings x [B, S, D]; see the base class."""
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing.
         y = self.forward(x) + self.backward(x, is_padding, is_reversed=True)
@@ -87,7 +86,6 @@ class MoE(RecurrentModel):
         return x
 
     def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
-        """Returns the outputs of the top layer [B, T, D]; see the base class."""
         x = dropout(x, self.rate, seeds)
         y, _ = self.bottom.attend(x, memory, cache)
         x = x + dropout(y, self.rate, seeds)

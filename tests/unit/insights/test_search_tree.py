@@ -13,7 +13,6 @@ from models import word_model
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.beam_search import Scoring
-from t2t_repro.decoding.search import SearchStart
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -47,7 +46,7 @@ def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Se
         return tf.gather(table[int(t)], ids), cache
 
     cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
-    return record_search(SearchStart(Scoring(step), cache, memory, tf.constant([limit])), decode_hparams)
+    return record_search(Scoring(step), cache, memory, tf.constant([limit]), decode_hparams)
 
 
 def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> tuple[Any, Any, Any]:
