@@ -20,12 +20,9 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
 
     Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
-    if _are_segments(source, target):
-        sources = list(read_lines(str(source)))
-        pairs = zip(sources, read_targets(target, source, sources), strict=True)
-        yield from ({"inputs": text, "targets": translation} for text, translation in pairs)
-        return
     sides = [read_lines(str(path)) for path in (source, target)]
+    if _are_segments(source, target):
+        sides[1] = iter(read_targets(target, source, []))
     for number, texts in enumerate(itertools.zip_longest(*sides)):
         if None in texts:
             counts = [
@@ -41,7 +38,7 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:
     """Returns the texts of the file `target`, in the order of the texts of the file `source`, which are `texts`.
 
-    Raises UserError as `read_pairs` does.
+    Segments have their order in `source`, so they do not need `texts`. Raises UserError as `read_pairs` does.
     """
     if _are_segments(source, target):
         keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
