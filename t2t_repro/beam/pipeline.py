@@ -18,6 +18,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import devices, registry
 from t2t_repro.checkpoints.model_folder import open_folders
+from t2t_repro.console.quiet import redirected_errors
 from t2t_repro.decoding.output import finish_translations, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
@@ -136,8 +138,8 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     has_processes = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
-    try:
-        with silent_processes() if has_processes else contextlib.nullcontext():
+    try:  # each process would log some 100 lines, which no option of Beam limits
+        with open(os.devnull, "wb") as nowhere, redirected_errors(nowhere) if has_processes else nullcontext():
             result = pipeline.run()
             result.wait_until_finish()
     except Exception as error:
@@ -152,20 +154,6 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
 
 
 @contextlib.contextmanager
-def silent_processes() -> Iterator[None]:
-    """Hides the log of the worker processes that Beam starts inside the `with` block: some 200 lines of this process's
-    standard error, which no option of Beam limits."""
-    stderr = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-
-
-@contextlib.contextmanager
 def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int) -> Iterator[None]:
     """Writes the file `decode_to_file`.settings: a hash of everything that the shards depend on.
 
@@ -175,7 +163,7 @@ def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_
     Raises UserError if shards of another run exist, or the run would overwrite one of its input files `paths`.
     """
     path, is_local = f"{job.decode_to_file}{SETTINGS}", "://" not in job.decode_to_file
-    with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else contextlib.nullcontext():
+    with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else nullcontext():
         expected, existing = fingerprint(job, models, paths, batch_lines), shards(job.decode_to_file)
         refuse_overwriting("--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths])
         cure = "delete it, or choose another --decode_to_file"

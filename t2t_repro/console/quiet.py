@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 MESSAGE = re.compile(
     rb"WARNING: All log messages before absl::|To enable the following instructions|"
@@ -25,23 +26,33 @@ def quiet_tensorflow() -> Iterator[None]:
     writes are printed at its end. If the block raises an exception, all lines are printed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    stderr, hides = os.dup(2), True
+    hides = True
     with os.fdopen(os.memfd_create("log"), "w+b") as captured:  # there may be no folder for temporary files
-        os.dup2(captured.fileno(), 2)
         try:
-            yield
+            with redirected_errors(captured):
+                yield
         except Exception:
             hides = False
             raise
         finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
             captured.seek(0)
             for line in captured:
                 if not (hides and MESSAGE.match(line)):
                     os.write(2, line)
+
+
+@contextmanager
+def redirected_errors(file: IO[bytes]) -> Iterator[None]:
+    """Sends to `file` what a `with` block writes to standard error, also from C++ and in processes that it starts."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 @contextmanager
