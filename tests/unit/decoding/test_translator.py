@@ -178,7 +178,7 @@ def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_voca
 
 def test_outputs_begin_with_their_prefixes(word_translator: Translator) -> None:
     sources = ["the dog", "", "a cat", "".join(SENTENCES), "cat"]
-    prefixes = ["the the cat", "a dog", "", "a cat sat on", "Ω"]
+    prefixes = ["the the cat", "a dog", "\u200b", "a cat sat on", "Ω"]
     forced = word_translator.translate(sources, prefixes, max_input_size=11, details=True)
     free = word_translator.translate(sources, max_input_size=11, details=True)
     assert forced[1] == EMPTY

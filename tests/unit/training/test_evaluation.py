@@ -116,6 +116,8 @@ def test_examples_that_training_omits_are_omitted(
     rows = [(row, token) for pair in PAIRS[2:] for row, token in zip(log_probs(model, *pair), pair[1], strict=True)]
     loss = -sum(row[token] for row, token in rows) / len(rows)
     assert Evaluator(model, records, 1000, max_length=4)().loss == pytest.approx(loss, rel=1e-5)
+    short = Evaluator(model, records, 1000, max_length=4).source_use()
+    assert short != Evaluator(model, records, 1000).source_use()
     assert "dev pairs are longer than max_length=1" in user_error(Evaluator, model, records, 1000, max_length=1)
     long = encoded(tiny_vocabulary, [("dog " * 40, "a"), ("a", "cat " * 40), ("a cat", "a dog")])
     decoded = dev_decoder(tiny_vocabulary, written(tmp_path, long), 9, max_length=20)()
