@@ -12,7 +12,7 @@ from t2t_repro.hparam import check_schedule
 RECORDED = Path(__file__).parents[2] / "golden" / "data" / "2e29fd7" / "hparams_fingerprints.json"
 
 
-def test_base_has_the_papers_values() -> None:
+def test_base_and_big_have_the_papers_values() -> None:
     base = registry.hparams("transformer_base")
     assert (base.num_hidden_layers, base.hidden_size, base.filter_size, base.num_heads) == (6, 512, 2048, 8)
     assert base.key_channels == base.value_channels == 8 * 64
@@ -22,6 +22,8 @@ def test_base_has_the_papers_values() -> None:
     assert (base.learning_rate_warmup_steps, base.train_steps, base.batch_size) == (4000, 100_000, 25_000)
     assert (base.label_smoothing, base.norm_before, base.pos) == (0.1, False, "timing")
     assert base.shared_embedding_and_softmax_weights and not base.use_target_space_embedding
+    big = registry.hparams("transformer_big")  # 600 steps of 1.0 s take 10 minutes, like 1,500 of 0.4 s in base
+    assert (big.train_steps, big.local_eval_frequency, big.num_last_checkpoints) == (300_000, 600, 20)
 
 
 def test_every_set_has_the_values_that_it_had_in_2e29fd7() -> None:
