@@ -120,7 +120,7 @@ class DeepAtt(RecurrentModel):
 
     def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
         y, contexts = self.bottom.attend(x, memory, cache)
-        sums, y = self.bottom.sums_with_context(x, contexts), dropout(y, self.rate, seeds)
+        sums, y = self.bottom.with_context(self.bottom.sums(x), contexts), dropout(y, self.rate, seeds)
         for layer in self.upper:
             sums = layer.sums(fast_forward(sums, y))
             y = layer.outputs(ops.transpose(sums, (1, 0, 2))) if cache is None else layer.step(sums, cache)

@@ -1,4 +1,4 @@
-"""Compares the LSTM with attention in its loop with its steps, and its gradient with automatic differentiation."""
+"""Compares the LSTM with attention in its loop, and its gradient, with its steps one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the LSTM at all positions with its steps, and its gradient with automatic differentiation of the steps.
+"""Compares the LSTM at all positions, and its gradient, with its steps one by one.
 
 The models of LSTMs are compared with numpy.
 """
