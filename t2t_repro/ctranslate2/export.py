@@ -130,8 +130,8 @@ def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[int
     spec = kind(layers, hparams.num_heads, **options)
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
-        zeros = np.zeros((positions, hparams.hidden_size), np.float32)  # the sum also has this shape if pos is "none"
-        spec.position_encodings.encodings = zeros + _array(position(0, positions))[0]
+        zeros = np.zeros((1, positions, hparams.hidden_size), np.float32)  # the sum has this shape if pos is "none"
+        spec.position_encodings.encodings = (zeros + _array(position(0, positions)))[0]
     return spec
 
 
