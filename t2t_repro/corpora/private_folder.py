@@ -18,9 +18,8 @@ def default_folder() -> str:
         cache = os.path.expanduser("~/.cache")
     if os.path.isabs(cache):
         return os.path.join(cache, "t2t_repro")
-    return os.path.join(
-        os.environ.get("TMPDIR", "/tmp"), f"t2t_repro-{os.geteuid()}"
-    )  # The user has no home directory.
+    # The user has no home directory.
+    return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"t2t_repro-{os.geteuid()}")
 
 
 def make_private(folder: str | Path) -> None:
