@@ -173,8 +173,8 @@ class ModelFolder:
             **{name: (getattr(self.hparams, name, None), value) for name, value in vars(hparams).items()},
         }
         others = [name for name, (old_value, value) in traits.items() if old_value != value and name not in MAY_DIFFER]
-        for name in others[:1]:
-            old_value, value = traits[name]
+        if others:
+            name, (old_value, value) = others[0], traits[others[0]]
             hparams_again = ",".join(f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other))
             again = f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
             raise UserError(

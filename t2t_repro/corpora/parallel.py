@@ -22,7 +22,7 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
     """
     sides = [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
-        sides[1] = iter(read_targets(target, source, []))
+        sides[1] = iter(_paired_segments(source, target))
     for number, texts in enumerate(itertools.zip_longest(*sides)):
         if None in texts:
             counts = [
@@ -38,20 +38,25 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:
     """Returns the texts of the file `target`, in the order of the texts of the file `source`, which are `texts`.
 
-    Segments have their order in `source`, so they do not need `texts`. Raises UserError as `read_pairs` does.
+    Raises UserError as `read_pairs` does.
     """
     if _are_segments(source, target):
-        keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
-        for document, segment in keys ^ segments.keys():
-            raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
-        return [segments[key] for key in keys]
+        return _paired_segments(source, target)
     lines = list(read_lines(str(target)))
     if len(lines) != len(texts):
         raise UserError(
             f"{source or 'standard input'} and {target} have {len(texts):,} and {len(lines):,} lines; give one line "
-            "for each line"
+            "of the second for each line of the first"
         )
     return lines
+
+
+def _paired_segments(source: str | Path, target: str | Path) -> list[str]:
+    """Returns the segments of the SGML file `target` in the order of those of the SGML file `source`."""
+    keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
+    for document, segment in keys ^ segments.keys():
+        raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
+    return [segments[key] for key in keys]
 
 
 def _are_segments(*paths: str | Path) -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import os
 import weakref
 from collections.abc import Iterable
@@ -203,15 +204,19 @@ class Records:
         weakref.finalize(self, list, map(os.close, self._files))
         indexes = [read_index(path) for path in paths]
         self._starts = np.cumsum([0] + [len(index) for index in indexes])
-        hashes = [hashlib.sha256(index.view(np.uint8).data).hexdigest() for index in indexes]
-        self.index_lines = "".join(f"{path.name} {rows}\n" for path, rows in zip(paths, hashes, strict=True)).encode()
-        """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
         self._index = np.concatenate([np.empty(0, INDEX), *indexes])
         self.lengths = np.stack([self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]])
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    @property
+    def index_lines(self) -> bytes:
+        """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
+        parts = [self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self._starts)]
+        hashes = [hashlib.sha256(part.data).hexdigest() for part in parts]
+        return "".join(f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)).encode()
 
     @property
     def index_fingerprint(self) -> str:

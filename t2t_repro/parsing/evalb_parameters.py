@@ -14,7 +14,7 @@ from t2t_repro.files.textfile import read_lines
 NUMBERS = ("MAX_ERROR", "CUTOFF_LEN", "LABELED")
 """Parameters with a number."""
 VALUES = {"DELETE_LABEL": 1, "DELETE_LABEL_FOR_LENGTH": 1, "QUOTE_LABEL": 1, "EQ_LABEL": 2, "EQ_WORD": 2}
-"""Parameters of which a file may have several lines, and how many labels or words are on a line."""
+"""Parameters that may stand on several lines of a file, with the number of labels or words on each of these lines."""
 
 
 @dataclass(frozen=True)

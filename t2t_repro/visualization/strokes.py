@@ -35,7 +35,7 @@ MIN_WEIGHT = 0.02
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
 """Colors that color-blind people can tell apart, by Okabe and Ito. Their yellow is too weak on white."""
 STYLES = ("solid", "dashed", "dotted")
-"""Styles of the lines of the first heads, as many as there are colors, of the next heads, and so on."""
+"""Line styles: the first for heads 1 to 7, which have the colors above, the second for heads 8 to 14, and so on."""
 MAX_THICKNESS = 2.0
 """Width in points of the stroke of a single head. With several heads, strokes are thinner and side by side."""
 
