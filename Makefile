@@ -1,25 +1,37 @@
 # make demo   trains, averages, translates, scores and exports the built-in problem, from a fresh clone
 # make test   runs ruff, mypy and all tests, from a fresh clone
 # make format formats the code with ruff
+# make lock   renews the exact versions in requirements/lock.txt, which all of these install
+# PYTHON=PATH names the interpreter. By default it is the first of python3.13, 3.12, 3.11 and python3 that fits.
 
-PYTHON ?= python3.11
+PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint requirements/lock.txt
 INSTALLED := .venv/installed
 JAX := .venv/jax
 DEMO := demo
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format lock clean
 
-$(INSTALLED): setup.py pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --progress-bar off --quiet --upgrade pip
-	$(BIN)/pip install --progress-bar off --quiet --editable ".[test]"
+# `python -m venv` and pip continue where an interrupted run stopped.
+$(INSTALLED): setup.py pyproject.toml requirements/lock.txt
+	@for python in $(PYTHONS); do \
+		$$python -c "import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" 2>/dev/null && \
+			exec $$python -m venv .venv; \
+	done; echo "No Python 3.11-3.13 with venv; apt install python3-venv, or make PYTHON=PATH" >&2; exit 2
+	@echo "Installing t2t_repro and TensorFlow into .venv: 2.6 GB, some minutes"
+	$(PIP) --editable .
+	touch $@
+
+# The packages of an extra, e.g. .venv/with-test those of "test".
+.venv/with-%: $(INSTALLED)
+	$(PIP) --editable ".[$*]"
 	touch $@
 
 # The packages of the extra "jax", only for tests/system/test_jax.py. In .venv itself, every process that imports
 # TensorFlow would also import JAX.
 $(JAX)/installed: $(INSTALLED)
-	$(BIN)/pip install --progress-bar off --quiet --no-compile --upgrade --target $(JAX) "jax>=0.10,<1" "optax>=0.2.8,<0.3"
+	$(PIP) --no-compile --upgrade --target $(JAX) jax optax
 	touch $@
 
 demo: $(INSTALLED)
@@ -45,7 +57,7 @@ test: check $(JAX)/installed
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # mypy sees the packages where setup.py puts them: problems/, hparams/ and bin/ inside t2t_repro/.
-check: $(INSTALLED)
+check: .venv/with-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	rm -rf .mypy_tree
@@ -54,9 +66,15 @@ check: $(INSTALLED)
 	cd .mypy_tree && ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache -p t2t_repro
 	cd .mypy_tree && MYPYPATH=../benchmarks ../$(BIN)/mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache ../benchmarks/*.py
 
-format: $(INSTALLED)
+format: .venv/with-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# One lock for Python 3.11 to 3.13, Linux and macOS. "benchmarks" is not in it: torch has a build for each GPU.
+lock: $(INSTALLED)
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile setup.py --extra test --extra jax --universal --python-version 3.11 --upgrade --quiet \
+		--no-annotate --no-emit-index-url --custom-compile-command "make lock" --output-file requirements/lock.txt
 
 clean:
 	rm -rf .venv .mypy_tree .mypy_cache .ruff_cache .pytest_cache build $(DEMO)

@@ -11,9 +11,11 @@ PROGRAMS = (
 EXTRAS = {
     "beam": ["apache-beam>=2.60,<3"],
     "ctranslate2": ["ctranslate2>=4.7,<5"],
+    "datasets": ["tensorflow-datasets>=4.9.9,<5"],
+    "figures": ["matplotlib>=3.9,<4"],
     "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
 }
-"""Optional dependencies by name of the extra: `pip install .[beam]` also installs those of "beam"."""
+"""Optional dependencies by name of the extra: `pip install ".[beam]"` also installs those of "beam"."""
 OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
 """The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
@@ -24,12 +26,33 @@ PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
 
 setup(
     name="t2t_repro",
-    version="0.1.0",
+    version="1.0.0",
     description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="The t2t_repro authors",
     license="Apache-2.0",
-    python_requires=">=3.11",
+    keywords="transformer, machine translation, attention, tensor2tensor, tensorflow, keras, beam search, parsing",
+    classifiers=[
+        "Development Status :: 5 - Production/Stable",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Education",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
+    project_urls={
+        "Paper": "https://arxiv.org/abs/1706.03762",
+        "tensor2tensor": "https://github.com/tensorflow/tensor2tensor",
+    },
+    python_requires=">=3.11,<3.14",
     packages=[
         *find_packages(include=["t2t_repro", "t2t_repro.*"]),
         *(f"t2t_repro.{folder}" for folder in ("problems", "hparams", "bin")),
@@ -42,23 +65,22 @@ setup(
         "grpcio>=1.60,<2",
         "keras>=3.12,<4",
         "langcodes>=3.5,<4",
-        "matplotlib>=3.9,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
         "sentencepiece>=0.2.1,<0.3",
         "tensorflow>=2.20,<2.22",
-        "tensorflow-datasets>=4.9.9,<5",
         "tensorflow-serving-api>=2.19,<2.22",
-        "tensorflow-text>=2.20,<2.22",
+        # Windows has no wheel of it: pip installs the rest, and the programs say what to do (bin/__init__.py).
+        'tensorflow-text>=2.20,<2.22; sys_platform != "win32"',
         "tqdm>=4.66,<5",
         "urllib3>=2.2,<3",
     ],
     extras_require=EXTRAS
     | JAX
     | {
-        "benchmarks": [*PEERS, BROWSER, "pillow>=11,<13"],
+        "benchmarks": [*PEERS, BROWSER, "pillow>=11,<13", *EXTRAS["figures"]],
         "test": [
             "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",
