@@ -19,7 +19,7 @@ $(INSTALLED): setup.py pyproject.toml requirements/lock.txt
 		$$python -c "import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" 2>/dev/null && \
 			exec $$python -m venv .venv; \
 	done; echo "No Python 3.11-3.13 with venv; apt install python3-venv, or make PYTHON=PATH" >&2; exit 2
-	@echo "Installing t2t_repro and TensorFlow into .venv: 2.6 GB, some minutes"
+	@echo "Installing t2t_repro and TensorFlow into .venv: 2.4 GB, some minutes"
 	$(PIP) --editable .
 	touch $@
 
