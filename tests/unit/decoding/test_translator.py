@@ -96,8 +96,8 @@ def test_each_hypothesis_has_its_text_score_and_details(
                 [score] = word_translator.score([text], [f"\t {hypothesis.text} \u3000"])
                 assert score.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-5)
                 assert score.attention == hypothesis.attention
-                assert score.log_prob == pytest.approx(total)
-                assert score.mean == pytest.approx(total / len(hypothesis.ids))
+                mean = total / len(hypothesis.ids)
+                assert (score.log_prob, score.mean) == pytest.approx((total, mean), rel=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, RANDOM], ids=["best", "random"])
