@@ -31,7 +31,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The t2t_repro authors",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     keywords="transformer, machine translation, attention, tensor2tensor, tensorflow, keras, beam search, parsing",
     classifiers=[
         "Development Status :: 5 - Production/Stable",
@@ -39,7 +39,6 @@ setup(
         "Intended Audience :: Developers",
         "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
-        "Operating System :: MacOS",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3 :: Only",
