@@ -1,4 +1,4 @@
-"""Tests that quotes, links and commands in README.md and in docs/ are correct."""
+"""Tests that quotes, links, commands, imports and versions in README.md and in docs/ are correct."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from t2t_repro import registry
 from t2t_repro.paper import size
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
 PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
@@ -70,21 +73,39 @@ def test_commands_have_flags_that_exist(page: Path) -> None:
     assert commands >= 5 or page.name != "README.md"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_names_that_examples_import_exist(page: Path) -> None:
+    for line in re.findall(r"^from t2t_repro.* import .*$", page.read_text("utf-8"), re.MULTILINE):
+        exec(line, {})
+
+
 @pytest.fixture
-def requirements(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
-    """Returns the packages that each extra in setup.py installs. Those of "" are always installed."""
+def package(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Returns the arguments of `setup` in setup.py."""
     arguments: dict[str, Any] = {}
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(setuptools, "setup", lambda **values: arguments.update(values))
     runpy.run_path("setup.py")
-    lists = {"": arguments["install_requires"], **arguments["extras_require"]}
-    return {extra: {re.split(r"[<>=]", line)[0] for line in lines} for extra, lines in lists.items()}
+    return arguments
 
 
-def test_extras_that_are_named_exist(requirements: dict[str, set[str]]) -> None:
+def test_all_files_name_the_same_version_and_date(package: dict[str, Any]) -> None:
+    released = re.search(r"^## (\d\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert released and cited and released.groups() == cited.groups()
+    assert released[1] == package["version"]
+
+
+def test_ci_runs_on_the_pythons_that_the_package_supports(package: dict[str, Any]) -> None:
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(package["classifiers"]))
+    (matrix,) = re.findall(r"python: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    assert re.findall(r"[\d.]+", matrix) == supported
+
+
+def test_extras_that_are_named_exist(package: dict[str, Any]) -> None:
     texts = [path.read_text("utf-8") for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py")]]
     extras = {extra for text in texts for extra in re.findall(r'install [^`\n]*"(?:\.|/?t2t_repro)\[(\w+)\]', text)}
-    assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= requirements.keys()
+    assert {"beam", "benchmarks", "ctranslate2", "jax", "test"} <= extras <= package["extras_require"].keys()
 
 
 def test_the_tables_of_hparams_are_those_of_the_classes() -> None:
