@@ -123,8 +123,8 @@ class HParams:
     """Number of checkpoints to average, counting back from the latest; --num_last_checkpoints overrides it."""
 
     learning_rate_schedule: str = "constant*noam"
-    """Names of factors, joined by "*"; the learning rate is their product. t2t_repro/training/schedule.py has the
-    formulas. "constant*noam" with learning_rate_constant=1 is the paper's equation 3."""
+    """Names of factors, joined by asterisks; the learning rate is their product. t2t_repro/training/schedule.py has the
+    formulas. The default, with learning_rate_constant=1, is the paper's equation 3."""
     learning_rate_constant: float = 1.0
     """Value of the factor "constant" in learning_rate_schedule."""
     learning_rate_warmup_steps: int = 4000
@@ -319,7 +319,9 @@ class DecodeHParams:
         "sampling_keep_top_p": (POSITIVE[0], 1),
         "sampling_seed": (0, 2**63 - 1),
     }
-    choices: ClassVar = {"sampling_method": ("argmax", "random")}
+    """Ranges of the numbers."""
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"sampling_method": ("argmax", "random")}
+    """Values of the strings."""
 
     def __post_init__(self) -> None:
         _check_values(self)

@@ -61,6 +61,7 @@ class Problem:
         name: registered name, without "_rev".
 
     Attributes:
+        settings: the values of all settings, an instance of `Settings`.
         target_language: code of the language of outputs and references, such as "de"; "" if unknown. It selects the
             tokeniser of the paper's BLEU. The user may set it: t2t-decoder --target_language.
 

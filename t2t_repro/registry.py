@@ -108,8 +108,11 @@ _usr_dir = ""
 """The folder that `import_usr_dir` imported last; "" if there was none."""
 
 register_problem = _problems.register
+"""Decorator that registers a problem's class; see `Registry.register`."""
 register_hparams = _hparams.register
+"""Decorator that registers a function that returns an hparams set; see `Registry.register`."""
 register_model = _models.register
+"""Decorator that registers a class or function that builds a model; see `Registry.register`."""
 
 
 def problem_class(name: str) -> type[Problem]:
@@ -120,6 +123,7 @@ def problem_class(name: str) -> type[Problem]:
 
 
 problem_name = _problems.name_of
+"""Function that returns the name of a problem's class; see `Registry.name_of`."""
 
 
 def has_problem(name: str) -> bool:

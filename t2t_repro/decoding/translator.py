@@ -158,8 +158,9 @@ class Translator:
     ) -> Iterator[tuple[int, Translation]]:
         """Yields (index in `texts`, translation) as soon as a text is translated, in no particular order.
 
+        The other arguments are those of `translate`.
+
         Args:
-            texts, prefixes, long_lines, details, changes: as for `translate`.
             input_file: the file from which the texts were read, for line numbers and error messages.
         """
         texts = text_list("texts", texts)

@@ -33,6 +33,7 @@ class Model(Protocol):
     """A model that can be trained, and can compute the probability of a target."""
 
     name: str
+    """The model's name in the registry."""
     has_attention: bool
     """True if `decode` and `decode_step` can save attention weights, with the argument `save_weights_to`."""
     is_normalized: bool

@@ -18,10 +18,7 @@ from t2t_repro import registry
 from t2t_repro.paper import size
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
 PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
@@ -46,16 +43,10 @@ def test_a_quote_is_verbatim(path: str, quote: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files_and_headings(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
-        if target.startswith("http"):
-            continue
-        path, _, heading = target.partition("#")
-        linked = (page.parent / path) if path else page
-        assert linked.exists(), target
-        if heading:
-            headings = re.findall(r"^#+ (.*)", linked.read_text("utf-8"), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in headings], target
+def test_links_lead_to_files(page: Path) -> None:
+    # tests/system/test_site.py checks the headings.
+    for target in re.findall(r"\]\(([^)\s#]+)", page.read_text("utf-8")):
+        assert target.startswith("http") or (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
