@@ -1,6 +1,7 @@
 # make demo   trains, averages, translates, scores and exports the built-in problem, from a fresh clone
 # make test   runs ruff, mypy and all tests, from a fresh clone
 # make format formats the code with ruff
+# make docs   builds the documentation site: open site/index.html
 # make lock   renews the exact versions in requirements/lock.txt, which all of these install
 # PYTHON=PATH names the interpreter. By default it is the first of python3.13, 3.12, 3.11 and python3 that fits.
 
@@ -11,7 +12,7 @@ INSTALLED := .venv/installed
 JAX := .venv/jax
 DEMO := demo
 
-.PHONY: demo test check format lock clean
+.PHONY: demo test check format docs lock clean
 
 # `python -m venv` and pip continue where an interrupted run stopped.
 $(INSTALLED): setup.py pyproject.toml requirements/lock.txt
@@ -70,6 +71,10 @@ format: .venv/with-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The variable hides the notice that mkdocs-material is maintained until May 2027.
+docs: .venv/with-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # One lock for Python 3.11 to 3.13, Linux and macOS. "benchmarks" is not in it: torch has a build for each GPU.
 lock: $(INSTALLED)
 	$(BIN)/pip install --quiet uv
@@ -77,4 +82,4 @@ lock: $(INSTALLED)
 		--no-annotate --no-emit-index-url --custom-compile-command "make lock" --output-file requirements/lock.txt
 
 clean:
-	rm -rf .venv .mypy_tree .mypy_cache .ruff_cache .pytest_cache build $(DEMO)
+	rm -rf .venv .mypy_tree .mypy_cache .ruff_cache .pytest_cache build site $(DEMO)

@@ -45,7 +45,7 @@ def test_a_quote_is_verbatim(path: str, quote: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     # tests/system/test_site.py checks the headings.
-    for target in re.findall(r"\]\(([^)\s#]+)", page.read_text("utf-8")):
+    for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", page.read_text("utf-8")):
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
