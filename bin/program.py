@@ -26,6 +26,7 @@ from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hin
 from absl import flags
 
 from t2t_repro import registry
+from t2t_repro.bin.completion import script
 from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.console.terminal import width_of, wrapped
@@ -93,6 +94,9 @@ class CommonFlags:
     """List all problems, hparams sets and models."""
     version: bool = False
     """Print the versions of this program, TensorFlow and Keras."""
+    completion: Literal["", "bash", "zsh"] = ""
+    """Print a script with which a shell completes the flags of all programs: source <(t2t-trainer
+    --completion=bash)"""
     t2t_usr_dir: str = ""
     """Folder with an __init__.py that imports the problems, hparams sets and models that you have written."""
     flagfile: str = ""
@@ -199,6 +203,8 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
         write_lines([wrapped(text, width_of(sys.stdout))])
     elif values.registry_help:
         write_lines([registry.help_text()])
+    elif values.completion:
+        write_lines([script(common)])
     elif values.version:
         write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
     else:

@@ -4,7 +4,8 @@ Without --target, the program translates the source first. It draws two pictures
 two lines joined by strokes, as in figures 3 to 5 of the paper, and heat maps of each layer and head.
 
 --figure=3 draws the paper's figure 3, over the paper's sentence. --format=npz,json,bertviz writes the weights for other
-programs. Layers and heads are numbered from 1. docs/attention.md shows the pictures.
+programs. Layers and heads are numbered from 1. Pictures need Matplotlib: pip install "t2t_repro[figures]".
+docs/attention.md shows the pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.errors import UserError, require_extra, shortened, unknown
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention import KINDS, Attention, pair_attention
@@ -101,7 +102,8 @@ def main(values: flags.FlagValues) -> None:
         kinds = select(result.kinds, values.attention)
         kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
         drawings = draw(kinds, values) if has_pictures(values) else {}
-    report_missing_characters(kinds)
+    if drawings:
+        report_missing_characters(kinds)
     files = {WRITERS[form][0]: WRITERS[form][1](kinds) for form in values.format if form in WRITERS}
     for name, drawing in drawings.items():
         files |= {f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS}
@@ -118,6 +120,8 @@ def check_flags(values: flags.FlagValues) -> None:
         for name in values[flag].value:
             if name not in names:
                 raise unknown(f"--{flag}", name, names)
+    if has_pictures(values):
+        require_extra("figures", "matplotlib")
     if values.word and not values.figure and not (has_pictures(values) and "lines" in values.style):
         raise UserError("--word chooses strokes, which no file would show; omit it")
     if values.merge_subwords and "bertviz" in values.format:

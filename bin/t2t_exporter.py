@@ -22,7 +22,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
@@ -116,13 +116,11 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a CTranslate2 model; returns the new version's folder."""
+    require_extra("ctranslate2", "ctranslate2")
     program.load_tensorflow()
     from t2t_repro import devices
+    from t2t_repro.ctranslate2 import export
 
-    try:
-        from t2t_repro.ctranslate2 import export
-    except ImportError as error:
-        raise UserError(f'--format=ctranslate2: {error}; pip install "t2t_repro[ctranslate2]"') from None
     devices.hide_gpus()  # the conversion to CTranslate2's format runs on the CPU
     say(f"{checkpoint}: exporting")
     export_dir = Path(values.export_dir or subfolder(folder.path, "export_ctranslate2"))

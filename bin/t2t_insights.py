@@ -19,7 +19,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError
+from t2t_repro.errors import require_extra
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,7 @@ def main(values: flags.FlagValues) -> None:
         opened.append(
             open_model(values, "compare_with" if values.compare_with else "output_dir", "compare_checkpoint_path")
         )
-    try:
-        import flask  # noqa: F401
-        import waitress  # noqa: F401
-    except ImportError:
-        raise UserError('Flask or waitress is not installed; pip install "t2t_repro[insights]"') from None
+    require_extra("insights", "flask", "waitress")
 
     program.load_tensorflow()
     # TensorFlow warns of new shapes, and waitress of requests that wait.

@@ -9,7 +9,6 @@ The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with lin
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import logging
 import os
@@ -22,7 +21,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, require_extra
 from t2t_repro.hparam import override, refuse_decode_hparams
 
 
@@ -83,8 +82,7 @@ def pipeline_options(text: str) -> Any:
 
     Raises UserError if Beam is not installed, or does not know an option or the runner.
     """
-    if not importlib.util.find_spec("apache_beam"):
-        raise UserError('Apache Beam is not installed; pip install "t2t_repro[beam]"')
+    require_extra("beam", "apache_beam")
     logging.disable(logging.WARNING)  # importing Beam prints a warning for each missing extra
     errors = io.StringIO()
     try:

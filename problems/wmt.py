@@ -3,6 +3,7 @@
 TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. This
 module uses the list but downloads and reads the files itself, because the builder's parsers load whole files into
 memory and keep SGML entities, and its downloads hang for minutes without a network and cannot be interrupted.
+TensorFlow Datasets is in the extra "datasets": pip install "t2t_repro[datasets]".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
+from t2t_repro.errors import require_extra
 from t2t_repro.problem import Problem, SpaceID, setting
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
@@ -68,6 +70,7 @@ class Wmt14(Problem):
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
         """Returns, for each archive of a split, the paths of the English and the foreign file inside the archive."""
+        require_extra("datasets", "tensorflow_datasets")
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download.checksums import get_all_url_infos
         from tensorflow_datasets.translate.wmt import DATASET_MAP

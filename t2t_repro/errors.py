@@ -7,6 +7,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 
 class UserError(Exception):
@@ -23,6 +24,13 @@ class UnknownNameError(UserError):
     def __init__(self, message: str, kind: str, name: str) -> None:
         super().__init__(message)
         self.kind, self.name = kind, name
+
+
+def require_extra(extra: str, *libraries: str) -> None:
+    """Raises UserError if one of the libraries that `extra` of setup.py installs is missing. Does not import them."""
+    for library in libraries:
+        if not find_spec(library):
+            raise UserError(f'{library} is not installed; run: pip install "t2t_repro[{extra}]"')
 
 
 def shortened(text: str, length: int = 80) -> str:

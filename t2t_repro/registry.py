@@ -197,6 +197,11 @@ def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
     return kind.of(hparams, **overrides(kind, text) | {"model": name} | values)
 
 
+def names() -> dict[str, list[str]]:
+    """Returns the registered names of each kind: "problem", "hparams_set" and "model"."""
+    return {registry.kind.replace(" ", "_"): registry.names() for registry in (_problems, _hparams, _models)}
+
+
 def help_text() -> str:
     """Returns the text of --registry_help: all problems, hparams sets and models."""
     return "\n\n".join(registry.help() for registry in (_problems, _hparams, _models))

@@ -62,12 +62,13 @@ def quick_imports() -> Iterator[None]:
     Only programs use this function, because it changes the whole process: Python's garbage collector pauses, later
     ignores the objects that exist at the end of the block, and Keras does not import matplotlib.
     """
+    is_hidden = "matplotlib" not in sys.modules
     sys.modules.setdefault("matplotlib", None)  # type: ignore[arg-type]  # Python then refuses to import the module
     gc.disable()
     try:
         yield
     finally:
-        if sys.modules["matplotlib"] is None:
+        if is_hidden:
             del sys.modules["matplotlib"]
         gc.freeze()
         gc.enable()

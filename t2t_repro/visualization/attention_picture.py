@@ -11,6 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_repro.data.dataset import Data
@@ -60,9 +61,9 @@ class Picture(NamedTuple):
 def dev_picture(model: Any, data: Data) -> Picture | None:
     """Returns the picture of a model's encoder-decoder attention for the first short example of the dev split.
 
-    Returns None if the model has no attention.
+    Returns None if the model has no attention, or Matplotlib, which draws the picture, is not installed.
     """
-    if not model.has_attention:
+    if not (model.has_attention and find_spec("matplotlib")):
         return None
     records = data.records["dev"]
     longer = records.lengths.max(axis=0)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
+import pytest
 from num2words import num2words
 
 from t2t_repro import registry
@@ -133,6 +134,16 @@ run()
     assert (result.returncode, result.stderr) == (0, "set()\n")
     assert subprocess.run([*process, "--no_such_flag"], capture_output=True, check=False).returncode == 2
     return result.stdout
+
+
+@contextmanager
+def without_extras() -> Iterator[None]:
+    """In the `with` block, Python does not find the libraries of the extras "datasets" and "figures"."""
+    libraries = {"matplotlib", "pyarrow", "tensorflow_datasets"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in libraries | {module for module in sys.modules if module.partition(".")[0] in libraries}:
+            patch.setitem(sys.modules, name, None)
+        yield
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from programs import (
     refused,
     run,
     succeed,
+    without_extras,
     write_lines,
 )
 
@@ -76,7 +77,8 @@ def test_a_model_learns_to_copy(tmp_path: Path) -> None:
          "layer_prepostprocess_dropout=0.0,learning_rate_constant=0.015,learning_rate_warmup_steps=50",
          "--train_steps=200", "--local_eval_frequency=200", "--eval_decode_lines=0"),
     ):  # fmt: skip
-        succeed(program, *arguments, cwd=tmp_path)
+        with without_extras():
+            succeed(program, *arguments, cwd=tmp_path)
     evaluation = json.loads((tmp_path / "m" / "metrics.jsonl").read_text().splitlines()[-1])
     assert evaluation["dev_accuracy"] >= 0.99, evaluation
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -114,11 +113,3 @@ def test_a_mistake_ends_in_one_line_before_anything_is_written(
     result = run("translate-beam", f"--output_dir={trained.folder}", *usual, *flags)
     refused(result, *(word.replace("FOLDER", str(tmp_path)) for word in words))
     assert {path.name for path in tmp_path.iterdir()} == {"good", "bad"}
-
-
-def test_without_beam_its_installation_is_proposed(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("apache_beam", "t2t_repro.beam.pipeline"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "apache_beam", None)
-    flags = [f"--output_dir={trained.folder}", "--decode_from_file=x", "--decode_to_file=y"]
-    refused(run("translate-beam", *flags), 'pip install "t2t_repro[beam]"')

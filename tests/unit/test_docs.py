@@ -22,7 +22,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
 PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
-COMMON_FLAGS = {"help", "registry_help", "t2t_usr_dir", "version"}
+COMMON_FLAGS = {"completion", "help", "registry_help", "t2t_usr_dir", "version"}
 
 
 def test_all_python_on_the_papers_page_is_a_quote() -> None:

@@ -29,6 +29,7 @@ LEVELS = (
     ("insights", "paper", "beam"),
     ("problems", "hparams"),
     ("bin",),
+    ("__main__",),
 )
 """The folders and loose modules, from the bottom to the top: tools, core, annexes (from rivals on), programs. A folder
 imports only folders of lower levels."""
