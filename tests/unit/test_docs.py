@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import itertools
+import os
 import re
 import runpy
 import textwrap
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 import setuptools
 
+import t2t_repro
 from t2t_repro import registry
 from t2t_repro.paper import size
 
 ROOT = Path(__file__).parents[2]
+SOURCE = Path(t2t_repro.__file__).parents[1]
+"""The folder of t2t_repro/: ROOT, or where a wheel is installed."""
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
@@ -32,7 +36,7 @@ def test_all_python_on_the_papers_page_is_a_quote() -> None:
 
 @pytest.mark.parametrize(("path", "quote"), QUOTES)
 def test_a_quote_is_verbatim(path: str, quote: str) -> None:
-    source = (ROOT / path).read_text("utf-8").splitlines()
+    source = (SOURCE / path).read_text("utf-8").splitlines()
     start = 0
     for fragment in quote.rstrip("\n").split("\n...\n"):
         fragment = textwrap.dedent(fragment)
@@ -46,7 +50,8 @@ def test_a_quote_is_verbatim(path: str, quote: str) -> None:
 def test_links_lead_to_files(page: Path) -> None:
     # tests/system/test_site.py checks the headings.
     for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", page.read_text("utf-8")):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+        linked = os.path.relpath(page.parent / target, ROOT)
+        assert target.startswith("http") or (ROOT / linked).exists() or (SOURCE / linked).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 ENGINE = "t2t_repro"
 LEVELS = (
     ("errors",),
@@ -41,11 +41,11 @@ APPLICATIONS = ("problems", "hparams", "bin")
 def source_files() -> dict[str, Path]:
     """Returns the files of all modules as {module name after installation: path}."""
     files = {}
-    for folder in (ENGINE, *APPLICATIONS):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            parts = parts if parts[0] == ENGINE else (ENGINE, *parts)
-            files[".".join(parts).removesuffix(".__init__")] = path
+    for package in (ENGINE, *(f"{ENGINE}.{folder}" for folder in APPLICATIONS)):
+        folder = Path(str(importlib.import_module(package).__file__)).parent
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            files[".".join((package, *parts)).removesuffix(".__init__")] = path
     return files
 
 
