@@ -19,6 +19,8 @@ TOP_LEVEL = {ROOT / "README.md": "index.md"} | {path: path.name for path in ROOT
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 """A link to a file: "!" for a picture, text, path, anchor."""
 FORMULA = re.compile(r"^\$\$(.+)\$\$$", re.MULTILINE)
+COMMANDS = re.compile(r"^```\n(?=(t2t-|(cat|cd|docker|export|git|make|pip|python)\b))", re.MULTILINE)
+"""The start of a block of commands."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -29,7 +31,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Returns the page's text with links that work on the site, and with formulas in MathML, which needs no script."""
+    """Returns the page's text with links that work on the site, and with formulas in MathML, which needs no script.
+
+    Blocks of commands get the language that the site needs to color them.
+    """
     source, folder = Path(str(page.file.abs_src_path)), os.path.dirname(page.file.src_uri) or "."
 
     def on_site(link: re.Match[str]) -> str:
@@ -44,7 +49,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         name = TOP_LEVEL.get(path) or path.relative_to(DOCS)
         return f"{mark}[{text}]({os.path.relpath(name, folder)}{anchor})"
 
-    return FORMULA.sub(_mathml, LINK.sub(on_site, markdown))
+    return FORMULA.sub(_mathml, COMMANDS.sub("```bash\n", LINK.sub(on_site, markdown)))
 
 
 def _source_link(text: str, path: str, repo_url: str | None) -> str:
