@@ -1,4 +1,4 @@
-"""Takes the screenshots of docs/insights.md: python benchmarks/insights_screenshots.py http://127.0.0.1:8008/
+"""Takes the screenshots of README.md and docs/insights.md: python benchmarks/insights_screenshots.py http://127.0.0.1:8008/
 
 Start t2t-insights first, with --compare_with. It needs chromium and chromedriver, and pip install ".[benchmarks]".
 """
@@ -40,11 +40,16 @@ class Screenshot(NamedTuple):
     """The permanent link."""
     focus: str = ""
     """Selector of the element that gets the focus."""
+    first: str = ""
+    """Selector of the first element in the picture. By default, the picture starts at the top of the page."""
     last: str = "footer"
     """Selector of the last element in the picture."""
 
 
+SEARCH = {"source": SOURCE, "compare": ""}
 SCREENSHOTS = {
+    "tree.png": Screenshot("light", 900, SEARCH, first=".best", last=".tree-box + *"),
+    "tree_dark.png": Screenshot("dark", 900, SEARCH, first=".best", last=".tree-box + *"),
     "page.png": Screenshot(
         "light",
         1280,
@@ -84,9 +89,13 @@ def take(driver: Any, address: str, screenshot: Screenshot) -> bytes:
     WebDriverWait(driver, 120).until(lambda driver: driver.execute_script(IS_READY))
     script = "document.activeElement.blur(); document.querySelector(arguments[0] || 'x')?.focus({preventScroll: true});"
     driver.execute_script(script, screenshot.focus)
-    script = "return scrollY + 6 + document.querySelector(arguments[0]).getBoundingClientRect().bottom"
-    height = driver.execute_script(script, screenshot.last)
-    clip = {"x": 0, "y": 0, "width": screenshot.width, "height": height, "scale": 1}
+    script = """
+        const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+        const top = arguments[0] ? scrollY + box(arguments[0]).top - 10 : 0;
+        return [top, scrollY + box(arguments[1]).bottom + 6 - top];
+    """
+    top, height = driver.execute_script(script, screenshot.first, screenshot.last)
+    clip = {"x": 0, "y": top, "width": screenshot.width, "height": height, "scale": 1}
     picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     return with_palette(base64.b64decode(picture["data"]))
 

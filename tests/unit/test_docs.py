@@ -54,6 +54,13 @@ def test_links_lead_to_files(page: Path) -> None:
         assert target.startswith("http") or (ROOT / linked).exists() or (SOURCE / linked).exists(), target
 
 
+def test_readme_is_short_and_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert readme.count("\n") <= 120
+    linked = set(re.findall(r"\((docs/\w+\.md|\w+\.md)[#)]", readme))
+    assert linked >= {str(page.relative_to(ROOT)) for page in PAGES} - {"README.md"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_flags_that_exist(page: Path) -> None:
     commands = 0
