@@ -69,11 +69,19 @@ def scored(folder: Path, scratch: Path) -> list[list[Any]]:
     return rows(succeed("decoder", f"--output_dir={folder}", f"--score_file={scratch}/pairs").stdout)
 
 
-def served(export: Path) -> list[list[Any]]:
+def translated(signatures: Any) -> list[list[Any]]:
     """Returns an exported model's translations with their scores."""
-    answer = tf.saved_model.load(str(export)).signatures["serving_default"](inputs=tf.constant(SOURCES))
+    answer = signatures["serving_default"](inputs=tf.constant(SOURCES))
     texts = [text.decode() for text in answer["outputs"].numpy()]
     return [list(row) for row in zip(texts, answer["scores"].numpy().tolist(), strict=True)]
+
+
+def interface(signatures: Any) -> dict[str, Any]:
+    """Returns the types and numbers of dimensions of all inputs and outputs, by name of the signature."""
+    specs = {
+        name: (graph.structured_input_signature[1], graph.structured_outputs) for name, graph in signatures.items()
+    }
+    return tf.nest.map_structure(lambda spec: (spec.dtype, spec.shape.rank), specs)
 
 
 def computed(folder: Path) -> dict[str, list[list[Any]]]:
@@ -109,9 +117,12 @@ def test_the_decoder_translates_and_scores_the_same(folders: Path, tmp_path: Pat
 
 
 def test_exports_give_the_same_answers(folders: Path) -> None:
-    compare(served(folders / "transformer" / "export" / "1"), RECORDED["transformer"]["served"])
     succeed("exporter", f"--output_dir={folders / 'transformer'}")
-    compare(served(folders / "transformer" / "export" / "2"), RECORDED["transformer"]["served"])
+    exports = [tf.saved_model.load(str(folders / "transformer" / "export" / version)) for version in ("1", "2")]
+    for export in exports:
+        compare(translated(export.signatures), RECORDED["transformer"]["served"])
+    former, present = (interface(export.signatures) for export in exports)
+    assert former == present and len(former) == 4
 
 
 @pytest.mark.usefixtures("no_graphs")
