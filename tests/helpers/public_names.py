@@ -10,18 +10,16 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from t2t_repro import registry
-from t2t_repro.bin import program
+from t2t_repro.bin import PROGRAMS, program
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
-BIN = Path(__file__).parents[2] / "bin"
 FUNCTIONS = {
     "registry": (
         *("register_problem", "register_hparams", "register_model", "problem", "problem_class", "hparams", "model"),
@@ -63,8 +61,8 @@ def names() -> list[str]:
 def _flags() -> Iterator[str]:
     """Yields the flags of all programs with their defaults and choices."""
     common = program.make_flags(program.CommonFlags)
-    for path in BIN.glob("t2t_*.py"):
-        values, name = importlib.import_module(f"t2t_repro.bin.{path.stem}").FLAGS, path.stem.replace("_", "-")
+    for name in PROGRAMS:
+        values = importlib.import_module(f"t2t_repro.bin.{name.replace('-', '_')}").FLAGS
         for flag in [*map(values.__getitem__, values), *map(common.__getitem__, common)]:
             default = "(the user's cache)" if flag.default == default_folder() else flag.default
             yield f"{name} --{flag.name}={','.join(default) if isinstance(default, list) else default}"
