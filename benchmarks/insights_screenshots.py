@@ -46,10 +46,12 @@ class Screenshot(NamedTuple):
     """Selector of the last element in the picture."""
 
 
-SEARCH = {"source": SOURCE, "compare": ""}
+SEARCH = Screenshot(
+    "light", 900, {"source": SOURCE, "compare": "", "step": 7}, first=".card:has(.search)", last=".tree-box + *"
+)
 SCREENSHOTS = {
-    "tree.png": Screenshot("light", 900, SEARCH, first=".best", last=".tree-box + *"),
-    "tree_dark.png": Screenshot("dark", 900, SEARCH, first=".best", last=".tree-box + *"),
+    "tree.png": SEARCH,
+    "tree_dark.png": SEARCH._replace(scheme="dark"),
     "page.png": Screenshot(
         "light",
         1280,

@@ -18,6 +18,8 @@ TOP_LEVEL = {ROOT / "README.md": "index.md"} | {path: path.name for path in ROOT
 """Pages in the top-level folder, with their names on the site."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 """A link to a file: "!" for a picture, text, path, anchor."""
+PICTURE = re.compile(r'\b(src|srcset)="([^":]+)"')
+"""A picture in HTML: attribute, path."""
 FORMULA = re.compile(r"^\$\$(.+)\$\$$", re.MULTILINE)
 COMMANDS = re.compile(r"^```\n(?=(t2t-|(cat|cd|docker|export|git|make|pip|python)\b))", re.MULTILINE)
 """The start of a block of commands."""
@@ -49,7 +51,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         name = TOP_LEVEL.get(path) or path.relative_to(DOCS)
         return f"{mark}[{text}]({os.path.relpath(name, folder)}{anchor})"
 
-    return FORMULA.sub(_mathml, COMMANDS.sub("```bash\n", LINK.sub(on_site, markdown)))
+    def picture(link: re.Match[str]) -> str:
+        return f'{link[1]}="{os.path.relpath(source.parent / link[2], DOCS / folder)}"'
+
+    text = PICTURE.sub(picture, LINK.sub(on_site, markdown))
+    return FORMULA.sub(_mathml, COMMANDS.sub("```bash\n", text))
 
 
 def _source_link(text: str, path: str, repo_url: str | None) -> str:
