@@ -22,7 +22,7 @@ from t2t_repro.data.pipeline import Batch
 from t2t_repro.data.records import record
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.training.evaluation import Evaluation
-from t2t_repro.training.metrics_log import MetricsLog, append
+from t2t_repro.training.metrics_log import MetricsLog, OnMetrics, append
 from t2t_repro.training.step import Result
 
 TENSORBOARD = "tensorboard"
@@ -128,10 +128,11 @@ class Logs:
         folder: model folder.
         start: step from which the run continues. Entries of later steps are removed from the logs.
         workers: number of worker processes that train together.
+        on_metrics: see `MetricsLog`.
     """
 
-    def __init__(self, folder: Path, start: int, workers: int) -> None:
-        self.metrics, self.tensorboard = MetricsLog(folder, start), TensorBoardLog(folder, start)
+    def __init__(self, folder: Path, start: int, workers: int, on_metrics: OnMetrics | None = None) -> None:
+        self.metrics, self.tensorboard = MetricsLog(folder, start, on_metrics), TensorBoardLog(folder, start)
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from t2t_repro.files.json_file import rounded, to_json_line
 from t2t_repro.files.output_files import whole_file
 from t2t_repro.files.untrusted import read_bytes
 
+OnMetrics = Callable[[dict[str, Any]], None]
+"""A function that takes a line of metrics.jsonl: its fields by name."""
 FILE = "metrics.jsonl"
 NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")
 """Fields that must be numbers. `read_metrics` skips a line in which one of them is something else."""
@@ -77,10 +80,11 @@ class MetricsLog:
     Args:
         folder: model folder.
         start: step from which the run continues. Lines of later steps, which an earlier process wrote, are removed.
+        on_metrics: function that is called with each line after it has been written.
     """
 
-    def __init__(self, folder: str | Path, start: int) -> None:
-        self._path = Path(folder) / FILE
+    def __init__(self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None) -> None:
+        self._path, self._on_metrics = Path(folder) / FILE, on_metrics
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
         with whole_file(self._path, "w") as file:
             file.writelines(to_json_line(line) + "\n" for line in lines)
@@ -128,6 +132,8 @@ class MetricsLog:
         line = {"step": step, **rounded(values)}
         self._remember(line)
         append(self._path, f"{to_json_line(line)}\n".encode())
+        if self._on_metrics:
+            self._on_metrics(line)
 
 
 def append(path: Path, contents: bytes) -> None:

@@ -26,6 +26,7 @@ from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, refuse_differences, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
 from t2t_repro.training.logs import Logs
+from t2t_repro.training.metrics_log import OnMetrics
 from t2t_repro.training.optimizer import LossScale, adam
 from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep
@@ -53,6 +54,8 @@ class Run:
     """The tf.distribute strategy that computes on the run's devices, see `distribution.make_strategy`."""
     draw_attention: DrawAttention | None = None
     """Draws the picture of an evaluation for TensorBoard; None for no picture."""
+    on_metrics: OnMetrics | None = None
+    """The chief calls it with each new line of metrics.jsonl, e.g. to draw a curve while the model trains."""
 
     @property
     def is_chief(self) -> bool:
@@ -108,7 +111,7 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     evaluator = _evaluator(run, folder, model)
     if start < hparams.train_steps:
         _save_description(run, folder, model)
-    logs = Logs(folder.path, start, workers()) if run.is_chief else None
+    logs = Logs(folder.path, start, workers(), run.on_metrics) if run.is_chief else None
     return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, logs)
 
 

@@ -60,6 +60,19 @@ def test_a_resumed_run_keeps_the_lines_up_to_its_checkpoint(
     assert [json.loads(line) for line in (tmp_path / FILE).read_text("utf-8").splitlines()] == expected
 
 
+def test_each_line_is_passed_on_once_it_is_in_the_file(tmp_path: Path) -> None:
+    received: list[dict[str, Any]] = []
+
+    def receive(line: dict[str, Any]) -> None:
+        received.append(line)
+        assert read_metrics(tmp_path) == received
+
+    logs = Logs(tmp_path, 0, 1, receive)
+    logs.metrics.add(1, train_loss=1 / 3)
+    logs.evaluation(1, Evaluation(0.0, 0.5, 0, 1 / 3))
+    assert [line["step"] for line in received] == [1, 1]
+
+
 @pytest.mark.parametrize("torn", [b'{"step": 30, "secon', b'{"step": 20, "\xff\xfe\n{"step": "20"}\n30'])
 @pytest.mark.usefixtures("log")
 def test_a_damaged_line_is_skipped_and_then_removed(torn: bytes, tmp_path: Path) -> None:
