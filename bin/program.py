@@ -127,7 +127,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
-    name = Path(argv[0]).name.removesuffix(".py").replace("_", "-")
+    name = Path(argv[0]).name
     try:
         _run(main, values, name, description or "", argv)
         sys.stdout.flush()  # so that a full disk is an error; at its end, Python may ignore it

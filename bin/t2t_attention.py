@@ -188,6 +188,3 @@ def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

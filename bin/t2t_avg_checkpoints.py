@@ -84,6 +84,3 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

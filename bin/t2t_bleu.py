@@ -105,6 +105,3 @@ def _published(test_set: str, language_pair: str, source: str, count: int) -> li
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

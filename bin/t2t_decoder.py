@@ -308,6 +308,3 @@ def write(output: Path | None, lines: Sequence[str]) -> None:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

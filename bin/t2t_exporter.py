@@ -133,6 +133,3 @@ def read_texts(path: str) -> list[str]:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

@@ -42,6 +42,3 @@ def main(values: flags.FlagValues) -> None:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

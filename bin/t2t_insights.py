@@ -77,6 +77,3 @@ def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str)
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

@@ -79,6 +79,3 @@ def _read_tflops(text: str) -> tuple[str, float]:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

@@ -118,6 +118,3 @@ def write_file(output: Path, batches: Iterator[list[str]]) -> None:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

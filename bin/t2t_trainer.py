@@ -178,6 +178,3 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> st
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

@@ -111,6 +111,3 @@ def absolute_path(path: str) -> str:
 
 
 run = program.entry_point(main, FLAGS, __doc__)
-
-if __name__ == "__main__":
-    run()

@@ -74,11 +74,6 @@ def last_flags(arguments: Sequence[str | Path]) -> tuple[str, ...]:
     return tuple(itertools.compress(texts, kept))
 
 
-def command(program: str) -> list[str]:
-    """Returns the command line that starts t2t-PROGRAM in a new process."""
-    return [sys.executable, "-m", _module(program).__name__]
-
-
 def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs t2t-PROGRAM in pytest's process, asserts that its exit code is 0, and returns its result."""
     result = run(program, *arguments, **options)

@@ -37,7 +37,7 @@ def run(main: program.Main, *arguments: str) -> int:
     for name in ("name", "hparams", "hparams_set"):
         flags.DEFINE_string(name, "", "", flag_values=values)
     flags.DEFINE_integer("count", 1, "how many", lower_bound=1, upper_bound=9, flag_values=values)
-    return program.run(main, values, "Counts.", ["bin/t2t_counter.py", *arguments])
+    return program.run(main, values, "Counts.", ["bin/t2t-counter", *arguments])
 
 
 @pytest.mark.parametrize(
