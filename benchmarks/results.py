@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 
 
 class Results:
@@ -39,6 +39,5 @@ class Results:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in self.read().items()]
                 lines.append(f"{json.dumps(name)}: {json.dumps(measurements)}")
-                with whole_file(self._path, "w") as file:
-                    file.write("{\n" + ",\n".join(lines) + "\n}\n")
+                write_file(self._path, "{\n" + ",\n".join(lines) + "\n}\n")
         return self.read()[name]

@@ -22,7 +22,7 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError, require_extra, shortened, unknown
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention import KINDS, Attention, pair_attention
 from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered
@@ -182,8 +182,7 @@ def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
         if os.path.lexists(path) and not overwrite:
             raise UserError(f"{path}: exists; choose another --out, or give --overwrite")
     for name, content in files.items():
-        with whole_file(folder / name) as file:
-            file.write(content)
+        write_file(folder / name, content)
         say(f"{folder / name}: written")
 
 

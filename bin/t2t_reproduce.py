@@ -20,7 +20,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.data.job import source_files
 from t2t_repro.errors import Stopped, UserError
-from t2t_repro.files.output_files import refuse_overwriting, whole_file
+from t2t_repro.files.output_files import refuse_overwriting, write_file
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 from t2t_repro.paper.results import FILE
 from t2t_repro.paper.rows import find_hparams_set
@@ -74,8 +74,7 @@ def main(values: flags.FlagValues) -> None:
     decode_hparams = override(folder.problem.decode_hparams, values.decode_hparams)
     scores, results = evaluate(folder, values.data_dir, values.tmp_dir, decode_hparams)
     path = folder.path / REPORT
-    with whole_file(path, "w") as file:
-        file.write(report(folder, values.hparams_set, scores, results, decode_hparams))
+    write_file(path, report(folder, values.hparams_set, scores, results, decode_hparams))
     say(f"{path}: written")
 
 

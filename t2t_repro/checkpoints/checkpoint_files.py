@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from t2t_repro.checkpoints.reader import CHECKPOINT
 from t2t_repro.errors import UserError, first_line
-from t2t_repro.files.output_files import sync, unfinished_folder, whole_file
+from t2t_repro.files.output_files import sync, unfinished_folder, write_file
 
 STATE = "checkpoint"
 """Name of TensorFlow's state file, which lists a folder's checkpoints."""
@@ -57,9 +57,8 @@ def keep_only(folder: Path, checkpoints: Sequence[str]) -> None:
     """Deletes the checkpoints of a folder except `checkpoints`, oldest first, which the state file then lists."""
     names = [Path(path).name for path in checkpoints]
     if names:
-        with whole_file(folder / STATE, "w") as file:
-            file.write(f'model_checkpoint_path: "{names[-1]}"\n')
-            file.writelines(f'all_model_checkpoint_paths: "{name}"\n' for name in names)
+        lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
+        write_file(folder / STATE, "".join(f"{line}\n" for line in lines))
     # If the process is killed between the deletions, only data files remain, which no program reads as a checkpoint.
     for path in _index_first(folder):
         if path.name.rpartition(".")[0] not in names:

@@ -38,7 +38,7 @@ from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabu
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_fields, from_json, to_json
-from t2t_repro.files.output_files import locked, whole_file
+from t2t_repro.files.output_files import locked, write_file
 from t2t_repro.files.untrusted import parse_json, read_bytes, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
@@ -137,12 +137,9 @@ class ModelFolder:
     def save(self) -> None:
         """Writes hparams.json, problem.json and the vocabularies."""
         for name, values in zip(DESCRIPTION, (self.hparams, self.origin), strict=True):
-            with whole_file(self.path / name, "w") as file:
-                file.write(to_json(values))
-        models = (self.vocabulary.model, self.vocabulary.sources.model)
-        for name, model in zip(self.origin.vocabularies, models, strict=False):
-            with whole_file(self.path / name) as file:
-                file.write(model)
+            write_file(self.path / name, to_json(values))
+        for name, vocabulary in zip(self.origin.vocabularies, (self.vocabulary, self.vocabulary.sources), strict=False):
+            vocabulary.save(self.path / name)
 
     @staticmethod
     def locked(path: str | Path) -> contextlib.AbstractContextManager[None]:

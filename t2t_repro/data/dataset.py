@@ -18,7 +18,7 @@ from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabu
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.json_file import from_json, to_json
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.files.untrusted import read_text
 from t2t_repro.problem import Problem
 
@@ -66,8 +66,7 @@ class Description:
 
     def save(self, path: Path) -> None:
         """Writes the description, which appears only when it is complete."""
-        with whole_file(path, "w") as file:
-            file.write(to_json(self))
+        write_file(path, to_json(self))
 
     @classmethod
     def load(cls, path: Path) -> Description:

@@ -24,7 +24,7 @@ import numpy as np
 from t2t_repro.console.progress import say
 from t2t_repro.data.serialization import Ids, parse, parse_many, serialize
 from t2t_repro.errors import UserError, shortened
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import whole_file, write_file
 from t2t_repro.files.untrusted import require_regular
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
@@ -108,8 +108,7 @@ def index_path(path: Path) -> Path:
 def _save_index(path: Path, index: np.ndarray) -> None:
     contents = io.BytesIO()
     np.save(contents, index)  # into a file, numpy writes by itself, with errors that do not say what went wrong
-    with whole_file(index_path(path)) as file:
-        file.write(contents.getvalue())
+    write_file(index_path(path), contents.getvalue())
 
 
 def read_index(path: Path) -> np.ndarray:

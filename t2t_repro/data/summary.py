@@ -14,7 +14,7 @@ from t2t_repro.data.cleaning import Cleaning
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.files.untrusted import parse_json, read_text
 
 FILE_NAME = "datagen.json"
@@ -59,8 +59,8 @@ def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) ->
     # A file that is missing, damaged or no JSON object is replaced.
     with contextlib.suppress(UserError, FileNotFoundError, TypeError, ValueError):
         summaries = dict(parse_json(read_text(data_dir / FILE_NAME), ""))
-    with whole_file(folder / FILE_NAME, "w") as file:
-        file.write(json.dumps({**summaries, problem: summary}, indent=2, ensure_ascii=False) + "\n")
+    contents = json.dumps({**summaries, problem: summary}, indent=2, ensure_ascii=False)
+    write_file(folder / FILE_NAME, f"{contents}\n")
 
 
 def lines(summary: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data.vocabularies.text_rules import one_line
 from t2t_repro.errors import UserError, counted
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.problem import Problem
 
@@ -46,8 +46,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
                 say(f"test set {name} is not written: {kind}{' '.join(str(error).split())}")
                 continue
             for side, path in enumerate(paths):
-                with whole_file(path, "w") as file:
-                    file.writelines(pair[side] for pair in lines)
+                write_file(path, "".join(pair[side] for pair in lines))
             say(f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and {paths[1].name}")
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)

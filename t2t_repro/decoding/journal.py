@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from t2t_repro.console.progress import Progress
 from t2t_repro.decoding.translation import UNKNOWN_FILE, Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import UNFINISHED, refuse_irregular
+from t2t_repro.files.output_files import UNFINISHED, named_errors, refuse_irregular
 
 if TYPE_CHECKING:
     from t2t_repro.decoding.translator import Translator
@@ -57,18 +57,13 @@ class Journal:
     def add(self, number: int, translation: Translation) -> None:
         """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
         entry = json.dumps([number, dataclasses.asdict(translation)]).encode()
-        try:
+        with named_errors(self.path, "free space, then run the same command, t2t-decoder with --resume"):
             if not self._file:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = open(self.path, "ab")  # noqa: SIM115, closed by __exit__
             head = b"" if self._file.tell() else self._head
             self._file.write(b"%s%08x %s\n" % (head, zlib.crc32(entry), entry))
             self._file.flush()
-        except OSError as error:
-            raise UserError(
-                f"{self.path}: cannot be written ({error.strerror or error}); free space, then run the same command, "
-                "t2t-decoder with --resume"
-            ) from None
 
     def delete(self) -> None:
         """Deletes the journal. Callers do this when the output file is complete, before they release its lock."""

@@ -34,7 +34,7 @@ Input = tuple[str, FileId]
 
 
 @contextmanager
-def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
+def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
 
     If `path` is a symbolic link, the link is replaced: it may be part of a folder that the user received. `output_file`
@@ -45,22 +45,27 @@ def whole_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     """
     path = Path(path)
     temporary = path.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
-    with _named_errors(path):
+    with named_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         raw = _Output(temporary, "xb")
     raw.output = path
     try:
         _copy_permissions(path, temporary)
-        with io.BufferedWriter(raw) as binary:
-            file = binary if "b" in mode else io.TextIOWrapper(binary, "utf-8", newline="\n")
+        with io.BufferedWriter(raw) as file:
             yield file
             file.flush()
-            with _named_errors(path):
+            with named_errors(path):
                 sync(raw.fileno())
-        with _named_errors(path):
+        with named_errors(path):
             os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_file(path: str | Path, contents: str | bytes) -> None:
+    """Writes all contents of a file, as `whole_file` does. Text is written in UTF-8."""
+    with whole_file(path) as file:
+        file.write(contents.encode() if isinstance(contents, str) else contents)
 
 
 @contextmanager
@@ -76,7 +81,7 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         with whole_file(without_links(path)) as file:
             yield file
         return
-    with _named_errors(path):
+    with named_errors(path):
         raw = _Output(_open_stream(path), "wb")
     raw.output = path
     with io.BufferedWriter(raw) as file:
@@ -89,21 +94,19 @@ class _Output(io.FileIO):
     output: Path
 
     def write(self, data: Any) -> int:
-        with _named_errors(self.output):
+        with named_errors(self.output):
             return super().write(data)
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path, cure: str = "free space or choose another path") -> Iterator[None]:
     """Returns a context that turns OSErrors, except BrokenPipeError, into UserErrors about writing `path`."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free space or choose another path"
-        ) from None
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}") from None
 
 
 def subfolder(parent: Path, name: str) -> Path:

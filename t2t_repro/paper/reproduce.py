@@ -23,7 +23,7 @@ from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import finite
-from t2t_repro.files.output_files import subfolder, whole_file
+from t2t_repro.files.output_files import subfolder, write_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, PAPER_BLEU, Score
@@ -127,7 +127,6 @@ def _decode(translator: Translator, problem: Problem, test_set: str, sources: li
         lines, remark = problem.finish(sources, [translation.text for translation in translations])
         if remark:
             say(f"{test_set}: {remark}")
-        with whole_file(path, "w") as file:
-            file.writelines(f"{line}\n" for line in lines)
+        write_file(path, "".join(f"{line}\n" for line in lines))
         journal.delete()
     return list(lines)

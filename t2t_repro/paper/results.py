@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import rounded, to_json
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -73,8 +73,7 @@ def training_results(folder: str | Path) -> Results:
 
 def write_results(folder: str | Path, results: Results) -> None:
     """Writes results.json into a model folder."""
-    with whole_file(Path(folder) / FILE, "w") as file:
-        file.write(to_json(results))
+    write_file(Path(folder) / FILE, to_json(results))
 
 
 def read_results(folder: str | Path) -> Results | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.hparam import DecodeHParams
 
 WARMUP_LENGTHS = (1, 8, 32)
@@ -84,5 +84,4 @@ def write_configs(export_dir: Path, servable_name: str) -> None:
     """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit."""
     for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
         if not (export_dir / name).exists():
-            with whole_file(export_dir / name, "w") as file:
-                file.write(text)
+            write_file(export_dir / name, text)

@@ -15,7 +15,7 @@ from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError, counted
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 from t2t_repro.hparam import HParams
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import (
@@ -226,8 +226,7 @@ class Loop:
         path = folder.path / f"not_finite-{batch.step + 1}.tsv"
         places = [records.locate(number) for number in sorted(batch.examples.tolist())]
         if self._run.is_chief:
-            with whole_file(path, "w") as file:
-                file.writelines(f"{shard}\t{record}\n" for shard, record in places)
+            write_file(path, "".join(f"{shard}\t{record}\n" for shard, record in places))
         # Omits a checkpoint that was saved just before this step. The previous step may have damaged the weights, even
         # if the previous step's loss and gradient were finite.
         good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")

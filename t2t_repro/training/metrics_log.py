@@ -25,9 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import rounded, to_json_line
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import named_errors, write_file
 from t2t_repro.files.untrusted import read_bytes
 
 OnMetrics = Callable[[dict[str, Any]], None]
@@ -86,8 +85,7 @@ class MetricsLog:
     def __init__(self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None) -> None:
         self._path, self._on_metrics = Path(folder) / FILE, on_metrics
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
-        with whole_file(self._path, "w") as file:
-            file.writelines(to_json_line(line) + "\n" for line in lines)
+        write_file(self._path, "".join(to_json_line(line) + "\n" for line in lines))
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
         self._evaluations: dict[int, tuple[float, int]] = {}
@@ -138,10 +136,5 @@ class MetricsLog:
 
 def append(path: Path, contents: bytes) -> None:
     """Appends to a log. Raises UserError if that fails, e.g. because the disk is full."""
-    try:
-        with open(path, "ab") as file:
-            file.write(contents)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free space, then run the same command again"
-        ) from None
+    with named_errors(path, "free space, then run the same command again"), open(path, "ab") as file:
+        file.write(contents)

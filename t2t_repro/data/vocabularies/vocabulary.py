@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from t2t_repro.errors import UserError
-from t2t_repro.files.output_files import whole_file
+from t2t_repro.files.output_files import write_file
 
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""
@@ -74,8 +74,7 @@ class Vocabulary(abc.ABC):
 
     def save(self, path: str | Path) -> None:
         """Writes the vocabulary to a file. An error leaves no partial file."""
-        with whole_file(path) as file:
-            file.write(self.model)
+        write_file(path, self.model)
 
     @property
     def fingerprint(self) -> str:
