@@ -8,20 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro.checkpoints import reader
 from t2t_repro.checkpoints.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, hparams_of
-from t2t_repro.checkpoints.reader import (
-    CHECKPOINT,
-    Checkpoint,
-    DamagedError,
-    assign_weights,
-    find_checkpoint,
-    key,
-    open_checkpoint,
-    read_checkpoint,
-    read_value,
-    refuse_misfit,
-)
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -82,7 +71,7 @@ class Checkpoints:
             try:
                 step = self._read(checkpoints[-1])
                 break
-            except DamagedError:
+            except reader.DamagedError:
                 damaged.append(checkpoints.pop())
                 say(f"{damaged[-1]}: damaged; trying the one before")
         if damaged and not checkpoints:
@@ -92,35 +81,37 @@ class Checkpoints:
         for path in damaged:
             set_aside(path)
         # A process that was killed may have left older checkpoints that were saved by request.
-        temporary = [path for path in checkpoints if read_value(path, BY_REQUEST)]
+        temporary = [path for path in checkpoints if reader.read_value(path, BY_REQUEST)]
         keep_only(self._folder.path, [path for path in checkpoints if path not in temporary or path == checkpoints[-1]])
         self._temporary = checkpoints[-1] if checkpoints and checkpoints[-1] in temporary else ""
         return step
 
     def restore_step(self, step: int) -> None:
         """Restores the checkpoint of `step`, which the chief has restored. Workers other than the chief call this."""
-        self._read(str(self._folder.path / f"{CHECKPOINT}-{step}"))
+        self._read(str(self._folder.path / f"{reader.CHECKPOINT}-{step}"))
 
     def _read(self, path: str) -> int:
         """Reads a checkpoint into the variables of this run; returns its step."""
-        with open_checkpoint(path) as reader:
+        with reader.open_checkpoint(path) as stored:
             for name, value in self._identity.items():
-                saved = reader.get_tensor(key(name)).decode() if reader.has_tensor(key(name)) else value
+                saved = stored.get_tensor(reader.key(name)).decode() if stored.has_tensor(reader.key(name)) else value
                 if saved != value:
                     raise UserError(
                         f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is {value}; put the "
                         "checkpoints of this folder's own training back, or give another --output_dir"
                     )
-            keys = {key(kind, each.path): each for kind, variables in self._variables.items() for each in variables}
-            if not all(map(reader.has_tensor, [*keys, key("step")])):
+            keys = {
+                reader.key(kind, each.path): each for kind, variables in self._variables.items() for each in variables
+            }
+            if not all(map(stored.has_tensor, [*keys, reader.key("step")])):
                 raise UserError(
                     f"{path}: lacks variables of this run; take its weights with --warm_start_from={shlex.quote(path)} "
                     "and another --output_dir"
                 )
-            reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # TensorFlow's own part: damaged if the file is cut there
+            stored.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # TensorFlow's own part: damaged if the file is cut there
             for name, variable in keys.items():
-                variable.assign(reader.get_tensor(name))
-            return int(reader.get_tensor(key("step")))
+                variable.assign(stored.get_tensor(name))
+            return int(stored.get_tensor(reader.key("step")))
 
     def save(self, step: int, by_request: bool = False) -> str:
         """Saves the state after `step` steps; returns the checkpoint's path. If that fails, earlier ones stay.
@@ -149,7 +140,7 @@ class Checkpoints:
         return write_checkpoint(self._checkpoint, folder, step)
 
 
-def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[str, Checkpoint]:
+def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[str, reader.Checkpoint]:
     """Returns the checkpoint for a warm start of a model: its path and its content.
 
     Args:
@@ -158,22 +149,22 @@ def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[st
 
     Raises UserError if there is no checkpoint, or it has another vocabulary, or weights of other names or shapes.
     """
-    path = find_checkpoint(source, "--warm_start_from")
-    content = read_checkpoint(path)
+    path = reader.find_checkpoint(source, "--warm_start_from")
+    content = reader.read_checkpoint(path)
     if content.vocabulary_fingerprint != vocabulary.fingerprint:
         raise UserError(
             f"--warm_start_from={source}: trained with a vocabulary of fingerprint {content.vocabulary_fingerprint}, "
             f"but the data has {vocabulary.fingerprint}; make the data with that model's vocabulary by t2t-datagen "
             "--vocab_file"
         )
-    refuse_misfit(model, content, path)
+    reader.refuse_misfit(model, content, path)
     return path, content
 
 
 def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
     """Sets a model's weights to those of `initial_weights`; returns the checkpoint's path."""
     path, content = initial_weights(model, vocabulary, source)
-    assign_weights(model, content, path)
+    reader.assign_weights(model, content, path)
     return path
 
 

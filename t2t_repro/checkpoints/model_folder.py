@@ -25,15 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.reader import (
-    Checkpoint,
-    assign_weights,
-    checkpoints_in,
-    default_checkpoint,
-    find_checkpoint,
-    read_checkpoint,
-    refuse_misfit,
-)
+from t2t_repro.checkpoints import reader
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened
@@ -119,10 +111,10 @@ class ModelFolder:
         """
         folder = Path(path)
         _refuse_foreign(folder)
-        if any(checkpoints_in(folder / place) for place in ("", "averaged", "best")):
+        if any(reader.checkpoints_in(folder / place) for place in ("", "averaged", "best")):
             existing = cls(folder)
             existing._refuse_other(hparams, origin, vocabulary)
-            if checkpoints_in(folder / "averaged") and not existing.checkpoints():
+            if reader.checkpoints_in(folder / "averaged") and not existing.checkpoints():
                 raise UserError(f"{path}: has only an averaged checkpoint; to start again, give another --output_dir")
         problem = problem or registry.problem(origin.problem, origin.settings)
         return cls(folder, (hparams, origin, problem, vocabulary))
@@ -181,7 +173,7 @@ class ModelFolder:
 
     def checkpoints(self) -> list[str]:
         """Returns the paths of the checkpoints that training saved, oldest first."""
-        return checkpoints_in(self.path)
+        return reader.checkpoints_in(self.path)
 
     def checkpoint(self, path: str = "", flag: str = "--checkpoint_path") -> str:
         """Returns the path of the checkpoint to use, which must exist.
@@ -193,13 +185,13 @@ class ModelFolder:
         """
         if path:
             inside = str(self.path / path)
-            return find_checkpoint(inside if _exists(inside) and not _exists(path) else path, flag)
-        if checkpoint := default_checkpoint(self.path):
+            return reader.find_checkpoint(inside if _exists(inside) and not _exists(path) else path, flag)
+        if checkpoint := reader.default_checkpoint(self.path):
             return checkpoint
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
         raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
-    def require_own(self, checkpoint: str, content: Checkpoint) -> None:
+    def require_own(self, checkpoint: str, content: reader.Checkpoint) -> None:
         """Raises UserError unless a checkpoint was trained with the folder's vocabulary and hparams."""
         hparams = content.hparams_fingerprint
         if not hparams and (trained := hparams_of(checkpoint)):  # older averages have no fingerprint
@@ -229,7 +221,7 @@ class ModelFolder:
 
         Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
-        content = read_checkpoint(checkpoint)
+        content = reader.read_checkpoint(checkpoint)
         self.require_own(checkpoint, content)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
         from t2t_repro.layers.base import zero_weights
@@ -237,11 +229,11 @@ class ModelFolder:
 
         sizes = self.vocabulary.size, self.vocabulary.separate_source_size
         # A wrong hparams.json must not fill the memory.
-        refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
+        reader.refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
         devices.use_tf32(False)
         with zero_weights():
             model = make_model(self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1])
-        assign_weights(model, content, checkpoint)
+        reader.assign_weights(model, content, checkpoint)
         return model
 
     def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:

@@ -18,20 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
+from t2t_repro.decoding import beam_search
 from t2t_repro.decoding.batches import padded, unpadded
-from t2t_repro.decoding.beam_search import (
-    MISSING,
-    Candidates,
-    Scoring,
-    Selection,
-    add_outputs,
-    bounds,
-    find_candidates,
-    find_done,
-    first_state,
-    keep_best,
-    remove_done,
-)
 from t2t_repro.decoding.search import Sources, start_search
 from t2t_repro.decoding.translation import Hypothesis, Translation
 from t2t_repro.decoding.translator import Translator
@@ -86,7 +74,7 @@ class SearchTree:
     @property
     def is_certain(self) -> bool:
         """True if the search ended because no alive hypothesis could change the n best. False if it met the limit."""
-        return self.worst_of_best > self.best_possible or self.best_possible == MISSING
+        return self.worst_of_best > self.best_possible or self.best_possible == beam_search.MISSING
 
     def paths(self) -> list[list[Candidate]]:
         """Returns for each output the candidates from its first token to its last."""
@@ -136,41 +124,44 @@ def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> t
 
 
 def record_search(
-    scoring: Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
+    scoring: beam_search.Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
 ) -> SearchTree:
     """Returns the tree of the search that `beam_search` does with the same arguments, for a batch of one sentence.
 
     Raises UserError if the model returns NaN.
     """
     beam_size = decode_hparams.beam_size
-    state = first_state(cache, memory, limits, decode_hparams)
+    state = beam_search.first_state(cache, memory, limits, decode_hparams)
     steps: list[list[Candidate]] = []
     alive = [ROOT] * beam_size  # the node of each alive hypothesis
     hypotheses: dict[int, tuple[int, ...]] = {ROOT: ()}  # the tokens of each node's hypothesis
     while True:
         log_probs = state.alive_log_probs[0].numpy().tolist()
-        state, candidates = find_candidates(state, scoring, beam_size)
-        state, selection = keep_best(state, candidates, scoring, decode_hparams)
+        state, candidates = beam_search.find_candidates(state, scoring, beam_size)
+        state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)
         nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses))
-        steps.append([node for node in nodes if node.log_prob > MISSING])
+        steps.append([node for node in nodes if node.log_prob > beam_search.MISSING])
         hypotheses |= {node.node: (*hypotheses[node.parent], node.token) for node in steps[-1]}
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
 
-        is_done = find_done(state, decode_hparams)
+        is_done = beam_search.find_done(state, decode_hparams)
         if is_done.numpy().all():
             break
-        state = remove_done(state, selection.parents, is_done, decode_hparams, scoring)
-    best_possible, worst_of_best = (float(bound[0]) for bound in bounds(state, decode_hparams))
-    outputs = add_outputs(state, selection.parents, is_done, decode_hparams, scoring)
+        state = beam_search.remove_done(state, selection.parents, is_done, decode_hparams, scoring)
+    best_possible, worst_of_best = (float(bound[0]) for bound in beam_search.bounds(state, decode_hparams))
+    outputs = beam_search.add_outputs(state, selection.parents, is_done, decode_hparams, scoring)
     numbers = {ids: node for node, ids in hypotheses.items()}
     pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
-    scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > MISSING}
+    scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > beam_search.MISSING}
     steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
     return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(limits[0]), best_possible, worst_of_best)
 
 
 def candidates_of(
-    candidates: Candidates, selection: Selection, alive: Sequence[tuple[int, float]], first_node: int
+    candidates: beam_search.Candidates,
+    selection: beam_search.Selection,
+    alive: Sequence[tuple[int, float]],
+    first_node: int,
 ) -> list[Candidate]:
     """Returns the C candidates of a step. Those with log-probability -inf do not exist; they come last.
 

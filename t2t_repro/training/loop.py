@@ -17,15 +17,8 @@ from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError, counted
 from t2t_repro.files.output_files import write_file
 from t2t_repro.hparam import HParams
+from t2t_repro.training import distribution
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.distribution import (
-    LOST,
-    from_chief,
-    leave_together,
-    local_replicas,
-    lost,
-    workers,
-)
 from t2t_repro.training.evaluation import MIN_SOURCE_USE
 from t2t_repro.training.logs import Speed
 from t2t_repro.training.preparation import Prepared, Run, prepare
@@ -56,9 +49,9 @@ def train(run: Run) -> Prepared | None:
                 f"{max(positions // 2, 1)} with the same command, which resumes from the last checkpoint; if that does "
                 "not help, the model is too large for the device"
             ) from None
-        if workers() == 1 or not isinstance(error, LOST):
+        if distribution.workers() == 1 or not isinstance(error, distribution.LOST):
             raise
-        raise lost(error) from None
+        raise distribution.lost(error) from None
     return prepared if run.is_chief else None
 
 
@@ -124,7 +117,7 @@ class Loop:
             self._say_how_it_starts()
             if not self._has_ended and not self._stop_requested:
                 self._take_steps()
-        leave_together(self._run.strategy)  # the chief has saved
+        distribution.leave_together(self._run.strategy)  # the chief has saved
         if self._signals.requested or not self._has_ended:
             raise Stopped(
                 f"{self._prepared.folder.path}: saved after step {self._step:,}, as requested; run the same command to "
@@ -138,7 +131,7 @@ class Loop:
     @property
     def _stop_requested(self) -> bool:
         """True if a signal asked a run with one worker to stop. Several workers vote instead, see `Result`."""
-        return workers() == 1 and self._signals.requested
+        return distribution.workers() == 1 and self._signals.requested
 
     def _say_how_it_starts(self) -> None:
         start = f"{self._prepared.folder.path}:"
@@ -150,7 +143,7 @@ class Loop:
     def _take_steps(self) -> None:
         """Takes steps until the last one, or until early stopping or a signal ends the run."""
         self._start_time = self._save_time = time.monotonic()
-        replicas = local_replicas(self._run.strategy)
+        replicas = distribution.local_replicas(self._run.strategy)
         running: tuple[Batch, tf.Tensor] | None = None
         with self._progress() as progress:
             for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
@@ -280,7 +273,7 @@ class Loop:
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_lowest()
-        self._has_converged = bool(from_chief(self._run.strategy, has_converged))
+        self._has_converged = bool(distribution.from_chief(self._run.strategy, has_converged))
         if self._has_converged:
             self._run.say(
                 f"{self._prepared.folder.path}: no new lowest dev loss, so --early_stopping_patience={patience} ended "
