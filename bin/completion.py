@@ -1,7 +1,5 @@
 """Writes the script with which bash and zsh complete the flags of all programs; see --completion."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields

@@ -3,8 +3,6 @@
 tensor2tensor's decoder and exporter need these flags. Here the model folder has their values, so they can be omitted.
 """
 
-from __future__ import annotations
-
 from absl import flags
 
 from t2t_repro import registry

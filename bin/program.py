@@ -4,8 +4,6 @@ Programs import TensorFlow, Keras and sacreBLEU only inside the functions that u
 --help or a mistake in a flag should be answered immediately.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import dataclasses

@@ -7,8 +7,6 @@ compares both on the dev split: the loss of --eval_steps batches, and the score 
 It reads the data directory of the training, or --data_dir. It works on the CPU. --nocompare omits the comparison.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from absl import flags

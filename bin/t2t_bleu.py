@@ -16,8 +16,6 @@ multi-bleu.perl:
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from absl import flags

@@ -7,8 +7,6 @@ Finished data is kept: to replace it, add --overwrite. If training will start fr
 (--warm_start_from), pass that model's vocabulary with --vocab_file.
 """
 
-from __future__ import annotations
-
 from absl import flags
 
 from t2t_repro.bin import program

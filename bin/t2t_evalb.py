@@ -10,8 +10,6 @@ COLLINS.prm. The program prints EVALB's messages about sentences that it cannot 
 stops if there are more than MAX_ERROR + 1 messages. --max_error replaces MAX_ERROR.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ loads the SavedModel needs only tensorflow and tensorflow_text.
 --format=ctranslate2 writes versions for CTranslate2 to M/export_ctranslate2; see docs/ctranslate2.md.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import dataclass

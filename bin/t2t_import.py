@@ -9,8 +9,6 @@ All other programs take M like a model folder of t2t-trainer. To train on, start
 --warm_start_from=M. See docs/from_tensor2tensor.md.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

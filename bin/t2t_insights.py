@@ -8,8 +8,6 @@ The program needs Flask and waitress: pip install "t2t_repro[insights]". Only th
 --host is another address. Ctrl-C ends the program. docs/insights.md shows the page.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from dataclasses import dataclass, field

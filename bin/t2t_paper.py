@@ -11,8 +11,6 @@ products, and the paper's estimates by time. --output_dirs adds the figures of t
 hparams set and problem. Models that fit no row get a separate table. docs/paper.md explains the columns.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from typing import Literal

@@ -5,8 +5,6 @@ for each input line, in the same order; an empty line is not sent. On a terminal
 If the program ends early, DECODE_TO_FILE.partial has the lines translated so far.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import itertools

@@ -8,8 +8,6 @@ Table 2 are rows, too, e.g. --row=gnmt. t2t-paper lists the rows. All flags of t
 because the report needs the whole dev split.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

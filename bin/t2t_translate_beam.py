@@ -6,8 +6,6 @@ The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with lin
 0. `cat out/x.de-*` prints the whole output. docs/beam.md explains Beam's runners.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

@@ -7,8 +7,6 @@ learning_rate of these two sets has no effect in tensor2tensor. Our learning_rat
 transformer_base. Like transformer_base, the parsers average the last five checkpoints.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from t2t_repro import registry

@@ -9,8 +9,6 @@ The trainer always uses Adam. If a publication uses another optimizer or does no
 values of transformer_base, unless they say otherwise. We have not trained the large sets.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

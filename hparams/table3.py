@@ -5,8 +5,6 @@ of the table names. Models of these sets decode with the last checkpoint instead
 prints the table.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

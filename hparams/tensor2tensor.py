@@ -12,8 +12,6 @@ tensor2tensor's Adafactor multiplies each update by the root mean square of the 
 optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Adafactor's learning rates can be used.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

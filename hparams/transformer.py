@@ -5,8 +5,6 @@ number of positions on each GPU, including padding: 4,096 positions on each of 8
 quarter of these are padding, so about 25,000 tokens remain, as in the paper. t2t-paper prints the paper's figures.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

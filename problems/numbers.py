@@ -1,7 +1,5 @@
 """Problem for quick experiments without files: translating numbers from English words to German words."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Problem of models that t2t-import imported, if their tensor2tensor problem is not registered here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Problem that reads the user's parallel text. Line n of the source file and line n of the target file form a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The problems on WMT data read the data that tensor2tensor's t2t-datagen generated. They do not generate data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ memory and keep SGML entities, and its downloads hang for minutes without a netw
 TensorFlow Datasets is in the extra "datasets": pip install "t2t_repro[datasets]".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

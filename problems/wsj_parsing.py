@@ -1,7 +1,5 @@
 """English constituency parsing (the paper's section 6.3): a model reads a sentence and writes its tree as text."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence

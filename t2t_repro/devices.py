@@ -1,7 +1,5 @@
 """Chooses GPUs, threads and precision for TensorFlow, and reads this machine's devices and memory limit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

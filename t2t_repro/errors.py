@@ -1,7 +1,5 @@
 """Exceptions whose message the programs print as one line. Error messages name the file or flag and say what to do."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import sysconfig

@@ -1,7 +1,5 @@
 """The base class of problems. A problem defines its text, settings, scores and default settings of decoding."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ The default name is the name of the class or function in snake_case. `@registry.
 another name. This module does not import TensorFlow, so that the programs can list the names quickly.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

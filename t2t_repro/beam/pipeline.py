@@ -5,8 +5,6 @@ the translations to a file, the batch's shard. The shard's name contains the num
 sorted by name are in the order of the input. If Beam processes a batch twice, both shards have the same name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

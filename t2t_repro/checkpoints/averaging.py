@@ -1,7 +1,5 @@
 """Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1 of the paper)."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """Saves and restores the checkpoints of a training run."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

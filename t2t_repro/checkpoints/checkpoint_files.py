@@ -4,8 +4,6 @@ TensorFlow's state file, named `checkpoint`, lists the checkpoints of each folde
 `tf.train.latest_checkpoint(folder)` works. The paths in the state file are relative, so that the folder can be moved.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

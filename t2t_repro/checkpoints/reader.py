@@ -1,7 +1,5 @@
 """Finds the checkpoints of a folder, reads a checkpoint, and gives its weights to a model."""
 
-from __future__ import annotations
-
 import glob
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Prints messages and progress on standard error. Progress is a bar on a terminal, else a line every few seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Imports TensorFlow and Keras without their log messages, and in less time."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

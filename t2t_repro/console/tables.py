@@ -1,7 +1,5 @@
 """Formats tables of numbers as text for terminals, as Markdown and as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence

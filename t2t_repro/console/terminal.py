@@ -1,7 +1,5 @@
 """Breaks text into lines that fit the terminal, without breaking a word, a flag or a command that can be copied."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

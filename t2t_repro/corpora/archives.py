@@ -4,8 +4,6 @@ Files may be gigabytes large, so no function loads a whole file into memory. An 
 leaves no partial file under the final name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import lzma

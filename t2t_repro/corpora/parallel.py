@@ -1,7 +1,5 @@
 """Reads parallel text from two files. Line n of one file is the translation of line n of the other file."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder of downloads: its default place, and the check that no other user of the machine can change its files."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

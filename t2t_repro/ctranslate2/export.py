@@ -8,8 +8,6 @@ In shapes, D is the model's width, H is the number of heads, d_k and d_v are the
 of d_k and d_v.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

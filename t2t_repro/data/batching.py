@@ -4,8 +4,6 @@ A step consists of blocks, and a block consists of examples of similar length. A
 because a plan depends only on the examples' lengths, the settings, the seed and the epoch's number.
 """
 
-from __future__ import annotations
-
 import bisect
 import itertools
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ A pair with an empty side is always dropped, because it teaches nothing. White s
 because decoding removes it, too. The other rules are off by default, because the paper describes no cleaning.
 """
 
-from __future__ import annotations
-
 import array
 import hashlib
 import itertools

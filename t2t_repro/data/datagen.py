@@ -4,8 +4,6 @@ A run reads the text twice: first to check it, count pairs and learn the vocabul
 appear together at the end. Finished data is kept unless the user gives --overwrite.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

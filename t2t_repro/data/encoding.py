@@ -1,7 +1,5 @@
 """Encodes pairs of texts as records, in one or more processes. Any number of processes gives the same records."""
 
-from __future__ import annotations
-
 import collections
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """The job of a run of t2t-datagen: its arguments, and the checks that protect existing files."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 In shapes, B is the number of examples, S the length of the longest source, and T the length of the longest target.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

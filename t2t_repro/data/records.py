@@ -5,8 +5,6 @@ so this module can read them. The index "<shard>.index" is a numpy array with a 
 size of the record's data, source length, target length. If an index is missing, `read_index` rebuilds it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

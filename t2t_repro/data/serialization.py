@@ -3,8 +3,6 @@
 An example has the int64 lists "inputs" and "targets", like the examples of tensor2tensor.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Summarizes generated data: as lines for the terminal, and as datagen.json in the data directory for programs."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from t2t_repro.console.progress import say

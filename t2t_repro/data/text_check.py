@@ -1,7 +1,5 @@
 """Warns about text that was probably given by mistake, such as a dev split that is a part of the train split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from t2t_repro.corpora.parallel import Pair

@@ -1,7 +1,5 @@
 """The folder in a data directory in which t2t-datagen writes all files, and the moves to their places."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

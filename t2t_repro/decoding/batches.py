@@ -3,8 +3,6 @@
 In shapes, B is the number of texts, R the number of texts in a batch, and S the number of ids of the longest text.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -12,8 +12,6 @@ Shapes: B sentences at the start, R sentences that are not done, K beam size, C 
 decoded so far, V vocabulary, n outputs per sentence, L longest limit. D of the R sentences are done after a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: B batch, K hypotheses, H heads, T target length, S source length, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

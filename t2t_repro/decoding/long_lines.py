@@ -1,7 +1,5 @@
 """Treatment of texts that are longer than the texts in training: they are split, truncated or refused."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Translations as lines of a file: plain text, columns separated by tabs, or JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S so
 V vocabulary, B batch, F most facts about a source, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

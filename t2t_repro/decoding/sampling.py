@@ -7,8 +7,6 @@ Shapes: B sentences at the start, R sentences that are not done, K outputs per s
 V vocabulary, L longest limit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

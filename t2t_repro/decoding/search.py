@@ -6,8 +6,6 @@ Shapes: B batch, S source length, T target length, K hypotheses, n outputs, P lo
 F most facts about a source, R sentences that are not done, V vocabulary, H heads.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

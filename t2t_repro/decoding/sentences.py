@@ -3,8 +3,6 @@
 In shapes, B is the number of texts, and (N) the number of sentences in each text.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -7,8 +7,6 @@ Shapes: R sentences, K hypotheses of a sentence, V values of a hypothesis, k bes
 S values of a chunk.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 CHUNK_SIZES = range(64, 31, -1)

@@ -1,7 +1,5 @@
 """Results of decoding: translations with their hypotheses, and scores of pairs of a source and a target."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

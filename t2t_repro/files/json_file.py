@@ -1,7 +1,5 @@
 """JSON: dataclasses as files, whose names and types are checked, and objects of one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -3,8 +3,6 @@
 A stream, such as a device, a pipe or a terminal, cannot be replaced, so programs write to it directly.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import io

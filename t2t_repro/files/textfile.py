@@ -1,7 +1,5 @@
 """Reads the texts of a file in UTF-8: its lines, which only "\\n" ends, or the segments of an SGML file."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import functools

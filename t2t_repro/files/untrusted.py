@@ -1,7 +1,5 @@
 """Reads files that may be damaged or hostile, as SECURITY.md promises: no devices, large files or dangerous JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -6,8 +6,6 @@ calls them, because the graph of `beam_search` returns only the outputs.
 Shapes: K beam size, C candidates, n outputs, L length limit. R, the number of sentences, is 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

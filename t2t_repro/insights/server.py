@@ -3,8 +3,6 @@
 All requests are GETs that hold the whole question. The server stores nothing between two requests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import socket

@@ -4,8 +4,6 @@ Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t posit
 channels and d_v value channels of a head.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 import keras

@@ -1,7 +1,5 @@
 """The base class of all layers, with weights and matrix products in the chosen precision."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ on the padding, or on the device. So a resumed run draws the same masks, and so 
 Shapes: B batch, other dimensions as in the caller.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from keras import ops
 

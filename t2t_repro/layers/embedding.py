@@ -1,7 +1,5 @@
 """The embedding, which turns token ids into vectors, and decoder outputs into logits (section 3.4)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """The position-wise feed-forward network (section 3.3, equation 2)."""
 
-from __future__ import annotations
-
 from keras import ops
 
 from t2t_repro.hparam import HParams

@@ -3,8 +3,6 @@
 Shapes: B batch, T queries, S keys.
 """
 
-from __future__ import annotations
-
 from keras import ops
 
 from t2t_repro.layers.base import Tensor

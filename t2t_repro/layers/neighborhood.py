@@ -7,8 +7,6 @@ Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positio
 and its two neighbors, or M = 2 L without the next block if later positions are masked.
 """
 
-from __future__ import annotations
-
 from keras import ops
 
 from t2t_repro.layers.base import Tensor

@@ -1,7 +1,5 @@
 """Position signals, which are added to embeddings (section 3.5): sinusoids, learned vectors, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

@@ -3,8 +3,6 @@
 Shapes: T queries, S keys, H heads, d channels of a head, k the largest distance with a vector of its own.
 """
 
-from __future__ import annotations
-
 from keras import ops
 
 from t2t_repro.hparam import HParams

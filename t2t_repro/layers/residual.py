@@ -1,7 +1,5 @@
 """The residual connection around each sub-layer, and its layer norm (section 3.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

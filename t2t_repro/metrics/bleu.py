@@ -6,8 +6,6 @@ get_ende_bleu.sh: Moses tokenises the text, hyphenated words are split, and mult
 script is for German. For other languages, hyphenated words are not split.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Codes of languages, and sacreBLEU's tokenizers for languages that are written without spaces between words."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Sequence

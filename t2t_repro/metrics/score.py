@@ -1,7 +1,5 @@
 """A score with a signature that states how it was computed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

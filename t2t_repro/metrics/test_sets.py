@@ -1,7 +1,5 @@
 """A reader of published test sets, each with sources and references, under the names that sacreBLEU gives them."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from pathlib import Path

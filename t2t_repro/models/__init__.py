@@ -1,7 +1,5 @@
 """The paper's model. Its module imports Keras, so it is imported only when a model is made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from t2t_repro import registry

@@ -4,8 +4,6 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, V
 for the end of a text.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import keras

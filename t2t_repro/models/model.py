@@ -7,8 +7,6 @@ Shapes: B batch, S source length, T target length, t positions decoded so far, K
 V vocabulary. Ids are int64: 0 for padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections import Counter

@@ -6,8 +6,6 @@ Shapes: B batch, S source length, T target length, t positions decoded so far, K
 H heads, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

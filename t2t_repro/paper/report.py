@@ -1,7 +1,5 @@
 """The report of t2t-reproduce in Markdown: our measured figures beside the figures that the paper prints."""
 
-from __future__ import annotations
-
 from t2t_repro import registry
 from t2t_repro.checkpoints.averaging import averaged_count
 from t2t_repro.checkpoints.model_folder import ModelFolder

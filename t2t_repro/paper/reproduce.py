@@ -5,8 +5,6 @@ Decoded outputs are stored in a file whose name contains a fingerprint of the mo
 the search, so outputs of another model, text or search are never reused.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from contextlib import suppress

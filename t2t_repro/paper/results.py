@@ -1,7 +1,5 @@
 """The results of a trained model, from results.json in its model folder or from the metrics log of its training run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The figures are from Vaswani et al. 2017 (arXiv 1706.03762v5).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

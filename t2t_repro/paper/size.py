@@ -4,8 +4,6 @@ Operations are those of matrix products and convolutions, in TensorFlow's graph 
 [m, k] and [k, n] has m * k * n multiplications, and the same number of additions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

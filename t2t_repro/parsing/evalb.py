@@ -5,8 +5,6 @@ constituent's label at the first "-" or "=", even if that is the label's first c
 for malformed lines, and lists EVALB's limits, which this code does not have.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """EVALB's parameters: which labels and words count in the scores, and the files that set them."""
 
-from __future__ import annotations
-
 import re
 import string
 from dataclasses import dataclass

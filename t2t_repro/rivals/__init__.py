@@ -1,7 +1,5 @@
 """The models with which the paper compares the Transformer, each with the layers and hparams that only it has."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from typing import Any

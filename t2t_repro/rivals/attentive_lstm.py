@@ -9,8 +9,6 @@ Shapes: B batch, T length, S source length, I width of the input without context
 cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import keras

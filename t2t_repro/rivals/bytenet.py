@@ -7,8 +7,6 @@ Shapes: B batch, S source length, U unfolded length, T target length, K hypothes
 width, k kernel width, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

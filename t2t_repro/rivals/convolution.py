@@ -4,8 +4,6 @@ Shapes: B batch, K hypotheses of a sentence, N = B * K, T positions, k kernel wi
 of the output.
 """
 
-from __future__ import annotations
-
 from keras import ops
 
 from t2t_repro.layers.base import Tensor, outer_shape

@@ -8,8 +8,6 @@ C and D widths of a layer's input and output, k kernel width, V vocabulary. Ids 
 text.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -10,8 +10,6 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, E
 M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -9,8 +9,6 @@ Shapes: B batch, T positions of an example, N = B * T positions, D width, F inne
 a position, G blocks of M positions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -15,8 +15,6 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D
 padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import keras

@@ -12,8 +12,6 @@ Shapes: B batch, T length, I width of the input, D width of the output, C number
 a projection.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import keras

@@ -23,8 +23,6 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D
 for padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
-from __future__ import annotations
-
 from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias

@@ -1,7 +1,5 @@
 """The Transformer with a mixture of experts in the middle layer of each stack, like tensor2tensor's transformer_moe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

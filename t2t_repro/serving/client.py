@@ -4,8 +4,6 @@ Connections are not encrypted and use no proxy. The client does not trust the se
 In shapes, B is the number of texts in a request and n is the number of hypotheses per text.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -4,8 +4,6 @@ In shapes, B is the number of texts in a request, W the number of nonempty texts
 of hypotheses per text, and L the length of the longest output.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes the files around a SavedModel: a description, and TensorFlow Serving's configuration and warm-up requests."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

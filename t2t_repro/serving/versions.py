@@ -1,7 +1,5 @@
 """Writes numbered versions of a model to a folder that a server watches. A version appears only when it is complete."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -3,8 +3,6 @@
 Its shards have the names and the format of ours. It has vocabulary files, but no indexes and no description.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from pathlib import Path

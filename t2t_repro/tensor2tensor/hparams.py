@@ -1,7 +1,5 @@
 """Translates tensor2tensor's hparams of a Transformer into ours, and compares them with the weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finds the parts of a model that tensor2tensor trained, and writes them as a model folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from dataclasses import dataclass, field

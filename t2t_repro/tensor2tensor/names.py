@@ -4,8 +4,6 @@ The names are those of tensor2tensor 1.15.7. The programs print the answer in pl
 what does the job here, or why the name is not needed.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from fnmatch import fnmatchcase

@@ -3,8 +3,6 @@
 In shapes, D is the width, V the number of entries in a vocabulary.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ An average helps if its checkpoints come from the end of a training run, where t
 that are far apart, or from the beginning of the run, can have an average that is much worse than each of them.
 """
 
-from __future__ import annotations
-
 import shlex
 
 from t2t_repro.checkpoints.model_folder import ModelFolder

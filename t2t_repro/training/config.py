@@ -1,7 +1,5 @@
 """The settings of a training run for saving, evaluation, logs and devices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

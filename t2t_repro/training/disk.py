@@ -1,7 +1,5 @@
 """The disk space that the checkpoints of a training run need."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Connects the devices and worker processes of a training run, and compares values between the workers."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

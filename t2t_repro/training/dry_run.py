@@ -3,8 +3,6 @@
 A dry run trains and writes nothing.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -4,8 +4,6 @@ This module does not use tf.summary, because that needs the package tensorboard,
 Event files are TFRecord files of `Event` messages.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping

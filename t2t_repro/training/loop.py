@@ -1,7 +1,5 @@
 """The training loop: takes steps, saves checkpoints, evaluates, logs and stops."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import shlex

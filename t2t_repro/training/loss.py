@@ -3,8 +3,6 @@
 Shapes: B batch size, T target length, V vocabulary size.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -16,8 +16,6 @@ Numbers have eight significant digits. Most of them are computed in float32, whi
 not finite is null.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Adam (section 5.3 of the paper), and the loss scale of training in float16."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

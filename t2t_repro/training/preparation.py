@@ -1,7 +1,5 @@
 """Prepares a training run for its first step: opens the folder, builds the model and restores the checkpoint."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import zlib

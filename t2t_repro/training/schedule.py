@@ -1,7 +1,5 @@
 """The learning rate at each step (section 5.3 of the paper, equation 3)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -6,8 +6,6 @@ Dropout's masks belong to the examples. So a step has the same result on any num
 micro-batches, except for rounding. A round consists of one micro-batch for each replica.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

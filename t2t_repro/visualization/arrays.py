@@ -3,8 +3,6 @@
 Shapes: L layers, H heads, Q queries, K keys, S source tokens, T target tokens.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Labels of tokens in pictures, and fonts that have their characters."""
 
-from __future__ import annotations
-
 import contextlib
 import unicodedata
 from collections.abc import Iterator, Sequence

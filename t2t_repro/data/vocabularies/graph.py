@@ -7,8 +7,6 @@ In shapes, B is the number of texts, N the number of tokens of all texts togethe
 another size in each row (they are ragged).
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The kinds of vocabularies, and how files of any kind are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary

@@ -6,8 +6,6 @@ restores every text exactly, unless the text contains U+2581, which SentencePiec
 In shapes, V is the size of the vocabulary.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import re

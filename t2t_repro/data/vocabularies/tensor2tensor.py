@@ -4,8 +4,6 @@ They encode and decode as tensor2tensor 1.15.7 does, with the end id added. The 
 text_encoder.py and tokenizer.py.
 """
 
-from __future__ import annotations
-
 import abc
 import functools
 import re

@@ -6,8 +6,6 @@ functions import TensorFlow, so that programs without a graph start fast.
 In shapes, B is the number of texts, n the number of outputs per text, and L the length of the longest output.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
