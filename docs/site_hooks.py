@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         if path not in TOP_LEVEL and not path.is_relative_to(DOCS):
             return _source_link(text, str(path.relative_to(ROOT)), config.repo_url)
         if path.suffix == ".md" and text.removeprefix("docs/") in (path.name, path.stem):  # a title reads better
-            text = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+            text = re.split(r"[\n:]", path.read_text("utf-8"))[0].removeprefix("# ")
         name = TOP_LEVEL.get(path) or path.relative_to(DOCS)
         return f"{mark}[{text}]({os.path.relpath(name, folder)}{anchor})"
 
