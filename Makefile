@@ -1,5 +1,6 @@
 # make demo   trains, averages, translates, scores and exports the built-in problem, from a fresh clone
 # make test   runs ruff, mypy and all tests, from a fresh clone
+# make test-pythons tests the wheel with each Python that setup.py allows and this machine has
 # make format formats the code with ruff
 # make docs   builds the documentation site: open site/index.html
 # make lock   renews the exact versions in requirements/lock.txt, which all of these install
@@ -9,24 +10,30 @@ PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint requirements/lock.txt
 INSTALLED := .venv/installed
+INCOMPLETE := .venv/incomplete
 JAX := .venv/jax
 DEMO := demo
 
-.PHONY: demo test check format docs lock clean
+.PHONY: demo test test-pythons check format docs lock clean
 
-# `python -m venv` and pip continue where an interrupted run stopped.
+# .venv/incomplete exists while packages are installed. If it is left by an interrupted run, the packages are removed,
+# because pip takes some that are half there as installed.
 $(INSTALLED): setup.py pyproject.toml requirements/lock.txt
+	@if [ -e $(INCOMPLETE) ]; then rm -rf .venv/bin .venv/lib; fi
+	@mkdir -p .venv && touch $(INCOMPLETE)
 	@for python in $(PYTHONS); do \
 		$$python -c "import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" 2>/dev/null && \
 			exec $$python -m venv .venv; \
 	done; echo "No Python 3.11-3.13 with venv; apt install python3-venv, or make PYTHON=PATH" >&2; exit 2
 	@echo "Installing t2t_repro and TensorFlow into .venv: 2.4 GB, some minutes"
 	$(PIP) --editable .
-	touch $@
+	mv $(INCOMPLETE) $@
 
 # The packages of an extra, e.g. .venv/with-test those of "test".
 .venv/with-%: $(INSTALLED)
+	mv $(INSTALLED) $(INCOMPLETE)
 	$(PIP) --editable ".[$*]"
+	mv $(INCOMPLETE) $(INSTALLED)
 	touch $@
 
 # The packages of the extra "jax", only for tests/system/test_jax.py. In .venv itself, every process that imports
@@ -56,6 +63,9 @@ demo: $(INSTALLED)
 
 test: check $(JAX)/installed
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-pythons:
+	tools/pythons.sh | while read -r version python; do tools/test_wheel.sh $$python </dev/null || exit; done
 
 # mypy sees the packages where setup.py puts them: problems/, hparams/ and bin/ inside t2t_repro/.
 check: .venv/with-test
