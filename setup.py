@@ -21,8 +21,9 @@ JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
 """The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
 BROWSER = "selenium>=4.30,<5"
 """Controls the browser in which the page of t2t-insights is tested."""
-DOCS = ["latex2mathml>=3.78,<4", "mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings-python>=2,<3"]
-"""Packages that build the documentation site."""
+RUFF = "ruff>=0.17,<0.18"
+DOCS = ["latex2mathml>=3.78,<4", "mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings-python>=2,<3", RUFF]
+"""Packages that build the documentation site. Ruff breaks the lines of long signatures."""
 NOTEBOOKS = ["ipykernel>=6.29,<8", "nbclient>=0.10,<0.12", "nbformat>=5.10,<6"]
 """Packages that execute the notebooks."""
 PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
@@ -90,7 +91,6 @@ setup(
             "mypy>=1.15,<3",
             "pytest>=8,<10",
             "pytest-xdist>=3.7,<4",
-            "ruff>=0.17,<0.18",
             BROWSER,
             "tensorboard>=2.20,<2.22",
             *DOCS,
