@@ -44,10 +44,6 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = rate * factors[name]()
         return rate
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments. Keras requires this method of a schedule."""
-        return {"hparams": self.hparams}
-
 
 def learning_rates(hparams: HParams) -> str:
     """Returns the highest learning rate with the first step that has it, and the learning rate of the last step."""

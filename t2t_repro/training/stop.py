@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import TracebackType
 from typing import Any
 
 from t2t_repro.console.progress import say
@@ -40,7 +39,7 @@ class StopSignals:
             threading.Thread(target=self._watch, args=(reader, set(self._handlers)), daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         if self._writer >= 0:
