@@ -21,7 +21,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.errors import UserError, require_extra, shortened, unknown
+from t2t_repro.errors import UserError, refuse_unknown, require_extra, shortened
 from t2t_repro.files.output_files import write_file
 from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention import KINDS, Attention, pair_attention
@@ -118,8 +118,7 @@ def check_flags(values: flags.FlagValues) -> None:
     formats = FORMATS if values.figure else (*FORMATS, *WRITERS)
     for flag, names in (("format", formats), ("style", STYLES), ("attention", KINDS)):
         for name in values[flag].value:
-            if name not in names:
-                raise unknown(f"--{flag}", name, names)
+            refuse_unknown(f"--{flag}", name, names)
     if has_pictures(values):
         require_extra("figures", "matplotlib")
     if values.word and not values.figure and not (has_pictures(values) and "lines" in values.style):

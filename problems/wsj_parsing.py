@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, Score
@@ -64,8 +64,7 @@ class WsjParsing(Problem):
         )
 
         def __post_init__(self) -> None:
-            if self.word_symbol not in WORD_SYMBOLS:
-                raise unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
+            refuse_unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
 
     languages = ("en", "")  # the trees are in no language
     is_self_contained = False

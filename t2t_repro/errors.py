@@ -4,7 +4,7 @@ import difflib
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from importlib.util import find_spec
 
 
@@ -82,6 +82,19 @@ def located(error: BaseException) -> str:
     file, line = (own or others or frames)[-1]
     message = " ".join(str(error).partition("Arguments received")[0].split())  # drops Keras's list of arguments
     return f"{file}:{line}: {message if isinstance(error, UserError) else f'{type(error).__name__}: {message}'}"
+
+
+def refuse_unknown(kind: str, name: str, names: Collection[str]) -> None:
+    """Raises the error `unknown(kind, name, names)` unless `name` is one of `names`."""
+    if name not in names:
+        raise unknown(kind, name, names)
+
+
+def refuse_different_counts(names: Sequence[object], counts: Sequence[int], cure: str) -> None:
+    """Raises UserError, which ends with the `cure`, if the files `names` have different numbers of lines."""
+    if len(set(counts)) > 1:
+        shown = " and ".join(f"{count:,}" for count in counts)
+        raise UserError(f"{' and '.join(map(str, names))} have {shown} lines; {cure}")
 
 
 def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.files.json_file import check_type
 
 T = TypeVar("T")
@@ -189,8 +189,7 @@ class HParams:
             ),
         )
         for factor in self.learning_rate_schedule.split("*"):
-            if factor not in SCHEDULE_FACTORS:
-                raise unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
+            refuse_unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
 
     def check_shared_width(self, name: str) -> None:
         """Raises UserError if embeddings and softmax share a matrix, but field `name` gives one another width."""
@@ -366,8 +365,7 @@ def _check_values(values: HParams | DecodeHParams) -> None:
         low, high = values.ranges.get(field.name, (-math.inf, math.inf))
         if types[field.name] in (int, float) and not low <= value <= high:  # also refuses NaN
             raise UserError(f"{field.name}={value} must be in {low} .. {high}")
-        if value not in (choices := values.choices.get(field.name, (value,))):
-            raise unknown(field.name, value, choices)
+        refuse_unknown(field.name, value, values.choices.get(field.name, (value,)))
 
 
 def _refuse(*cases: tuple[bool, str]) -> None:
@@ -418,8 +416,7 @@ def override(values: T, text: str) -> T:
 def with_changes(values: T, changes: dict[str, Any]) -> T:
     """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name."""
     for name in changes:
-        if name not in vars(values):
-            raise unknown(f"field of {type(values).__name__}", name, vars(values))
+        refuse_unknown(f"field of {type(values).__name__}", name, vars(values))
     copy = dataclasses.replace(values, **changes)  # type: ignore[type-var]
     # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
     if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
@@ -433,8 +430,7 @@ def overrides(kind: type, text: str) -> dict[str, Any]:
     types = {field.name: types[field.name] for field in dataclasses.fields(kind)}
     changes = assignments(text)
     for name in changes:
-        if name not in types:
-            raise unknown(f"field of {'HParams' if issubclass(kind, HParams) else kind.__name__}", name, types)
+        refuse_unknown(f"field of {'HParams' if issubclass(kind, HParams) else kind.__name__}", name, types)
     return {name: parse_value(name, value, types[name]) for name, value in changes.items()}
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.console.terminal import definitions
-from t2t_repro.errors import UserError, located, unknown
+from t2t_repro.errors import UserError, located, refuse_unknown, unknown
 from t2t_repro.hparam import HParams, assignments, overrides
 from t2t_repro.problem import Problem
 
@@ -82,8 +82,7 @@ class Registry:
     def get(self, name: str) -> Any:
         """Returns the object registered as `name`; raises UserError if the name is unknown."""
         import_built_in()
-        if name not in self._objects:
-            raise unknown(self.kind, name, self._objects)
+        refuse_unknown(self.kind, name, self._objects)
         return self._objects[name]
 
     def names(self) -> list[str]:

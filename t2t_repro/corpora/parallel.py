@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, refuse_different_counts
 from t2t_repro.files.textfile import SGML, read_lines, read_segments
 
 Pair = dict[str, str]
@@ -26,10 +26,8 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
             counts = [
                 number + (text is not None) + sum(1 for _ in rest) for text, rest in zip(texts, sides, strict=True)
             ]
-            raise UserError(
-                f"{source} and {target} have {counts[0]:,} and {counts[1]:,} lines; fix the files: line n of one "
-                "must be the translation of line n of the other"
-            )
+            cure = "fix the files: line n of one must be the translation of line n of the other"
+            refuse_different_counts((source, target), counts, cure)
         yield {"inputs": texts[0], "targets": texts[1]}
 
 
@@ -41,11 +39,8 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
     if _are_segments(source, target):
         return _paired_segments(source, target)
     lines = list(read_lines(str(target)))
-    if len(lines) != len(texts):
-        raise UserError(
-            f"{source or 'standard input'} and {target} have {len(texts):,} and {len(lines):,} lines; give one line "
-            "of the second for each line of the first"
-        )
+    cure = "give one line of the second for each line of the first"
+    refuse_different_counts((source or "standard input", target), (len(texts), len(lines)), cure)
     return lines
 
 

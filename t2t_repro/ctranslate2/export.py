@@ -22,7 +22,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.serving.versions import new_version
 
@@ -58,8 +58,7 @@ def export_ctranslate2(
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
     """Raises UserError if CTranslate2 does not support the quantization or the model."""
-    if quantization not in model_spec.ACCEPTED_MODEL_TYPES:
-        raise unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
+    refuse_unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
     reason = ""
     if hparams.model != "transformer":
         reason = f"model={hparams.model}: CTranslate2 runs only the model transformer"

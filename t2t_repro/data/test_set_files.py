@@ -5,7 +5,7 @@ from pathlib import Path
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data.vocabularies.text_rules import one_line
-from t2t_repro.errors import UserError, counted
+from t2t_repro.errors import UserError, counted, refuse_different_counts
 from t2t_repro.files.output_files import write_file
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.problem import Problem
@@ -65,12 +65,11 @@ def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tu
             "docs/data.md"
         )
     for paths in files.values():
-        sources, references = (sum(1 for _ in read_lines(str(path))) for path in paths)
-        if sources != references or not sources:
-            raise UserError(
-                f"{paths[0]} has {counted(sources, 'line')} and {paths[1].name} {references:,}; each line needs its "
-                "translation; delete both files to have them written again"
-            )
+        counts = [sum(1 for _ in read_lines(str(path))) for path in paths]
+        cure = "delete both files to have them written again"
+        refuse_different_counts(paths, counts, cure)
+        if not counts[0]:
+            raise UserError(f"{paths[0]}: empty; {cure}")
     return files
 
 

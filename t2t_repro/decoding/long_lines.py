@@ -10,7 +10,7 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.sentences import CLOSING, split_sentences
 from t2t_repro.decoding.translation import Hypothesis, InputFile, Translation
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_unknown
 
 LONG_LINES = ("split", "sentences", "truncate", "error")
 
@@ -52,8 +52,7 @@ def cut_texts(
             "sentences" splits every text into its sentences.
         input_file: the file that the texts come from, for line numbers and error messages.
     """
-    if long_lines not in LONG_LINES:
-        raise unknown("long_lines", long_lines, LONG_LINES)
+    refuse_unknown("long_lines", long_lines, LONG_LINES)
 
     def count(texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)]

@@ -29,7 +29,7 @@ from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
-from t2t_repro.errors import UserError, text_list, unknown
+from t2t_repro.errors import UserError, refuse_unknown, text_list
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import Model, as_decoding_model
@@ -105,8 +105,7 @@ class Translator:
         precision: str = "float32",
     ) -> Translator:
         """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
-        if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
+        refuse_unknown("precision", precision, PRECISIONS)
         pairs = zip(folders, checkpoints, strict=True)
         models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
         for model in models:

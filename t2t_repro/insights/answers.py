@@ -18,7 +18,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, one_line
 from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.insights.search_tree import SearchTree, search_tree
@@ -132,8 +132,7 @@ class ExploredModel:
         if not all(0 < number < self.translator.vocabulary.size for number in target_ids):
             raise UserError(f"target_ids: give ids from 1 to {self.translator.vocabulary.size - 1}")
         kinds = ids_attention(self.translator, inputs, target_ids)
-        if kind not in kinds:
-            raise unknown("kind of attention", kind, kinds)
+        refuse_unknown("kind of attention", kind, kinds)
         attention = kinds[kind]
         return {
             "kind": kind,

@@ -11,7 +11,7 @@ from sacrebleu.utils import SACREBLEU_DIR
 
 from t2t_repro.corpora import archives
 from t2t_repro.corpora.archives import UNREADABLE, Archive, MissingArchiveError
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError, refuse_different_counts, refuse_unknown
 from t2t_repro.files.textfile import read_lines, unescape
 
 
@@ -35,17 +35,15 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
 
     Raises UserError if the name or the language pair is unknown, or the test set is damaged or cannot be downloaded.
     """
-    if name not in DATASETS:
-        raise unknown("test set", name, DATASETS)
+    refuse_unknown("test set", name, DATASETS)
     dataset = DATASETS[name]
-    if language_pair not in dataset.langpairs:
-        pairs = ", ".join(sorted(dataset.langpairs))
-        raise UserError(f"test set {name} has no language pair {language_pair!r}; there are: {pairs}")
+    refuse_unknown(f"language pair of test set {name}", language_pair, dataset.langpairs)
     paths = _files(dataset, language_pair, folder)
     columns = [list(read_lines(path)) for path in paths]
-    if len({len(lines) for lines in columns}) > 1 or not columns[0]:
-        counts = ", ".join(f"lines of {path}: {len(lines):,}" for path, lines in zip(paths, columns, strict=True))
-        raise UserError(f"{counts}; an incomplete test set; remove {Path(paths[0]).parent} and try again")
+    cure = f"remove {Path(paths[0]).parent} and try again"
+    refuse_different_counts(paths, list(map(len, columns)), cure)
+    if not columns[0]:
+        raise UserError(f"{paths[0]}: empty; {cure}")
     if isinstance(dataset, FakeSGMLDataset):  # in these test sets, sacreBLEU keeps entities such as &amp;
         columns = [[unescape(line) for line in lines] for lines in columns]
     return list(zip(*columns, strict=True))

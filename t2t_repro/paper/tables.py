@@ -12,7 +12,7 @@ from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Column, Table
-from t2t_repro.errors import counted, unknown
+from t2t_repro.errors import counted, refuse_unknown
 from t2t_repro.paper import rows, size
 from t2t_repro.paper.results import Results, read_results, training_results
 from t2t_repro.paper.rows import Experiment, Row
@@ -101,8 +101,7 @@ def compare(
         tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
     """
     for number in tables:
-        if number not in TABLES:
-            raise unknown("table", number, TABLES)
+        refuse_unknown("table", number, TABLES)
     models = [TrainedModel.read(path, tflops) for path in output_dirs]
     compared: list[Table] = []
     for number in sorted(set(tables)):
@@ -125,8 +124,7 @@ def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column
     scores = [Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals) for name in test_sets]
     columns = {column.name: column for column in (*COLUMNS, *MEASURED, *scores)}
     for name in names:
-        if name not in columns and name != ALL:
-            raise unknown("column", name, [ALL, *columns])
+        refuse_unknown("column", name, [ALL, *columns])
     if names and ALL not in names:
         return [columns[name] for name in names]
     has_models = any("output_dir" in line for table in tables for line in table.lines)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, refuse_different_counts
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.parsing.brackets import BracketedSentence, count_crossings, count_matches, insert_missing_quotes
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
@@ -127,11 +127,8 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
     more errors than `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
-    if len(gold_lines) != len(test_lines):
-        raise UserError(
-            f"{gold} and {test} have {len(gold_lines):,} and {len(test_lines):,} lines; "
-            "line n of one must belong to line n of the other"
-        )
+    cure = "line n of one must belong to line n of the other"
+    refuse_different_counts((gold, test), (len(gold_lines), len(test_lines)), cure)
     errors = 0
     for sentence in score_trees(gold_lines, test_lines, parameters, (gold, test)):
         for message in sentence.messages:

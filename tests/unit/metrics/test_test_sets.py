@@ -84,14 +84,11 @@ def test_an_unavailable_set_is_reported_with_its_url_and_folders(home: Path, tmp
     for word in (f"put them into {tmp_path}: test-full.tgz", "file:///no/such/folder", "$SACREBLEU"):
         assert word in str(error.value)
     assert failure(tmp_path, "wmt14/ful") == "unknown test set 'wmt14/ful'; did you mean 'wmt14/full'?"
-    assert failure(tmp_path, NAME, "de-fr").startswith("test set wmt14/full has no language pair 'de-fr'; there are: ")
+    assert "wmt14/full 'de-fr'; did you mean 'en-fr'" in failure(tmp_path, NAME, "de-fr")
 
 
-@pytest.mark.parametrize(("source", "reference", "counts"), [("a\nb\n", "a\n", (2, 1)), ("", "", (0, 0))])
-def test_an_incomplete_set_is_reported(
-    home: Path, tmp_path: Path, source: str, reference: str, counts: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(("source", "reference", "fault"), [("a\nb\n", "a\n", "have 2 and 1 lines"), ("", "", "empty")])
+def test_an_incomplete_set_is_reported(home: Path, tmp_path: Path, source: str, reference: str, fault: str) -> None:
     fill(home, source, reference)
     message = failure(tmp_path)
-    assert f"wmt14_full.en-de.src: {counts[0]}, " in message and f"wmt14_full.en-de.ref: {counts[1]}; " in message
-    assert f"remove {home}" in message
+    assert "wmt14_full.en-de.src" in message and fault in message and f"remove {home}" in message
