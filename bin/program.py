@@ -59,6 +59,10 @@ class SharedFlags:
     """Folder of the generated data."""
     tmp_dir: str = dataclasses.field(default=default_folder())
     """Folder of downloads and other source files, which other users must not be able to write."""
+    decode_from_file: str = ""
+    """File to translate, plain or compressed; standard input by default and with -."""
+    decode_to_file: str = ""
+    """File, pipe or device to write; standard output by default and with -."""
     output_dir: str = ""
     """The model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, separated
     by commas, which form an ensemble."""
@@ -288,8 +292,11 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
                 raise UserError(f"--{useless_name} has no effect {mode}; omit it")
 
 
-def load_tensorflow() -> Any:
-    """Imports and returns TensorFlow, without its messages. Warns if it does not see the machine's GPU."""
+def load_tensorflow(has_gpus: bool = True) -> None:
+    """Imports TensorFlow without its messages. Warns if it does not see the machine's GPU.
+
+    If `has_gpus` is false, TensorFlow uses only the CPU, and leaves the GPUs to other processes.
+    """
     tempfile.gettempdir()  # Without one, TensorFlow fails too, after several lines of messages.
     with quiet_tensorflow(), quick_imports():
         import keras
@@ -299,9 +306,12 @@ def load_tensorflow() -> Any:
         keras.config.set_image_data_format("channels_last")  # of convolutions
 
         gpus = tf.config.list_physical_devices("GPU")  # prints messages, as the import of TensorFlow does
-    if GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
+    if not has_gpus:
+        from t2t_repro import devices
+
+        devices.hide_gpus()
+    elif GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
-    return tf
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:

@@ -46,11 +46,9 @@ def main(values: flags.FlagValues) -> None:
             raise UserError(f"--{name} is for the comparison, so it has no effect with --nocompare; omit one of them")
     folder = ModelFolder(values.output_dir)
     records = dev_records(folder, values.data_dir) if values.compare else None
-    program.load_tensorflow()
-    from t2t_repro import devices
+    program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
     from t2t_repro.checkpoints.averaging import average_checkpoints
 
-    devices.hide_gpus()  # a training run may be using all their memory
     average, paths = average_checkpoints(folder, values.num_last_checkpoints)
     say(f"{average}: the mean of {', '.join(paths)}")
     if len(paths) == 1:

@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 class Flags:
     """The flags that only this program has."""
 
-    decode_from_file: str = ""
-    """File to translate, plain or compressed; standard input by default and with -."""
-    decode_to_file: str = ""
-    """File, pipe or device to write; standard output by default and with -."""
     decode_reference: str = ""
     """File with a correct translation of each input line; the program prints scores at the end."""
     score_file: str = ""
@@ -67,7 +63,8 @@ class Flags:
 
 
 FLAGS = program.make_flags(
-    Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams"
+    *(Flags, "decode_from_file", "decode_to_file", "output_dir", "checkpoint_path"),
+    *("target_language", "long_lines", "precision", "decode_hparams"),
 )
 define_model_flags(FLAGS)
 

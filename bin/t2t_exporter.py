@@ -115,11 +115,9 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
     """Writes a CTranslate2 model; returns the new version's folder."""
     require_extra("ctranslate2", "ctranslate2")
-    program.load_tensorflow()
-    from t2t_repro import devices
+    program.load_tensorflow(has_gpus=False)  # the conversion to CTranslate2's format runs on the CPU
     from t2t_repro.ctranslate2 import export
 
-    devices.hide_gpus()  # the conversion to CTranslate2's format runs on the CPU
     say(f"{checkpoint}: exporting")
     export_dir = Path(values.export_dir or subfolder(folder.path, "export_ctranslate2"))
     return export.export_ctranslate2(folder, checkpoint, export_dir, values.quantization or "float32")

@@ -28,10 +28,7 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
     if values.t2t_model and not Path(values.t2t_model).is_dir():
         raise UserError(f"--t2t_model={values.t2t_model}: no such folder")
-    program.load_tensorflow()
-    from t2t_repro import devices
-
-    devices.hide_gpus()  # a training run may be using all their memory
+    program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
     imported = Import(program.from_flags(Request, values))
     checkpoint = imported.write(values.output_dir)
     flags_of_model = {"output_dir": values.output_dir, "t2t_usr_dir": values.t2t_usr_dir}

@@ -51,11 +51,9 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
     folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []
-    program.load_tensorflow()
-    from t2t_repro import devices  # imported late, because these modules import TensorFlow
-    from t2t_repro.paper.tables import compare, select_columns
+    program.load_tensorflow(has_gpus=False)  # counting parameters needs none of their memory
+    from t2t_repro.paper.tables import compare, select_columns  # imported late, because it imports TensorFlow
 
-    devices.hide_gpus()  # counting parameters needs none of their memory
     tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
     columns = select_columns(tables, values.columns or (["all"] if values.format == "csv" else []))
     if values.format == "text":

@@ -35,15 +35,11 @@ class Flags:
 
     inputs_once: str = ""
     """Text to translate instead of a file."""
-    decode_from_file: str = ""
-    """File to translate, plain or compressed; standard input by default and with -."""
-    decode_to_file: str = ""
-    """File, pipe or device to write; standard output by default and with -."""
     batch_size: int = field(default=32, metadata={"lower_bound": 1})
     """Lines per request."""
 
 
-FLAGS = program.make_flags(Client, Flags)
+FLAGS = program.make_flags(Client, Flags, "decode_from_file", "decode_to_file")
 
 
 def main(values: flags.FlagValues) -> None:
