@@ -12,7 +12,7 @@ an attribute of tensor2tensor that has no effect here, the definition of the cla
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,15 @@ class Text2TextProblem(Problem):
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
     is_self_contained = False  # `generate_samples` may read or download files in --tmp_dir
+    # As in tensor2tensor, a subclass may define each of these attributes as a property.
+    vocab_type: str = VocabType.SUBWORD
+    """Kind of vocabulary in tensor2tensor's data. t2t-datagen learns a SentencePiece vocabulary for SUBWORD."""
+    approx_vocab_size: int = 2**15
+    """Number of subwords in the vocabulary that t2t-datagen learns."""
+    additional_reserved_tokens: Sequence[str] = ()
+    """Strings that the vocabulary always encodes as a single token."""
+    use_vocab_from_other_problem: Text2TextProblem | None = None
+    """Problem with whose vocabulary tensor2tensor made the data of this problem; None for its own vocabulary."""
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -79,26 +88,6 @@ class Text2TextProblem(Problem):
         False if one call yields the samples of all splits, which are then divided in the ratio of their shards.
         """
         raise UserError(f"problem {self.name}: define is_generate_per_split, a property that is True or False")
-
-    @property
-    def vocab_type(self) -> str:
-        """Kind of vocabulary in tensor2tensor's data. t2t-datagen learns a SentencePiece vocabulary for SUBWORD."""
-        return VocabType.SUBWORD
-
-    @property
-    def approx_vocab_size(self) -> int:
-        """Number of subwords in the vocabulary that t2t-datagen learns."""
-        return 2**15
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        """Strings that the vocabulary always encodes as a single token."""
-        return []
-
-    @property
-    def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
-        """Problem with whose vocabulary tensor2tensor made the data of this problem; None for its own vocabulary."""
-        return None
 
     @property
     def vocab_filename(self) -> str:
