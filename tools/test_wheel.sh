@@ -7,7 +7,7 @@
 #   uv pip compile setup.py --extra test --python-version 3.11 --resolution lowest-direct --output-file lowest.txt
 #   tools/test_wheel.sh python3.11 lowest.txt
 set -euo pipefail
-python=$(command -v "${1:?usage: tools/test_wheel.sh PYTHON [CONSTRAINTS]}")
+python=$(command -v "${1:?usage: tools/test_wheel.sh PYTHON [CONSTRAINTS]}") || { echo "$1 is no program" >&2; exit 2; }
 python=$(realpath --no-symlinks "$python")
 root=$(realpath "$(dirname "$0")/..")
 constraints=$(realpath "${2:-$root/requirements/lock.txt}")
