@@ -12,6 +12,9 @@ import pytest
 from decoding_models import FAMILIES, check_against_numpy, small_model
 from numpy_experts import mixture
 from numpy_lstm import NumpyLayers
+from t2t_repro.hparam import HParams
+from t2t_repro.rivals.attentive_lstm import AdditiveAttention
+from t2t_repro.rivals.lstm import LSTM
 
 ONE_MATRIX = {"shared_embedding_and_softmax_weights": True, "embedding_size": 0}
 SEPARATE = {"shared_embedding_and_softmax_weights": False}
@@ -95,3 +98,10 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
         return y @ layers.weights.get("softmax/table", table).T, [weights]
 
     check_against_numpy(small_model(replace(FAMILIES[stacks.__name__], **changes)), numpy_model)
+
+
+def test_the_forget_gate_is_open_at_first_and_the_vector_of_attention_has_the_variance_of_a_kernel() -> None:
+    bias = LSTM(HParams(hidden_size=8), 3, "float32", "lstm").bias
+    np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], 8))
+    vector = np.asarray(AdditiveAttention(1000, 2, 0.25, "float32").vector)
+    assert np.var(vector) == pytest.approx(0.25 * 2 / 1001, rel=0.15)
