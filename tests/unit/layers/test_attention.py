@@ -1,10 +1,12 @@
-"""Compares self-attention with plain loops over heads and positions. Cross-attention is compared with the model."""
+"""Tests restricted self-attention, its cache, and the initial values and dropout of self-attention.
+
+tests/unit/models compares attention of all kinds with numpy.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +16,7 @@ import tensorflow as tf
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import KeysValues, SelfAttention
 from t2t_repro.layers.dropout import Seeds
-from t2t_repro.layers.masks import padding_bias
+from t2t_repro.layers.masks import ILLEGAL, padding_bias
 
 WIDTH, HEADS, KEYS, VALUES = 6, 2, 4, 10
 D_K, D_V = KEYS // HEADS, VALUES // HEADS
@@ -34,48 +36,6 @@ def self_attention(rate: float = 0.0, masked: bool = False, neighborhood: int = 
     return SelfAttention(hparams, "float32", is_masked=masked)
 
 
-def attend_to_itself(layer: SelfAttention, x: np.ndarray, visible: np.ndarray, distances: Any = None) -> np.ndarray:
-    """Returns multi-head self-attention (section 3.2) [T, D] of x [T, D], computed in loops with the layer's weights.
-
-    Args:
-        visible: bool [T, S], true for keys that a query may see.
-        distances: function that returns the vectors [d_k] and [d_v] to add to key s and value s for a query t (Shaw et
-            al. 2018, equations 3 and 4), given s - t; None for no vectors.
-    """
-    q, k, v = (x @ part for part in np.split(np.asarray(layer.qkv_kernel), [KEYS, 2 * KEYS], axis=1))
-    distances = distances or (lambda distance: (0, 0))
-    concatenated = np.zeros((len(q), VALUES))
-    for head in range(HEADS):
-        for t in range(len(q)):
-            visible_keys = [s for s in range(len(k)) if visible[t, s]]
-            query = q[t, head * D_K : (head + 1) * D_K]
-            keys = {s: k[s, head * D_K : (head + 1) * D_K] + distances(s - t)[0] for s in visible_keys}
-            weights = {s: math.exp(query @ key / math.sqrt(D_K)) for s, key in keys.items()}
-            for s, weight in weights.items():
-                value = v[s, head * D_V : (head + 1) * D_V] + distances(s - t)[1]
-                concatenated[t, head * D_V : (head + 1) * D_V] += weight / sum(weights.values()) * value
-    return concatenated @ np.asarray(layer.output_kernel)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("k", [0, 2, 9])
-def test_self_attention_computes_section_3_2_and_adds_vectors_of_relative_positions(k: int, masked: bool) -> None:
-    layer, x = self_attention(masked=masked, relative=k), sequence(2, 5)
-    distances = None
-    if k:
-        tables = [np.asarray(part.table) for part in (layer.relative_keys, layer.relative_values)]
-        assert [table.shape for table in tables] == [(2 * k + 1, D_K), (2 * k + 1, D_V)]
-
-        def distances(distance: int) -> list[np.ndarray]:
-            return [table[max(-k, min(k, distance)) + k] for table in tables]
-
-    ids = np.array([[3, 4, 5, 6, 7], [3, 4, 5, 0, 0]])
-    ours = layer(x, None if masked else padding_bias(ids), None)
-    for row in range(2):
-        visible = np.tril(np.ones((5, 5), bool)) if masked else np.tile(ids[row] != 0, (5, 1))
-        np.testing.assert_allclose(ours[row], attend_to_itself(layer, x[row], visible, distances), atol=1e-5)
-
-
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     hparams = HParams(hidden_size=40, num_heads=2, attention_key_channels=80, attention_value_channels=400)
     layer = SelfAttention(hparams, "float32")
@@ -86,22 +46,17 @@ def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     assert not np.array_equal(parts[0], parts[1])
 
 
-def window(length: int, reach: int, masked: bool) -> np.ndarray:
-    """Returns a mask [T, S], true for the keys that a query may see in a neighborhood with this reach."""
-    distance = np.arange(length) - np.arange(length)[:, None]
-    return (distance >= -reach) & (distance <= (0 if masked else reach))
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (6, 3), (67, 33)])
 def test_a_neighborhood_reaches_equally_far_to_both_sides_and_not_to_padding(r: int, reach: int, masked: bool) -> None:
-    layer = self_attention(masked=masked, neighborhood=r)
+    layer, unrestricted = self_attention(masked=masked, neighborhood=r), self_attention(masked=masked)
     for length in (1, 17, 70):
         x = sequence(1, length + 40, seed=length)
-        bias = padding_bias(np.where(np.arange(length + 40) < length, 3, 0)[None])
-        expected = attend_to_itself(layer, x[0, :length], window(length, reach, masked))
-        np.testing.assert_allclose(layer(x, bias, None)[0, :length], expected, atol=1e-5)
-        np.testing.assert_allclose(layer(x[:, :length], None, None)[0], expected, atol=1e-5)
+        padding = padding_bias(np.where(np.arange(length + 40) < length, 3, 0)[None])
+        distance = np.arange(length) - np.arange(length)[:, None]
+        expected = unrestricted(x[:, :length], np.where(abs(distance) > reach, ILLEGAL, 0.0)[None, None], None)
+        np.testing.assert_allclose(layer(x, padding, None)[:, :length], expected, atol=1e-5)
+        np.testing.assert_allclose(layer(x[:, :length], None, None), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (5, 2), (500, 250)])
