@@ -9,7 +9,7 @@ import pytest
 
 from t2t_repro import registry
 from t2t_repro.decoding.well_formed import MAX_OPENINGS
-from t2t_repro.parsing.linearization import Repairs, delinearise, linearise, tag_of
+from t2t_repro.parsing.linearization import linearise
 from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
 
@@ -59,25 +59,6 @@ def test_a_search_for_trees_may_write_all_trees_of_the_sample(trees: list[Tree],
         assert set(text.split()) <= brackets | set(symbols.words)
         openings = max(openings, *(run.count("(") for run in re.findall(r"(?:\([^ ]+ )+", text)))
     assert openings == 6 < MAX_OPENINGS
-
-
-def test_trees_written_with_tags_are_read_back_unchanged(trees: list[Tree]) -> None:
-    for tree in trees:
-        words = [leaf.word for leaf in tree.leaves()]
-        assert delinearise(linearise(tree), words) == (tree, Repairs())
-
-
-@pytest.mark.parametrize("symbol", ["XX", "word"])
-def test_trees_written_without_tags_are_read_back_with_the_same_brackets(trees: list[Tree], symbol: str) -> None:
-    for tree in trees:
-        words = [leaf.word for leaf in tree.leaves()]
-        untagged, repairs = delinearise(linearise(tree, symbol), words, word_symbol=symbol)
-        assert not repairs
-        expected = tree.fold(
-            lambda leaf: Tree(tag_of(leaf.word), word=leaf.word),
-            lambda constituent, children: Tree(constituent.label, tuple(children)),
-        )
-        assert untagged == expected
 
 
 def test_the_problem_restores_gold_outputs_to_the_gold_trees(problem: WsjParsing, trees: list[Tree]) -> None:

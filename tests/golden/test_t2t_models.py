@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.checkpoints.checkpoint import warm_start
@@ -59,15 +57,7 @@ def test_the_best_outputs_of_an_average_are_the_same(tmp_path: Path) -> None:
     assert [translation.hypotheses[0].text for translation in translations] == expected
 
 
-@pytest.fixture
-def eagerly() -> Iterator[None]:
-    """Makes TensorFlow run functions eagerly, because tracing a graph of one batch takes longer."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
-@pytest.mark.usefixtures("eagerly")
+@pytest.mark.usefixtures("no_graphs")
 def test_the_scores_of_given_pairs_are_the_same(imported: Imported) -> None:
     rows: list[dict[str, Any]] = json.loads((imported.golden / "scores.json").read_text())["rows"]
     scores = imported.translator.score([row["source"] for row in rows], [row["target"] for row in rows])

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
@@ -90,25 +89,6 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
         ids = tokens[t]
         histories = np.take_along_axis(histories, parents[t][:, :, None], axis=1)
         histories = np.concatenate([histories, ids[:, :, None]], axis=2)
-
-
-def count_multiplications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list to which each matrix product and convolution from now on adds its number of multiplications."""
-    counts: list[int] = []
-
-    def count(name: str, summed: Callable[[Any, Any], Any]) -> None:
-        function = getattr(keras.ops, name)
-
-        def counted(x: Any, y: Any, **options: Any) -> Any:
-            result = function(x, y, **options)
-            counts.append(int(np.prod(result.shape) * summed(x, y)))
-            return result
-
-        monkeypatch.setattr(keras.ops, name, counted)
-
-    count("matmul", lambda x, y: x.shape[-1])
-    count("conv", lambda x, kernel: np.prod(kernel.shape[:-1]))
-    return counts
 
 
 def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.2) -> Any:

@@ -1,4 +1,4 @@
-"""Tests hparams overrides, cut and joined lines, and trees converted to text and back, on random examples."""
+"""Tests hparams overrides, and cut and joined lines, on random examples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from t2t_repro.decoding.translation import InputFile
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import from_json, to_json
 from t2t_repro.hparam import DecodeHParams, HParams, override
-from t2t_repro.parsing.linearization import ANY, Repairs, delinearise, linearise, tag_of
-from t2t_repro.parsing.trees import Tree
 
 VALUES = {
     int: st.integers(-2, 2**33) | st.sampled_from([1, 2, 4, 8, 16, 64, 512]),
@@ -94,34 +92,3 @@ def test_a_long_line_is_cut_without_loss_and_joined_again(
     assert VISIBLE.findall("".join(strings)) == VISIBLE.findall(text)
     if strings:  # each segment, without outer white space, serves as its own translation
         assert join_texts([string.strip() for string in strings], strings).split() == "".join(strings).split()
-
-
-NAMES = st.text("aB1-$&;.,`'|=\\é漢\x00\x85\xa0\u2028\u2581\U0001f600", min_size=1, max_size=6)
-LEAVES = st.builds(lambda tag, word: Tree(tag, word=word), NAMES.filter(lambda tag: tag != ANY), NAMES)
-TREES = st.recursive(
-    LEAVES,
-    lambda trees: st.builds(lambda label, children: Tree(label, tuple(children)), NAMES, st.lists(trees, min_size=1)),
-    max_leaves=12,
-)
-
-
-@few
-@given(TREES.filter(lambda tree: not tree.word))
-def test_a_tree_is_read_back_from_its_sequence(tree: Tree) -> None:
-    words = [leaf.word for leaf in tree.leaves()]
-    assert delinearise(linearise(tree), words) == (tree, Repairs())
-    read, repairs = delinearise(linearise(tree, "XX"), words)
-    assert not repairs
-    assert [(leaf.label, leaf.word) for leaf in read.leaves()] == [(tag_of(word), word) for word in words]
-    assert linearise(read, "XX") == linearise(tree, "XX")
-
-
-@few
-@given(
-    st.lists(st.sampled_from(["(", ")", "(S", ")S", "(NP", ")NP", "XX", ".", ",", "''", "TOP", " ", "\n"]) | st.text()),
-    st.lists(NAMES, min_size=1, max_size=8),
-)
-def test_any_output_is_read_as_a_tree_over_the_words(parts: list[str], words: list[str]) -> None:
-    tree, _ = delinearise(" ".join(parts), words, tags_by_form=True)
-    assert [leaf.word for leaf in tree.leaves()] == words
-    assert delinearise(linearise(tree), words)[0] == tree

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from t2t_repro.corpora.parallel import Pair
-from t2t_repro.data import encoding, records
+from t2t_repro.data import encoding
 from t2t_repro.data.encoding import encode, portions
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -45,21 +44,6 @@ def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[b
     chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
     lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
     return b"".join(contents for contents, _ in chunks), lengths, counts
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 200])
-def test_all_pairs_are_encoded_in_order(vocab: Vocabulary, count: int) -> None:
-    pairs = some_pairs(count)
-    examples = [tuple(vocab.encode([pair["inputs"], pair["targets"]])) for pair in pairs]
-    contents, lengths, counts = encoded(vocab, iter(pairs), 1)
-    assert contents == records.chunk(examples)[0]  # type: ignore[arg-type]
-    assert lengths == [list(map(len, example)) for example in examples]
-
-    is_byte = re.compile("<0x[0-9A-F]{2}>").fullmatch
-    pieces = [vocab._processor.IdToPiece(i) for example in examples for ids in example for i in ids]
-    assert counts["text_bytes"] == sum(len(text.encode()) for pair in pairs for text in pair.values())
-    assert counts["byte_pieces"] == len([piece for piece in pieces if is_byte(piece)])
-    assert count < 2 or counts["byte_pieces"] > 0
 
 
 def test_child_processes_ignore_interrupts_from_their_start(

@@ -300,9 +300,3 @@ def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_th
     model.model(checkpoint)
     (tmp_path / "hparams.json").write_text(to_json(replace(tiny_hparams, hidden_size=1 << 20, num_heads=1)))
     assert "of the same training" in user_error(ModelFolder(tmp_path).model, checkpoint)
-
-
-def test_a_checkpoint_of_integers_is_refused(folder: Path) -> None:
-    model = ModelFolder(folder)
-    checkpoint = write_checkpoint(folder, 3, {"w": tf.Variable(1, dtype=tf.int32)}, model.vocabulary.fingerprint)
-    assert "is not float32" in user_error(model.model, checkpoint)

@@ -1,18 +1,20 @@
-"""Tests the recorded beam search against beam search itself, and against a search in plain Python."""
+"""Tests the recorded beam search against beam search itself, which tests/unit/decoding compares with plain Python."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from models import word_model
+from numpy_math import log_softmax
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.beam_search import Scoring
+from t2t_repro.decoding.batches import unpadded
+from t2t_repro.decoding.beam_search import Scoring, beam_search
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
@@ -23,15 +25,6 @@ VOCAB = 7
 Ids = tuple[int, ...]
 
 
-class Node(NamedTuple):
-    """A candidate of the search in plain Python."""
-
-    ids: Ids
-    fate: str
-    log_prob: float
-    score: float | None
-
-
 def random_table(seed: int, end: float = 0.0, spread: float = 1.5) -> np.ndarray:
     """Returns logits [t, last token, next token] of a model. The logit of the end token is higher by `end`."""
     table = np.random.default_rng(seed).normal(0, spread, (12, VOCAB, VOCAB)).astype("float32")
@@ -39,54 +32,18 @@ def random_table(seed: int, end: float = 0.0, spread: float = 1.5) -> np.ndarray
     return table
 
 
-def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> SearchTree:
-    """Returns the tree of a search with a model whose logits are `table`."""
+def arguments(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Any:
+    """Returns the arguments of `beam_search` and `record_search` for a model whose logits are `table`."""
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(table[int(t)], ids), cache
 
     cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
-    return record_search(Scoring(step), cache, memory, tf.constant([limit]), decode_hparams)
+    return Scoring(step), cache, memory, tf.constant([limit]), decode_hparams
 
 
-def plain_search(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> tuple[Any, Any, Any]:
-    """Returns the result of a beam search in plain Python: the nodes of each step, the outputs with their scores, the
-    best possible score of an alive hypothesis, and the nth best score of a finished one.
-    """
-    beam, alpha, count = decode_hparams.beam_size, decode_hparams.alpha, decode_hparams.n
-    log_probs = table - np.log(np.exp(table.astype(np.float64)).sum(axis=2, keepdims=True))
-    alive: list[tuple[float, Ids]] = [(0.0, ())]
-    finished: list[tuple[float, Ids]] = []
-    steps = []
-    for t in range(limit):
-        extended = [
-            (log_prob + float(log_probs[t, ids[-1] if ids else 0, token]), (*ids, token))
-            for log_prob, ids in alive
-            for token in range(1, VOCAB)
-        ]
-        candidates = sorted(extended, reverse=True)[: 2 * beam if beam > 1 else 1]
-        scores = {ids: log_prob / ((6 + t) / 6) ** alpha for log_prob, ids in candidates if ids[-1] == EOS_ID}
-        alive = [pair for pair in candidates if pair[1] not in scores][:beam]
-        finished = sorted([*finished, *((score, ids) for ids, score in scores.items())], reverse=True)[:beam]
-        kept = {ids: ALIVE for _, ids in alive} | {ids: FINISHED for _, ids in finished}
-        steps.append([Node(ids, kept.get(ids, PRUNED), log_prob, scores.get(ids)) for log_prob, ids in candidates])
-        best_possible = alive[0][0] / ((5 + limit) / 6) ** alpha if alive else -math.inf
-        worst_of_best = finished[count - 1][0] if len(finished) >= count else -math.inf
-        if not alive or worst_of_best > best_possible:
-            break
-    unfinished = [(log_prob / ((6 + t) / 6) ** alpha, ids) for log_prob, ids in alive]
-    outputs = [(ids, score) for score, ids in [*finished, *unfinished][:count]]
-    return steps, outputs, (best_possible, worst_of_best)
-
-
-def as_nodes(tree: SearchTree) -> list[list[Node]]:
-    """Returns the candidates of a tree with the ids of their hypotheses, found by walking up to the root."""
-    ids: dict[int, Ids] = {ROOT: ()}
-    steps = []
-    for step in tree.steps:
-        ids |= {candidate.node: (*ids[candidate.parent], candidate.token) for candidate in step}
-        steps.append([Node(ids[node.node], node.fate, node.log_prob, node.score) for node in step])
-    return steps
+def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> SearchTree:
+    return record_search(*arguments(table, limit, decode_hparams))
 
 
 @pytest.mark.parametrize(
@@ -99,29 +56,43 @@ def as_nodes(tree: SearchTree) -> list[list[Node]]:
         (5, 3.0, 1, 0.0, {True, False}),
     ],
 )
-def test_the_tree_is_that_of_a_search_in_plain_python(
+def test_the_tree_has_the_outputs_of_beam_search_and_their_candidates(
     beam_size: int, alpha: float, num_best: int, end: float, reasons: set[bool]
 ) -> None:
-    decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
-    ends = set()
+    decode_hparams, ends = DecodeHParams(beam_size, alpha, n=num_best), set()
     for seed in (3, 5, 9):
         table, limit = random_table(seed, end), 1 + seed
-        tree, (plain_steps, outputs, bounds) = (run(table, limit, decode_hparams) for run in (recorded, plain_search))
-        steps = as_nodes(tree)
-        assert [[node[:2] for node in step] for step in steps] == [[node[:2] for node in step] for step in plain_steps]
-        for step, plain_step in zip(steps, plain_steps, strict=True):
-            assert [node.log_prob for node in step] == pytest.approx([node.log_prob for node in plain_step], rel=1e-4)
-            scores = {node.ids: node.score for node in step if node.ids[-1] == EOS_ID}
-            assert scores == pytest.approx({node.ids: node.score for node in plain_step if node.score}, rel=1e-4)
-        paths = tree.paths()
-        assert [tuple(node.token for node in path) for path in paths] == [ids for ids, _ in outputs]
-        assert [path[-1].score for path in paths] == pytest.approx([score for _, score in outputs], rel=1e-4)
-        for path in paths:
-            assert sum(node.token_log_prob for node in path) == pytest.approx(path[-1].log_prob, rel=1e-4)
-        assert (tree.best_possible, tree.worst_of_best) == pytest.approx(bounds, rel=1e-4)
+        tree, outputs = recorded(table, limit, decode_hparams), beam_search(*arguments(table, limit, decode_hparams))
+        ids = check_candidates(tree, log_softmax(table), decode_hparams)
+        paths = [tuple(node.token for node in path) for path in tree.paths()]
+        assert paths == [ids[node] for node in tree.outputs]
+        assert paths == [tuple(unpadded(row)) for row in outputs.ids[0].numpy().tolist()]
+        assert [path[-1].score for path in tree.paths()] == pytest.approx(outputs.scores[0].numpy().tolist())
         assert tree.limit == limit and (tree.is_certain or len(tree.steps) == limit)
         ends.add(tree.is_certain)
     assert ends == reasons
+
+
+def check_candidates(tree: SearchTree, log_probs: np.ndarray, decode_hparams: DecodeHParams) -> dict[int, Ids]:
+    """Checks all numbers of the tree's candidates against their definitions; returns the tokens of each node."""
+    ids, beam_size, finished = {ROOT: ()}, decode_hparams.beam_size, list[float]()
+    sums, alive = {ROOT: 0.0}, [ROOT]
+    for t, step in enumerate(tree.steps):
+        for node in step:
+            assert node.parent in alive
+            token_log_prob = log_probs[t, ids[node.parent][-1] if t else 0, node.token]
+            ids[node.node] = (*ids[node.parent], node.token)
+            sums[node.node] = sums[node.parent] + token_log_prob
+            assert (node.token_log_prob, node.log_prob) == pytest.approx((token_log_prob, sums[node.node]), rel=1e-4)
+        ended = {node: node.log_prob / ((6 + t) / 6) ** decode_hparams.alpha for node in step if node.token == EOS_ID}
+        finished = sorted([*finished, *ended.values()])[-beam_size:]
+        for node, score in ended.items():
+            assert node.score == pytest.approx(score)
+            assert node.fate == (FINISHED if score in finished else PRUNED)
+        others = [node for node in step if node not in ended]  # best first
+        assert [node.fate for node in others] == ([ALIVE] * beam_size + [PRUNED] * beam_size)[: len(others)]
+        alive = [node.node for node in others[:beam_size]]
+    return ids
 
 
 def test_a_search_without_alive_hypotheses_ends() -> None:
