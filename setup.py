@@ -4,10 +4,7 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PROGRAMS = (
-    *("datagen", "trainer", "avg_checkpoints", "decoder", "translate_beam", "bleu", "evalb", "exporter"),
-    *("query_server", "paper", "reproduce", "import", "attention", "insights"),
-)
+ROOT = Path(__file__).parent
 EXTRAS = {
     "beam": ["apache-beam>=2.60,<3"],
     "ctranslate2": ["ctranslate2>=4.7,<5"],
@@ -33,7 +30,7 @@ setup(
     name="t2t_repro",
     version="1.0.0",
     description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The t2t_repro authors",
     license_expression="Apache-2.0",
@@ -99,6 +96,9 @@ setup(
         ],
     },
     entry_points={
-        "console_scripts": [f"t2t-{name.replace('_', '-')}=t2t_repro.bin.t2t_{name}:run" for name in PROGRAMS]
+        "console_scripts": [
+            f"{program.stem.replace('_', '-')}=t2t_repro.bin.{program.stem}:run"
+            for program in sorted(ROOT.glob("bin/t2t_*.py"))
+        ]
     },
 )

@@ -7,8 +7,8 @@ import sys
 from t2t_repro.bin import PROGRAMS
 from t2t_repro.console.terminal import definitions
 
-if sys.argv[1:]:
-    print(f"t2t_repro: unexpected argument {sys.argv[1]!r}; python -m t2t_repro lists the programs", file=sys.stderr)
+if unexpected := [argument for argument in sys.argv[1:] if argument not in ("-h", "--help")]:
+    print(f"t2t_repro: unexpected argument {unexpected[0]!r}; python -m t2t_repro lists the programs", file=sys.stderr)
     sys.exit(2)
 # Reading a docstring is faster than importing the program. It begins with what the program does.
 docstrings = {name: str(ast.get_docstring(ast.parse(path.read_text("utf-8")))) for name, path in PROGRAMS.items()}
