@@ -31,7 +31,7 @@ def execute(path: Path) -> Any:
     with tempfile.TemporaryDirectory() as settings, tempfile.TemporaryDirectory() as work:
         kernel = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
         options = {"resources": {"metadata": {"path": work}}, "extra_arguments": ["--log-level=ERROR"]}
-        with mock.patch.dict(os.environ, IPYTHONDIR=settings):
+        with mock.patch.dict(os.environ, IPYTHONDIR=settings, TMPDIR=settings):
             NotebookClient(notebook, km=kernel, timeout=600, **options).execute()
     return notebook
 
