@@ -29,7 +29,8 @@ def execute(path: Path) -> Any:
     """
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as settings, tempfile.TemporaryDirectory() as work:
-        kernel = AsyncKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+        specs = KernelSpecManager(kernel_dirs=[])
+        kernel = AsyncKernelManager(kernel_spec_manager=specs, connection_file=f"{settings}/kernel.json")
         options = {"resources": {"metadata": {"path": work}}, "extra_arguments": ["--log-level=ERROR"]}
         with mock.patch.dict(os.environ, IPYTHONDIR=settings, TMPDIR=settings):
             NotebookClient(notebook, km=kernel, timeout=600, **options).execute()
@@ -44,8 +45,7 @@ def clean(notebook: Any) -> None:
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             if picture := output.get("data", {}).get("image/png"):
-                file = io.BytesIO()
-                image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+                image, file = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB"), io.BytesIO()
                 image.quantize(256, Image.Quantize.MAXCOVERAGE).save(file, "png", optimize=True)
                 output["data"]["image/png"] = base64.b64encode(file.getvalue()).decode()
 
