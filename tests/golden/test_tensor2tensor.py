@@ -17,7 +17,6 @@ from golden_model import GOLDEN, golden_model, load
 from t2t_repro import registry
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.layers.position import Sinusoids
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.tensor2tensor.variables import by_our_names
 from t2t_repro.training.loss import smoothed_cross_entropy
@@ -29,13 +28,6 @@ EXTRA_LENGTH = 50
 @pytest.fixture(scope="module")
 def model() -> Transformer:
     return golden_model()
-
-
-def test_the_position_signal_is_the_same() -> None:
-    golden = load("timing_signal")
-    signal = Sinusoids(512)
-    np.testing.assert_allclose(signal(0, 50), golden["len50_ch512"], atol=1e-4)
-    np.testing.assert_allclose(signal(7, 50), golden["len50_ch512_start7"], atol=1e-4)
 
 
 def test_logits_and_losses_are_the_same(model: Transformer) -> None:

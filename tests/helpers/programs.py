@@ -112,25 +112,6 @@ def error(program: str, *arguments: str) -> str:
     return result.stderr.removeprefix(f"t2t-{program}: ").removesuffix("\n")
 
 
-def output_without_tensorflow(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM in a new process and returns its standard output.
-
-    The program must succeed and must import neither TensorFlow nor Keras.
-    """
-    code = f"""
-import atexit, sys
-atexit.register(lambda: print({{'tensorflow', 'keras'}} & set(sys.modules), file=sys.stderr))
-from {_module(program).__name__} import run
-sys.argv[0] = 't2t-{program}'
-run()
-"""
-    process = [sys.executable, "-c", code]
-    result = subprocess.run([*process, *arguments], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stderr) == (0, "set()\n")
-    assert subprocess.run([*process, "--no_such_flag"], capture_output=True, check=False).returncode == 2
-    return result.stdout
-
-
 @contextmanager
 def without_extras() -> Iterator[None]:
     """In the `with` block, Python does not find the libraries of the extras "datasets" and "figures"."""

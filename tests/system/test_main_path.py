@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from programs import (
     LOOKUP,
     SMALL,
     TrainedModel,
-    output_without_tensorflow,
     refused,
     run,
     succeed,
@@ -81,9 +79,3 @@ def test_a_model_learns_to_copy(tmp_path: Path) -> None:
             succeed(program, *arguments, cwd=tmp_path)
     evaluation = json.loads((tmp_path / "m" / "metrics.jsonl").read_text().splitlines()[-1])
     assert evaluation["dev_accuracy"] >= 0.99, evaluation
-
-
-def test_registry_help_needs_no_tensorflow() -> None:
-    text = output_without_tensorflow("trainer", "--registry_help")
-    for name in ("text_files", "numbers_ende", "transformer_big", "transformer"):
-        assert re.search(rf"^  {name} +\S", text, re.MULTILINE), name

@@ -17,6 +17,14 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.errors import require_extra
 
 LISTING = "import runpy, sys; runpy.run_module('t2t_repro', run_name='__main__'); assert 'absl' not in sys.modules"
+REGISTRY_HELP = """
+import sys
+from t2t_repro.bin import t2t_trainer
+try:
+    t2t_trainer.run()
+finally:
+    print({"tensorflow", "keras"} & {*sys.modules})
+"""
 
 
 def test_the_package_lists_the_installed_programs_without_importing_them() -> None:
@@ -24,6 +32,12 @@ def test_the_package_lists_the_installed_programs_without_importing_them() -> No
     installed = {entry.name for entry in entry_points(group="console_scripts") if entry.module.startswith("t2t_repro.")}
     assert {line.split()[0] for line in lines.splitlines() if line.startswith("t2t-")} == installed
     assert all(len(line) <= 80 for line in lines.splitlines()) and "t2t-trainer --help" in lines
+
+
+def test_registry_help_needs_no_tensorflow() -> None:
+    command = [sys.executable, "-c", REGISTRY_HELP, "--registry_help"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[0] == "problems:" and lines[-1] == "set()"
 
 
 def test_the_package_takes_no_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

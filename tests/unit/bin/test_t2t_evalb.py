@@ -44,15 +44,6 @@ def test_without_scored_sentences_the_totals_have_no_brackets(tmp_path: Path) ->
     assert shown.count("Bracketing FMeasure       =    nan\n") == 2
 
 
-def test_a_parameter_file_decides_what_counts(tmp_path: Path) -> None:
-    params = write_lines(tmp_path / "x.prm", ["LABELED 0", "EQ_WORD a b", "CUTOFF_LEN 3"])
-    lines = output("evalb", *trees(tmp_path), f"--params={params}").splitlines()
-    # The parameter file deletes no labels, so TOP and the full stop count. In sentence 1, the gold tree's TOP and S
-    # cover the same words. The test tree has no TOP, so 6 of the gold tree's 7 brackets match.
-    assert lines[3].split() == ["1", "8", "0", "85.71", "85.71", "6", "7", "7", "0", "8", "7", "87.50"]
-    assert lines[lines.index("-- len<=3 --") + 1] == "Number of sentence        =      3"
-
-
 def test_mistakes_end_in_one_line_after_the_messages_of_evalb(tmp_path: Path) -> None:
     flags = trees(tmp_path, ["(S (X a))"] * 12, ["(S (X b))"] * 12)
     result = run("evalb", *flags)

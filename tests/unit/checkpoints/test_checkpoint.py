@@ -17,7 +17,6 @@ from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
 from t2t_repro.checkpoints.checkpoint import other_hparams, warm_start
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import read_checkpoint, read_value, step_of
-from t2t_repro.training.step import TrainStep
 from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -41,20 +40,6 @@ def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(fold
     assert same(worker.variables(), before.variables())
     next(folder.path.glob("model.ckpt-12.data*")).write_bytes(b"half")
     assert "model.ckpt-12: this checkpoint is damaged" in user_error(worker.checkpoints.restore_step, 12)
-
-
-def test_a_resumed_run_ends_with_the_same_weights(folder: ModelFolder) -> None:
-    def take(training: Training, steps: range) -> dict[str, np.ndarray]:
-        step = TrainStep(training.model, training.optimizer, 0.1, training.strategy)
-        for number in steps:
-            step([(IDS, IDS[::-1], np.arange(len(IDS)))], 5, (7, number))
-            if number == 1:
-                training.checkpoints.save(2)
-        return training.variables()
-
-    whole, resumed = take(Training(folder), range(4)), Training(folder)
-    assert resumed.checkpoints.restore() == 2
-    assert same(take(resumed, range(2, 4)), whole)
 
 
 @pytest.mark.parametrize(

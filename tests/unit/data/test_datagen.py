@@ -22,7 +22,7 @@ from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import default_size
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import Toy, text_files
+from toys import Toy
 
 
 def texts(problem: Toy, split: str) -> list[tuple[str, str]]:
@@ -65,15 +65,6 @@ def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.
         problem = registry.problem("poetry", {"distance": distance})
         train, dev = ([str(pair) for pair in problem.generate(split, "")] for split in ("train", "dev"))
         assert len(train) == 5 - distance and len(dev) == 1 and not set(train) & set(dev)
-
-
-def test_a_problem_and_its_reverse_have_the_same_data(tmp_path: Path) -> None:
-    problem = text_files(tmp_path)
-    sources = contents(tmp_path)
-    generate_data(problem, tmp_path / "one", "")
-    generate_data(registry.problem("text_files_rev", vars(problem.settings)), tmp_path / "two", "")
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    assert all((tmp_path / name).read_bytes() == text for name, text in sources.items())
 
 
 def test_the_train_split_is_cleaned_and_empty_sides_are_dropped_from_both(tmp_path: Path) -> None:

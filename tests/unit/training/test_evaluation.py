@@ -24,7 +24,7 @@ from t2t_repro.errors import Stopped
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
-from t2t_repro.training.evaluation import DevDecoder, Evaluation, Evaluator, spread
+from t2t_repro.training.evaluation import EVAL_BEAM, DevDecoder, Evaluation, Evaluator, spread
 from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -164,6 +164,14 @@ def test_lines_of_the_split_are_decoded_finished_and_scored(tmp_path: Path, tiny
     assert decoded.scores[0].label == "BLEU" and 0 < scores["BLEU"] < 100
     assert scores["BLEU"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
     assert scores["chrF"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [references]).score)
+
+
+def test_an_evaluation_uses_a_smaller_beam_than_a_large_one_of_the_problem(
+    records: Records, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Upper, "decode_hparams", DecodeHParams(beam_size=21, alpha=0.3))
+    search = dev_decoder(tiny_vocabulary, records, 1).translator.decode_hparams
+    assert search == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
 
 
 def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
