@@ -28,12 +28,13 @@ def test_an_average_is_compared_with_the_last_checkpoint(trained: TrainedModel, 
     model = tmp_path / "m"
     shutil.copytree(trained.folder, model, ignore=shutil.ignore_patterns("best", "tensorboard"))
     average = ["avg-checkpoints", f"--output_dir={model}", "--num_last_checkpoints=3"]
-    *_, of_average, of_last, verdict = succeed(*average, "--eval_decode_lines=2").stderr.splitlines()
-    assert of_average.startswith(f"{model}/averaged/model.ckpt-60: dev loss ") and of_average.endswith(" of 2 lines")
+    *_, of_average, of_last, verdict = succeed(*average, "--eval_decode_lines=10").stderr.splitlines()
+    assert of_average.startswith(f"{model}/averaged/model.ckpt-60: dev loss ") and of_average.endswith(" of 10 lines")
     assert of_last.startswith(f"{model}/model.ckpt-60: dev loss ")
     losses = [float(line.split("dev loss ")[1].split(",")[0]) for line in (of_average, of_last)]
     logged = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
     assert losses[1] == pytest.approx(logged[-1]["dev_loss"], abs=1e-4)
+    assert of_last.endswith(f" BLEU {logged[-1]['dev_bleu']:.2f} of 10 lines")
     assert losses[0] > losses[1]  # after so few steps, the average is worse than the last checkpoint
     assert "the last checkpoint" in verdict and f"--checkpoint_path={model}/model.ckpt-60" in verdict
 
