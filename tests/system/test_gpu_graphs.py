@@ -88,7 +88,7 @@ def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed
         assert_runs_on_gpu(gpu_graphs.optimized(graph.get_concrete_function()), allowed)
 
 
-@pytest.mark.parametrize("name", ["bytenet", "convs2s", "gnmt", "deep_att", "transformer_moe"])
+@pytest.mark.parametrize("name", ["bytenet", "convs2s", "gnmt", "transformer_moe"])
 def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
     changes = {"moe_num_experts": 4} if "moe" in name else {}
     hparams = registry.override_hparams(HPARAMS, "", model=name, num_heads=8, filter_size=2048, **changes)

@@ -30,7 +30,6 @@ CASES = [
     ("attention", "--figure=3 --style=lines", "--style has no effect with --figure; omit it"),
     ("attention", "--format=", "--format is required"),
     ("attention", "--format=json --word=dog", "--word chooses strokes, which no file would show; omit it"),
-    ("attention", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model"),
     ("bleu", "", "give either --reference, or --test_set with --language_pair"),
     ("bleu", "--test_set=wmt14/full", "give either --reference, or --test_set with --language_pair"),
     ("bleu", "--reference=two --test_set=wmt14/full", "--reference has no effect with --test_set; omit it"),
@@ -39,7 +38,6 @@ CASES = [
     ("bleu", "--reference=two --translation=", "--translation is required"),
     ("bleu", "--reference=three", "two and three have 2 and 3 lines;"),
     ("bleu", "--translation=empty --reference=empty", "empty: empty"),
-    ("bleu", "--reference=two --target_language=french", "--target_language: 'french' is no code"),
     (
         "bleu",
         "--test_set=wmt14 --language_pair=en-fr --target_language=de",
@@ -47,7 +45,6 @@ CASES = [
     ),
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
     ("evalb", "--gold=wrong", "wrong:1: 'dog' "),
-    ("evalb", "--params=no.prm", "no.prm: no such file"),
     ("evalb", "--gold=", "--gold is required: "),
     ("insights", "--output_dir=", "--output_dir is required"),
     ("insights", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
