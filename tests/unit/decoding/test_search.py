@@ -19,7 +19,7 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import Sources, generate_outputs
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
 
@@ -169,3 +169,20 @@ def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) 
     result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs=inputs, random=random))
     for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
         assert 0 not in ids[: len([token for token in ids if token])]
+
+
+def test_log_probabilities_and_attention_of_given_targets(
+    two_layers: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
+) -> None:
+    targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
+    log_probs, attention = (x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets)))
+    weights: list[tf.Tensor] = []
+    logits = two_layers.decode(padded(targets), two_layers.encode(inputs), save_weights_to=weights)
+    for row, ids in enumerate(targets):
+        expected = log_softmax(logits[row])[range(len(ids)), ids]
+        np.testing.assert_allclose(log_probs[row, : len(ids)], expected, rtol=1e-4)
+        assert not log_probs[row, len(ids) :].any()
+        mean_weights = np.asarray(weights[1])[row].mean(axis=0)
+        assert attention[row, : len(ids)].tolist() == mean_weights.argmax(axis=1)[: len(ids)].tolist()
+        assert (attention[row] < np.count_nonzero(inputs[row])).all()
+    assert len(set(attention.ravel().tolist())) > 2
