@@ -48,7 +48,8 @@ def test_every_weight_of_the_golden_model_gets_our_name(tmp_path: Path) -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(old.weights[name], value)
         assert old.weights[name].dtype == np.float32
-    assert (sizes := old.sizes()) == {name: getattr(HPARAMS, name) for name in sizes}
+    sizes = old.sizes()
+    assert sizes == {name: getattr(HPARAMS, name) for name in sizes}
     assert {"num_heads", "pos"}.isdisjoint(sizes)  # the weights do not say
 
 
