@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from t2t_models import MODELS, NEED_MODELS
-from t2t_repro.data.vocabularies.graph import graph_vocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
@@ -54,15 +52,6 @@ def test_any_ids_have_the_same_text(subwords: SubwordVocabulary) -> None:
     for row in without_reserved:
         assert subwords.pieces(row["ids"]) == row["subtokens"]
         assert subwords.decode([row["ids"]]) == [row["decode"]], row
-
-
-def test_the_graph_gives_the_same_subwords_and_texts(subwords: SubwordVocabulary) -> None:
-    graph = graph_vocabulary(subwords)
-    rows = rows_of("subword_encode.json")["rows"]
-    assert graph.tokenize([row["text"] for row in rows]).to_list() == [row["ids"] for row in rows]
-    rows += [row for row in rows_of("subword_decode.json") if not {PAD_ID, EOS_ID} & set(row["ids"])]
-    texts = graph.detokenize(tf.ragged.constant([row["ids"] for row in rows], tf.int32)).numpy()
-    assert [text.decode() for text in texts] == [row["decode"].replace("\ud800", "\ufffd") for row in rows]
 
 
 def test_words_have_the_same_ids(tmp_path: Path) -> None:

@@ -82,12 +82,10 @@ def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, a
             assert (is_same and is_close) or float(ours.scores[row, beam]) > scores[row, beam], (row, beam)
 
 
-@pytest.mark.parametrize(("name", "beam_size", "alpha"), [("beam4_a06_top1", 4, 0.6), ("greedy", 1, 0.0)])
-def test_the_best_hypothesis_is_the_same(model: Transformer, name: str, beam_size: int, alpha: float) -> None:
+def test_the_output_of_greedy_search_in_a_graph_is_the_same(model: Transformer) -> None:
     golden = load("model_v1_postnorm_beam")
-    graph = tf.function(search, autograph=False)
-    ours = graph(model, golden["inputs"], DecodeHParams(beam_size, alpha))
-    for row, (ids, score) in enumerate(zip(golden[f"{name}/ids"], golden[f"{name}/scores"], strict=True)):
+    ours = tf.function(search, autograph=False)(model, golden["inputs"], DecodeHParams(1, 0.0))
+    for row, (ids, score) in enumerate(zip(golden["greedy/ids"], golden["greedy/scores"], strict=True)):
         assert without_padding(ours.ids[row, 0]) == without_padding(ids)
         assert float(ours.scores[row, 0]) == pytest.approx(score, abs=1e-4)
 

@@ -138,8 +138,6 @@ def test_an_old_link_in_place_of_the_partial_file_is_not_followed(flags: list[st
     ("arguments", "words"),
     [
         (["--server="], ["--server is required"]),
-        (["--server=http://a:1"], ["give host:port"]),
-        (["--decode_from_file=none"], ["none: no such file"]),
         (["--batch_size=0"], ["batch_size"]),
         (["--servable_version=-1"], ["servable_version"]),
         (["--timeout_secs=inf"], ["timeout_secs"]),

@@ -154,9 +154,3 @@ def test_sacrebleus_archive_of_a_test_set_is_preferred(
         test_set = list(registry.problem("wmt_enfr").test_set(name, str(tmp_path)))
         assert [pair["inputs"].split()[0] for pair in test_set] == [text, f'"{text}"']
         assert [pair["targets"] for pair in test_set] == [pair["inputs"] for pair in test_set]
-
-
-def test_a_missing_test_set_is_an_error(tmp_path: Path) -> None:
-    problem = registry.problem("wmt_ende")
-    message = user_error(problem.test_set, "wmt14/full", str(tmp_path))
-    assert all(word in message for word in ("test-full.tgz", "$SACREBLEU", "dev.tgz", str(tmp_path)))

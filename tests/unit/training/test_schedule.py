@@ -22,8 +22,6 @@ def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
     ("factor", "step", "expected"),
     [
         ("constant", 7, 3.0),
-        ("noam", 0, 0.125 * 0.001),
-        ("noam", 399, 0.125 * 0.05),
         ("linear_warmup", 25, 0.25),
         ("linear_warmup", 499, 1.0),
         ("rsqrt_decay", 100, 0.1),
