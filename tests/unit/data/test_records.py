@@ -56,16 +56,6 @@ def failure(path: Path) -> str:
     return user_error(lambda: pairs_of(Records([path])))
 
 
-def test_tensorflow_reads_our_shards(tmp_path: Path) -> None:
-    features = {name: tf.io.VarLenFeature(tf.int64) for name in ("inputs", "targets")}
-    examples = [
-        tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(str(written(tmp_path)))
-    ]
-    assert [
-        (example["inputs"].values.numpy().tolist(), example["targets"].values.numpy().tolist()) for example in examples
-    ] == PAIRS
-
-
 def saved(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)

@@ -11,7 +11,6 @@ import pytest
 
 from golden_model import HPARAMS
 from old_models import weights, write_old_checkpoint
-from t2t_repro.checkpoints.reader import read_checkpoint
 from t2t_repro.errors import UserError
 from t2t_repro.models.model import model_without_values
 from t2t_repro.tensor2tensor.variables import OldVariables, by_our_names
@@ -156,9 +155,3 @@ def test_other_variables_are_refused(tmp_path: Path, variables: Variables, messa
     with pytest.raises(UserError, match="only tensor2tensor's model transformer") as error:
         (old := read(tmp_path, variables)).require(needed(old))
     assert message in str(error.value)
-
-
-def test_an_old_checkpoint_is_not_called_damaged_by_other_programs(tmp_path: Path) -> None:
-    path = write_old_checkpoint(tmp_path, weights())
-    with pytest.raises(UserError, match=r"ckpt-0: this checkpoint is one of tensor2tensor; import it with"):
-        read_checkpoint(path)
