@@ -171,7 +171,7 @@ def user_code_forgotten() -> Iterator[None]:
             stack.enter_context(mock.patch.dict(names._objects))
         yield
     for name in set(sys.modules) - modules:
-        file = getattr(sys.modules[name], "__file__", None) or ""
-        is_user_code = Path(file).is_relative_to(tempfile.gettempdir()) and not name.startswith("t2t_repro")
-        if is_user_code or name == "lookup_model":
+        file = Path(getattr(sys.modules[name], "__file__", None) or "")
+        is_package = name.startswith("t2t_repro") or file.is_relative_to(sys.prefix)
+        if (file.is_relative_to(tempfile.gettempdir()) and not is_package) or name == "lookup_model":
             del sys.modules[name]
