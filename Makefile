@@ -20,10 +20,9 @@ DEMO := demo
 # because pip takes some that are half there as installed.
 $(INSTALLED): setup.py pyproject.toml requirements/lock.txt
 	@if [ -e $(INCOMPLETE) ]; then rm -rf .venv/bin .venv/lib; fi
-	@mkdir -p .venv && touch $(INCOMPLETE)
 	@for python in $(PYTHONS); do \
 		$$python -c "import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))" 2>/dev/null && \
-			exec $$python -m venv .venv; \
+			mkdir -p .venv && touch $(INCOMPLETE) && exec $$python -m venv .venv; \
 	done; echo "No Python 3.11-3.13 with venv; apt install python3-venv, or make PYTHON=PATH" >&2; exit 2
 	@echo "Installing t2t_repro and TensorFlow into .venv: 2.4 GB, some minutes"
 	$(PIP) --editable .

@@ -6,7 +6,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 EXTRAS = {
-    "beam": ["apache-beam>=2.60,<3"],
+    "beam": ["apache-beam>=2.70,<3"],
     "ctranslate2": ["ctranslate2>=4.7,<5"],
     "datasets": ["tensorflow-datasets>=4.9.9,<5"],
     "figures": ["matplotlib>=3.9,<4"],
@@ -62,15 +62,15 @@ setup(
     package_data={"t2t_repro": ["py.typed", "insights/page/*"]},
     install_requires=[
         "absl-py>=2.1,<3",
-        "google-crc32c>=1.5,<2",
+        "google-crc32c>=1.6,<2",
         "grpcio>=1.60,<2",
-        "keras>=3.12,<4",
+        "keras>=3.15,<4",
         "langcodes>=3.5,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
-        "sentencepiece>=0.2.1,<0.3",
+        "sentencepiece>=0.2.3,<0.3",
         "tensorflow>=2.20,<2.22",
         "tensorflow-serving-api>=2.19,<2.22",
         # Windows has no wheel of it: pip installs the rest, and the programs say what to do (bin/__init__.py).
@@ -87,7 +87,7 @@ setup(
             "hypothesis>=6.100,<7",
             "mypy>=1.15,<3",
             "pytest>=8,<10",
-            "pytest-xdist>=3.7,<4",
+            "pytest-xdist>=3.8,<4",
             BROWSER,
             "tensorboard>=2.20,<2.22",
             *DOCS,
