@@ -84,7 +84,7 @@ setup(
         "benchmarks": [*PEERS, BROWSER, "pillow>=11,<13", *EXTRAS["figures"], *NOTEBOOKS],
         "docs": DOCS,
         "test": [
-            "hypothesis>=6.100,<7",
+            "hypothesis>=6.160,<7",
             "mypy>=1.15,<3",
             "pytest>=8,<10",
             "pytest-xdist>=3.8,<4",
