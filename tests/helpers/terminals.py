@@ -69,20 +69,17 @@ def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]
 
 
 @contextmanager
-def terminal(
-    program: str, *arguments: str, streams: Sequence[str], before: str, **variables: str
-) -> Iterator[Terminal]:
+def terminal(program: str, *arguments: str, streams: Sequence[str], **variables: str) -> Iterator[Terminal]:
     """Starts t2t-PROGRAM on a pseudo-terminal and yields the terminal. The program must then exit with code 0.
 
     Args:
         streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal.
-        before: Python code that the process runs before the program.
         variables: environment variables to set.
     """
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (ROWS, COLUMNS))
     files = dict.fromkeys(streams, os.ttyname(theirs))
-    process = start_program(program, *arguments, environment=os.environ | variables, files=files, before=before)
+    process = start_program(program, *arguments, environment=os.environ | variables, files=files)
     try:
         yield Terminal(ours, theirs)
         assert process.wait(PATIENCE) == 0

@@ -24,8 +24,6 @@ from user_errors import user_error
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 SHORT = "extra_length=5"
-NO_GRAPHS = "import tensorflow; tensorflow.config.run_functions_eagerly(True)"
-"""Code that does in another process what the fixture `no_graphs` does in this one."""
 
 
 def lines(path: Path) -> list[str]:
@@ -87,7 +85,7 @@ def test_a_shard_equals_a_part_of_one_run_even_with_sampling(
 def test_lines_at_a_prompt_can_be_edited_and_recalled(trained: TrainedModel, translator: Translator) -> None:
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
     output = b""
-    with terminal("decoder", *flags, streams=["stdin", "stdout"], before=NO_GRAPHS, TERM="xterm") as prompt:
+    with terminal("decoder", *flags, streams=["stdin", "stdout"], TERM="xterm") as prompt:
         # Backspace removes "x". Then arrow up brings back the line, and the keys change "one" to "two". Ctrl-D ends.
         for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
             output += prompt.read(b"> ")

@@ -29,27 +29,24 @@ def concatenated(folder: Path, pattern: str) -> bytes:
 
 def test_workers_sample_the_same_outputs_as_the_decoder(trained: TrainedModel, tmp_path: Path) -> None:
     texts, plain = tmp_path / "x-1.en.gz", tmp_path / "plain"
-    plain.write_bytes(b"".join((trained.text / "dev.en").read_bytes().splitlines(True)[:14]) + "\n".join(ODD).encode())
+    plain.write_bytes((trained.text / "dev.en").read_bytes() + "\n".join(ODD).encode())
     texts.write_bytes(gzip.compress(plain.read_bytes()))
     for name, content in (("0.en", ""), ("2.en", "one\n")):
         (tmp_path / f"x-{name}").write_text(content)
     usr_dir = tmp_path / "usr_dir_for_beam"  # its code adds the importing process's id to a file
     usr_dir.mkdir()
-    (usr_dir / "__init__.py").write_text(
-        f"import os, tensorflow; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')\n"
-        "tensorflow.config.run_functions_eagerly(True)"  # as the fixture no_graphs does in this process
-    )
+    (usr_dir / "__init__.py").write_text(f"import os; open('{tmp_path}/pids', 'a').write(f'{{os.getpid()}} ')")
     hparams = "extra_length=3,sampling_method=random,sampling_seed=3,n=2"
     result = succeed(
         "translate-beam", f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x-*.en*",
-        f"--decode_to_file={tmp_path / 'new' / 'x.de'}", f"--decode_hparams={hparams}", "--batch_lines=7",
+        f"--decode_to_file={tmp_path / 'new' / 'x.de'}", f"--decode_hparams={hparams}", "--batch_lines=19",
         f"--t2t_usr_dir={usr_dir}",
         "--beam_options=--direct_num_workers=1 --direct_running_mode=multi_processing",
     )  # fmt: skip
     assert result.stdout == ""
-    assert result.stderr.endswith("x.de-*: lines: 22, shards: 4, translated in segments: 1\n"), result.stderr[-3000:]
+    assert result.stderr.endswith("x.de-*: lines: 58, shards: 4, translated in segments: 1\n"), result.stderr[-3000:]
     assert result.stderr.count("\n") == 2  # without the log of the worker
-    names = [f"x.de-00001-{start:012d}" for start in (0, 7, 14)] + [f"x.de-00002-{0:012d}"]
+    names = [f"x.de-00001-{start:012d}" for start in (0, 19, 38)] + [f"x.de-00002-{0:012d}"]
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [*names, "x.de.settings"]
     assert concatenated(tmp_path / "new", "x.de-00001-*") == decode(str(trained.folder), plain, hparams)
     launcher, worker = map(int, (tmp_path / "pids").read_text().split())
