@@ -53,7 +53,7 @@ for language in ("de", "fr"):
     problem = registry.problem(f"wmt_en{language}")
     for name in ("wmt14", "wmt14/full"):
         sets[f"{name} {language}"] = [[*pair.values()] for pair in problem.test_set(name, folder)]
-print(json.dumps(sets))
+print(json.dumps(sets), flush=True)  # sacreBLEU may open standard output again
 sys.argv = ["sacrebleu", "-t", "wmt14/full", "-l", "en-de", "-i", translation, "-w", "2", "-m", "bleu", "chrf"]
 sacrebleu.main()
 sys.stdout.flush()
