@@ -34,4 +34,4 @@ stage wheel "${pip[@]}" wheel --no-deps --wheel-dir "$work" "$work/source"
 stage installation "${pip[@]}" install --constraint "$constraints" "$(echo "$work"/*.whl)[test]"
 # -o: the demo needs no other installation.
 stage demo make -o .venv/installed demo BIN="$bin"
-stage tests/unit "$bin/pytest" tests/unit -n 2 --dist loadfile --disable-warnings
+stage tests/unit "$bin/pytest" tests/unit -n 2 --dist loadfile
