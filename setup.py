@@ -1,6 +1,5 @@
 """Installs t2t_repro. The top-level folders problems/, hparams/ and bin/ become packages inside t2t_repro."""
 
-import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -29,7 +28,7 @@ PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
 
 setup(
     name="t2t_repro",
-    version=runpy.run_path(str(ROOT / "t2t_repro" / "__init__.py"))["__version__"],
+    version="1.0.0",
     description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -96,7 +96,7 @@ def test_all_files_name_the_same_version_and_date(package: dict[str, Any]) -> No
     released = re.search(r"^## (\d\S+) - (\S+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert released and cited and released.groups() == cited.groups()
-    assert released[1] == package["version"]
+    assert released[1] == package["version"] == t2t_repro.__version__
 
 
 def test_ci_runs_on_the_pythons_that_the_package_supports(package: dict[str, Any]) -> None:
