@@ -4,9 +4,10 @@
 # make format formats the code with ruff
 # make docs   builds the documentation site: open site/index.html
 # make lock   renews the exact versions in requirements/lock.txt, which all of these install
-# PYTHON=PATH names the interpreter. By default it is the first of python3.13, 3.12, 3.11 and python3 that fits.
+# PYTHON=PATH names the interpreter. By default it is that of .venv, or the first of python3.13, 3.12, 3.11 and python3
+# that fits.
 
-PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
+PYTHONS := $(or $(PYTHON),.venv/bin/python python3.13 python3.12 python3.11 python3)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint requirements/lock.txt
 INSTALLED := .venv/installed
