@@ -49,8 +49,8 @@ if [[ -n "$ZSH_VERSION" ]]; then
   bashcompinit
 fi
 complete -o nospace -F _t2t_repro PROGRAMS"""
-"""The shell function completes a word, which is `start` and then `end`, e.g. --train=a.en, and a.d. A space after a
-completed word is a part of it, except after paths, which a comma may follow. Bash replaces only what follows "="."""
+"""The shell function completes a word: it keeps `start`, e.g. "--train=a.en,", and completes `end`, e.g. "a.d". It adds
+a space after a completed name, but not after a path, which a comma may follow. Bash replaces only what follows "="."""
 
 
 def script(common: flags.FlagValues) -> str:

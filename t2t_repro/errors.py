@@ -17,7 +17,7 @@ class Stopped(Exception):  # noqa: N818, not an error
 
 
 class UnknownNameError(UserError):
-    """An unknown name of a kind, such as "problem". `bin/` says what replaces those that tensor2tensor has."""
+    """A wrong name of a kind such as "problem". If tensor2tensor has the name, `bin/` says what replaces it."""
 
     def __init__(self, message: str, kind: str, name: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ def located(error: BaseException) -> str:
 
 
 def refuse_unknown(kind: str, name: str, names: Collection[str]) -> None:
-    """Raises the error `unknown(kind, name, names)` unless `name` is one of `names`."""
+    """Raises UnknownNameError unless `name` is one of `names`."""
     if name not in names:
         raise unknown(kind, name, names)
 
