@@ -13,7 +13,6 @@ EXTRAS = {
     "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
 }
 """Optional dependencies by name of the extra: `pip install ".[beam]"` also installs those of "beam"."""
-OPTIONAL = [requirement for requirements in EXTRAS.values() for requirement in requirements]
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
 """The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
 BROWSER = "selenium>=4.30,<5"
@@ -92,7 +91,7 @@ setup(
             "tensorboard>=2.20,<2.22",
             *DOCS,
             *NOTEBOOKS,
-            *OPTIONAL,
+            *(requirement for requirements in EXTRAS.values() for requirement in requirements),
         ],
     },
     entry_points={

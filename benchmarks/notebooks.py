@@ -1,6 +1,6 @@
 """Executes the notebooks in notebooks/ and stores their outputs: python benchmarks/notebooks.py
 
-It needs pip install ".[test]". It skips tensor2tensor.ipynb without the variables T2T_* that this notebook reads.
+It needs pip install ".[benchmarks]". It skips tensor2tensor.ipynb without the variables T2T_* that this notebook reads.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ PROGRAMS = {path.stem.replace("_", "-"): path for path in sorted(Path(__file__).
 
 
 def _print_error(kind: type[BaseException], *rest: Any) -> None:
-    if kind is not KeyboardInterrupt:  # which `program.run` reports, except while Python imports the program
+    if kind is not KeyboardInterrupt:  # Ctrl-C while Python imports the program prints nothing
         sys.__excepthook__(kind, *rest)
 
 

@@ -57,16 +57,16 @@ def script(common: flags.FlagValues) -> str:
     """Returns the script. `common` are the flags of all programs."""
     registered = registry.names()
     values = {f"*' --{flag}'": words for flag, words in registered.items()}
-    values["*' --row'"] = [ours.hparams_set.removeprefix(PREFIX) for row in ROWS for ours in row.experiments]
+    values["*' --row'"] = [each.hparams_set.removeprefix(PREFIX) for row in ROWS for each in row.experiments]
     settings = [field for name in registered["problem"] for field in fields(registry.problem_class(name).Settings)]
     names = {}
     for program, path in PROGRAMS.items():
-        own = importlib.import_module(f"t2t_repro.bin.{path.stem}").FLAGS
-        found = [group[name] for group in (own, common) for name in group]
-        names[program] = [_words(flag.name, flag.boolean) for flag in found]
-        if "tmp_dir" in own:
+        program_flags = importlib.import_module(f"t2t_repro.bin.{path.stem}").FLAGS
+        all_flags = [group[name] for group in (program_flags, common) for name in group]
+        names[program] = [_words(flag.name, flag.boolean) for flag in all_flags]
+        if "tmp_dir" in program_flags:
             names[program] += [_words(field.name, isinstance(field.default, bool)) for field in settings]
-        enums = [flag for flag in found if isinstance(flag.parser, flags.EnumParser)]
+        enums = [flag for flag in all_flags if isinstance(flag.parser, flags.EnumParser)]
         values |= {f"'{program} --{flag.name}'": flag.parser.enum_values for flag in enums}
     text = SCRIPT.replace("NAMES", _cases("names", names)).replace("VALUES", _cases("values", values))
     return text.replace("PROGRAMS", " ".join(names))

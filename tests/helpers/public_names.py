@@ -72,8 +72,7 @@ def _flags() -> Iterator[str]:
 
 def _registered() -> Iterator[str]:
     """Yields the names of problems, hparams sets and models, and those of their settings and hparams."""
-    kinds = [section.splitlines() for section in registry.help_text().split("\n\n")]
-    problems, sets, models = ([line.split()[0] for line in lines if line[2] != " "] for _, *lines in kinds)
+    problems, sets, models = registry.names().values()
     yield from (f"hparams set {name}" for name in sets)
     yield from _fields("decode hparam", DecodeHParams)
     for name in problems:
