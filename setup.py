@@ -11,6 +11,7 @@ EXTRAS = {
     "datasets": ["tensorflow-datasets>=4.9.9,<5"],
     "figures": ["matplotlib>=3.9,<4"],
     "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
+    "tokenizers": ["tokenizers>=0.21,<1"],
 }
 """Optional dependencies by name of the extra: `pip install ".[beam]"` also installs those of "beam"."""
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
