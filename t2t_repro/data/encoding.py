@@ -123,7 +123,7 @@ def _end_with_parent() -> None:
 def _encode_portion(portion: Portion) -> Encoded:
     sides, vocabularies = list(zip(*portion, strict=True)), (_vocabulary.sources, _vocabulary)
     # One thread per process: together, the processes use all cores.
-    ids = [side.encode(texts, num_threads=1) for side, texts in zip(vocabularies, sides, strict=True)]
+    ids = [_vocabulary.encode_sources(sides[0], num_threads=1), _vocabulary.encode(sides[1], num_threads=1)]
     byte_pieces = sum(
         int(side.is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
         for side, lists in zip(vocabularies, ids, strict=True)

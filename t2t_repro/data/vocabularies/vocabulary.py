@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from t2t_repro.data.vocabularies.tags import is_tag, split_tag
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -61,12 +62,27 @@ class Vocabulary(abc.ABC):
         vocabulary._sources = sources if sources.fingerprint != self.fingerprint else None
         return vocabulary
 
-    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+    @property
+    def tags(self) -> dict[str, int]:
+        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""
+        return self.sources._own_tags
+
+    @functools.cached_property
+    def _own_tags(self) -> dict[str, int]:
+        return {piece: number for number, piece in enumerate(self.pieces(range(self.size))) if is_tag(piece)}
+
+    def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
 
-        White space around a text would have tokens that hardly occur in training.
+        White space around a text would have tokens that hardly occur in training. If a text begins with one of `tags`,
+        its first id is that of the tag, and the others are those of the text after the tag. `num_threads` is that of
+        `encode`.
         """
-        return self.sources.encode([text.strip() for text in texts])
+        tags = self.tags
+        pairs = [split_tag(text) if tags else ("", text) for text in texts]
+        pairs = [pair if pair[0] in tags else ("", text) for pair, text in zip(pairs, texts, strict=True)]
+        ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
+        return [[tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each target or prefix, with the end id, without the white space around it."""
