@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import check_types
@@ -37,14 +38,17 @@ class SpaceID:
     """Number of rows in the embedding that hparams.use_target_space_embedding adds. All numbers above are smaller."""
 
 
-def setting(default: Any, help: str = "", is_label: bool = False) -> Any:
+def setting(default: Any, help: str = "", is_label: bool = False, is_new: bool = False, is_list: bool = False) -> Any:
     """Returns a field for a problem's `Settings`.
 
     Args:
         help: one line for --help; "" means the help of the base class's field with the same name.
         is_label: True if the generated data does not depend on the setting, e.g. on the names of the languages.
+        is_new: True if older data lacks the setting, and is as if it had the default.
+        is_list: True if the flag may be repeated. The setting's value has ";" between the values of the flags.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "is_label": is_label})
+    metadata = {"help": help, "is_label": is_label, "is_new": is_new, "is_list": is_list}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Problem:
@@ -169,6 +173,14 @@ class Problem:
             tmp_dir: folder of downloads and the problem's source files.
         """
         raise UserError(f"problem {self.name}: define generate(self, split, tmp_dir)")
+
+    def corpora(self, split: str) -> tuple[Corpus, ...]:
+        """Returns the corpora of which a split consists, in the order of their text in `generate`."""
+        return (Corpus(),)
+
+    def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
+        """Yields the pairs of the corpus `corpora(split)[number]`. Arguments and order are those of `generate`."""
+        return self.generate(split, tmp_dir)
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides."""

@@ -7,17 +7,20 @@ without a description holds no finished data.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from t2t_repro import registry
+from t2t_repro.corpora.corpus import Corpus, CorpusRange
 from t2t_repro.data import summary
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
-from t2t_repro.files.json_file import from_json, to_json
+from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import write_file
 from t2t_repro.files.untrusted import read_text
 from t2t_repro.problem import Problem
@@ -25,6 +28,25 @@ from t2t_repro.problem import Problem
 SPLITS = ("train", "dev")
 MAX_BYTES = 1 << 23
 """Maximum size of a description. It lists up to 10,000 shards with less than 600 bytes each."""
+
+
+@dataclass(frozen=True)
+class StoredCorpus(Corpus):
+    """Facts about a corpus in the generated data."""
+
+    pairs: int = 0
+    """Number of pairs in its shards."""
+    shards: int = 0
+    """Number of its shards."""
+    text: str = ""
+    """Hash of the text of its pairs, as hex digits."""
+    counts: dict = field(default_factory=dict)
+    """Number of bytes in its text and of ids that stand for one byte; see `encoding.Encoded`."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError if a number is negative or the weight is not finite."""
+        if not (min(self.pairs, self.shards) >= 0 and 0 <= self.weight < math.inf):
+            raise UserError(f"pairs, shards and weight of corpus {self.name} must be 0 or more; restore the file")
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,8 @@ class Description:
     """For each split, `Records.index_fingerprint` of its shards."""
     source_vocabulary: str = ""
     """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
+    corpora: dict = field(default_factory=dict)
+    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards. Older files have none."""
 
     def __post_init__(self) -> None:
         """Raises UserError if `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
@@ -63,6 +87,27 @@ class Description:
         check_vocabulary_name(self.vocabulary)
         if self.source_vocabulary:
             check_vocabulary_name(self.source_vocabulary)
+        for split in self.corpora:
+            self.stored_corpora(split)
+
+    def stored_corpora(self, split: str) -> list[StoredCorpus]:
+        """Returns the corpora of a split, in the order of their shards. Raises UserError if they are invalid."""
+        fields = self.corpora.get(split, [])
+        if not isinstance(fields, list):
+            raise UserError(f"corpora={shortened(repr(self.corpora))} must give a list for each split")
+        corpora = [from_fields(StoredCorpus, item, f"corpora of {split}") for item in fields]
+        if corpora and sum(corpus.pairs for corpus in corpora) != self.pairs[split]:
+            raise UserError(f"the corpora of {split} do not have pairs={self.pairs[split]:,} together")
+        return corpora
+
+    def ranges(self, split: str) -> tuple[CorpusRange, ...]:
+        """Returns the corpora of a split with the numbers of their records; empty if the description is older."""
+        corpora = self.stored_corpora(split)
+        ends = itertools.accumulate(corpus.pairs for corpus in corpora)
+        return tuple(
+            CorpusRange(corpus.name, corpus.weight, corpus.target_language, end - corpus.pairs, end)
+            for corpus, end in zip(corpora, ends, strict=True)
+        )
 
     def save(self, path: Path) -> None:
         """Writes the description, which appears only when it is complete."""
@@ -151,7 +196,10 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {
-        split: Records(find_shards(data_dir, problem.base_name, split), problem.was_reversed, sizes) for split in SPLITS
+        split: Records(
+            find_shards(data_dir, problem.base_name, split), problem.was_reversed, sizes, description.ranges(split)
+        )
+        for split in SPLITS
     }
     for split, split_records in records.items():
         pairs, fingerprint = description.pairs[split], split_records.index_fingerprint

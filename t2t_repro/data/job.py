@@ -66,9 +66,12 @@ class Job:
     @property
     def data_settings(self) -> dict[str, Any]:
         """The settings that change the shards or the vocabulary, by name."""
-        fields = dataclasses.fields(self.settings)
+        fields = {field.name: field for field in dataclasses.fields(self.settings)}
         return {
-            field.name: getattr(self.settings, field.name) for field in fields if not field.metadata.get("is_label")
+            name: value
+            for name, value in vars(self.settings).items()
+            if not fields[name].metadata.get("is_label")
+            and not (fields[name].metadata.get("is_new") and value == fields[name].default)
         }
 
     @property
