@@ -74,7 +74,7 @@ class SharedFlags:
     split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""
     target_language: str = ""
     """Language of the translations, e.g. zh, by whose rules scores split words; default: that of the model's problem
-    or of --language_pair."""
+    or of --language_pair. A model with several target languages translates lines without a tag into it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports
     it."""

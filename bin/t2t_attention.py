@@ -41,7 +41,8 @@ class Flags:
     """The flags that only this program has."""
 
     source: str = ""
-    """The source text; with --figure, the paper's sentence by default."""
+    """The source text; with --figure, the paper's sentence by default. If the model has several target languages, it
+    must begin with a tag, e.g. >>de<<."""
     target: str = ""
     """The target text; by default, the model's translation."""
     out: str = ""

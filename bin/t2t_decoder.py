@@ -27,6 +27,7 @@ from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
+from t2t_repro.decoding.target_languages import with_tags
 from t2t_repro.decoding.translation import InputFile, Translation
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
@@ -77,7 +78,6 @@ USELESS = {
         "decode_from_file", "decode_reference", "resume", "shards", "output_attention", "long_lines",
         *(f"decode_hparams={name}" for name in vars(DecodeHParams()) if name != "batch_size"),
     ),
-    "without --decode_reference": ("target_language",),
     "without --decode_to_file": ("resume", "shards"),
     "without --output_format=jsonl": ("output_attention",),
     "with --output_format=jsonl": ("decode_hparams=write_beam_scores",),
@@ -97,11 +97,14 @@ def main(values: flags.FlagValues) -> None:
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     for folder in folders:
         check_model_flags(values, folder)
-    problem = folders[0].problem
+    problem, tags = folders[0].problem, folders[0].tags
+    if not tags:
+        program.refuse_useless(values, {"without --decode_reference": ("target_language",)})
     if values.target_language:
-        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
+        from t2t_repro.metrics import languages  # imported late, because langcodes is slow to import
 
-        problem.target_language = language_code(values.target_language)
+        code = languages.iso_code if tags else languages.language_code  # a tag may be no code of a language
+        problem.target_language = code(values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     columns: list[list[str]] = []
@@ -113,6 +116,10 @@ def main(values: flags.FlagValues) -> None:
             inputs.append((f"--decode_hparams=prefix_file={path}", path))
         if not values.decode_interactive:
             columns = read_input(values, decode_hparams.prefix_file)
+    if tags:
+        input_file = InputFile(values.score_file or values.decode_from_file or "standard input")
+        texts = with_tags(columns[0] if columns else [], tags, values.target_language, input_file)
+        columns = [texts, *columns[1:]]
     for folder, checkpoint in zip(folders, checkpoints, strict=True):
         paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
         inputs += [(f"--output_dir={folder.path}", path) for path in paths]
@@ -239,6 +246,7 @@ class Decoder:
             try:
                 ((_, translation),) = self.translator.stream(
                     [text],
+                    target_language=self.values.target_language if self.translator.tags else "",
                     long_lines=self.values.long_lines,
                     details=self.values.output_format == "jsonl",
                     input_file=InputFile("standard input", [number]),

@@ -19,6 +19,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
+from t2t_repro.decoding.target_languages import with_tags
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.hparam import override, refuse_decode_hparams
 
@@ -39,7 +40,9 @@ class Flags:
     """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process."""
 
 
-FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "long_lines", "precision", "decode_hparams")
+FLAGS = program.make_flags(
+    *(Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams")
+)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -48,6 +51,7 @@ def main(values: flags.FlagValues) -> None:
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
+    with_tags([], folders[0].tags, values.target_language)  # raises an error if the model lacks the language
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")
     options = pipeline_options(values.beam_options)

@@ -63,6 +63,7 @@ class BeamJob:
     t2t_usr_dir: str = ""
     resume: bool = False
     precision: str = "float32"
+    target_language: str = ""
 
 
 class LineBatch(NamedTuple):
@@ -91,7 +92,8 @@ class Translate(beam.DoFn):
             input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
             with _LOADING:
                 translator, problem = load(self._job)
-            stream = translator.stream(batch.lines, long_lines=self._job.long_lines, input_file=input_file)
+            options: Any = {"target_language": self._job.target_language, "long_lines": self._job.long_lines}
+            stream = translator.stream(batch.lines, input_file=input_file, **options)
             translations = [translation for _, translation in sorted(stream, key=lambda pair: pair[0])]
             refuse_diverged(translation.score for translation in translations)
             finished, _ = finish_translations(problem, batch.lines, translations)

@@ -101,6 +101,11 @@ class ModelFolder:
         self.path = Path(path)
         self.hparams, self.origin, self.problem, self.vocabulary = content or _read(self.path)
 
+    @property
+    def tags(self) -> list[str]:
+        """Tags of the model's target languages; empty if it has only one, so that sources need no tag."""
+        return [symbol for symbol in self.problem.symbols if symbol in self.vocabulary.tags]
+
     @classmethod
     def for_run(
         cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None

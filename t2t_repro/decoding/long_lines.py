@@ -32,9 +32,9 @@ class Segment:
     line_number: int
     """Line number, from 0, of the segment's text in the input file."""
     string: str
-    """The segment's text, including the white space around it."""
+    """The segment's text, including the white space around it, without a tag."""
     ids: list[int]
-    """Token ids of the segment without the white space around it, ended by the end token."""
+    """Token ids of the segment without the white space around it, ended by the end token. A tag is the first id."""
     prefix_ids: Sequence[int] = ()
     """Token ids with which the output must begin, without an end token; empty for no requirement."""
     is_truncated: bool = False
@@ -45,6 +45,8 @@ def cut_texts(
     texts: Sequence[str], vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile
 ) -> list[list[Segment]]:
     """Returns a list of segments for each text. The list of an empty text is empty.
+
+    If a text begins with one of the vocabulary's tags, each of its segments has the tag.
 
     Args:
         longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
@@ -57,7 +59,7 @@ def cut_texts(
     def count(texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)]
 
-    def cut(index: int, text: str, ids: list[int]) -> list[Segment]:
+    def cut(index: int, tag: str, text: str, ids: list[int]) -> list[Segment]:
         line_number = input_file.line_numbers[index]
         if is_empty(text):
             return []
@@ -71,15 +73,15 @@ def cut_texts(
             )
         if long_lines == "truncate":
             return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
-        parts = split_text(text, longest if is_long else len(ids), count)
+        parts = split_text(text, (longest if is_long else len(ids)) - bool(tag), count)
         strings = [string for string in parts if not is_empty(string)]
-        encoded = vocabulary.encode([string.strip() for string in strings])
+        encoded = vocabulary.encode_sources([tag + string for string in strings])
         return [
             Segment(index, number, line_number, *pair) for number, pair in enumerate(zip(strings, encoded, strict=True))
         ]
 
-    ids_of_texts = vocabulary.encode_sources(texts)
-    return [cut(index, *pair) for index, pair in enumerate(zip(texts, ids_of_texts, strict=True))]
+    pairs = zip(vocabulary.split_tags(texts), vocabulary.encode_sources(texts), strict=True)
+    return [cut(index, *tag_and_text, ids) for index, (tag_and_text, ids) in enumerate(pairs)]
 
 
 def split_text(text: str, longest: int, count: Count) -> list[str]:

@@ -27,6 +27,7 @@ from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.target_languages import with_tags
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_unknown, text_list
@@ -52,6 +53,7 @@ class Translator:
         max_length: longest source that is translated whole if `max_input_size` is 0, in tokens counting the end token;
             0 for no limit.
         tree_symbols: the symbols of trees if the model is a parser (see `Problem.tree_symbols`); else None.
+        tags: the tags of the model's target languages (see `ModelFolder.tags`); empty if sources need no tag.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class Translator:
         decode_hparams: DecodeHParams,
         max_length: int = 0,
         tree_symbols: TreeSymbols | None = None,
+        tags: Sequence[str] = (),
     ) -> None:
         self.model: Any = model
+        self.tags = tags
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
         self._search_graphs: dict[Any, Any] = {}
@@ -117,6 +121,7 @@ class Translator:
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
             folders[0].problem.tree_symbols,
+            folders[0].tags,
         )
 
     def translate(
@@ -124,6 +129,7 @@ class Translator:
         texts: Iterable[str],
         prefixes: Iterable[str] = (),
         *,
+        target_language: str = "",
         long_lines: str = "split",
         details: bool = False,
         advance: Callable[[int], None] = lambda count: None,
@@ -134,6 +140,7 @@ class Translator:
         Args:
             texts: the texts to translate, one line each.
             prefixes: for each text, the required beginning of its outputs or ""; empty if no text has a prefix.
+            target_language: the language of the outputs, if the model has several; see `with_tags`.
             long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
                 and join their translations, "truncate" to drop its end, or "error" to raise UserError.
             details: true to compute the token scores and attention of each hypothesis, too.
@@ -142,14 +149,15 @@ class Translator:
 
         Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text is too long.
         """
-        stream = self.stream(texts, prefixes, long_lines=long_lines, details=details, **decode_hparams)
-        return _in_order(stream, advance)
+        options: Any = {"target_language": target_language, "long_lines": long_lines, "details": details}
+        return _in_order(self.stream(texts, prefixes, **options, **decode_hparams), advance)
 
     def stream(
         self,
         texts: Iterable[str],
         prefixes: Iterable[str] = (),
         *,
+        target_language: str = "",
         long_lines: str = "split",
         details: bool = False,
         input_file: InputFile = UNKNOWN_FILE,
@@ -162,7 +170,7 @@ class Translator:
         Args:
             input_file: the file from which the texts were read, for line numbers and error messages.
         """
-        texts = text_list("texts", texts)
+        texts = with_tags(text_list("texts", texts), self.tags, target_language, input_file)
         prefixes = text_list("prefixes", prefixes)
         prefixes = text_list("prefixes", prefixes or [""] * len(texts), len(texts))
         decode_hparams = with_changes(self.decode_hparams, changes)
@@ -192,13 +200,18 @@ class Translator:
                 yield segment.text_index, join_translations([parts[number] for number in range(len(parts))], segments)
 
     def score(
-        self, sources: Iterable[str], targets: Iterable[str], advance: Callable[[int], None] = lambda count: None
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        advance: Callable[[int], None] = lambda count: None,
+        target_language: str = "",
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call.
+        `advance` is called with the number of pairs scored since the last call. `target_language` is that of
+        `translate`.
         """
-        sources = text_list("sources", sources)
+        sources = with_tags(text_list("sources", sources), self.tags, target_language)
         targets = text_list("targets", targets, len(sources))
         source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)

@@ -16,6 +16,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import refuse_diverged
+from t2t_repro.decoding.target_languages import with_tags
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -229,7 +230,9 @@ def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParam
 
     The longest source is that of `decode_hparams`, or by default of the translator's decode hparams.
     """
-    if is_empty(source):
+    with_tags([source], translator.tags)  # raises an error if the source needs a tag
+    [(_, text)] = translator.vocabulary.split_tags([source])
+    if is_empty(text):
         raise UserError("the source is empty; give a text")
     [ids] = translator.vocabulary.encode_sources([source])
     longest = (decode_hparams or translator.decode_hparams).max_input_size or translator.max_length

@@ -71,6 +71,12 @@ class Vocabulary(abc.ABC):
     def _own_tags(self) -> dict[str, int]:
         return {piece: number for number, piece in enumerate(self.pieces(range(self.size))) if is_tag(piece)}
 
+    def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Returns one of `tags` and the text after it for each text that begins with it; else "" and the text."""
+        tags = self.tags
+        pairs = [split_tag(text) if tags else ("", text) for text in texts]
+        return [pair if pair[0] in tags else ("", text) for pair, text in zip(pairs, texts, strict=True)]
+
     def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
 
@@ -78,11 +84,9 @@ class Vocabulary(abc.ABC):
         its first id is that of the tag, and the others are those of the text after the tag. `num_threads` is that of
         `encode`.
         """
-        tags = self.tags
-        pairs = [split_tag(text) if tags else ("", text) for text in texts]
-        pairs = [pair if pair[0] in tags else ("", text) for pair, text in zip(pairs, texts, strict=True)]
+        pairs = self.split_tags(texts)
         ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
-        return [[tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)]
+        return [[self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each target or prefix, with the end id, without the white space around it."""
