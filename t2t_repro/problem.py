@@ -178,6 +178,14 @@ class Problem:
         """Returns the corpora of which a split consists, in the order of their text in `generate`."""
         return (Corpus(),)
 
+    @property
+    def corpus_temperature(self) -> float:
+        """Without weights, the share of a corpus is in proportion to its number of target tokens to the power of 1/T.
+
+        This is T, 1.0 or more.
+        """
+        return 1.0
+
     def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
         """Yields the pairs of the corpus `corpora(split)[number]`. Arguments and order are those of `generate`."""
         return self.generate(split, tmp_dir)

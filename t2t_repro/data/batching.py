@@ -6,10 +6,14 @@ because a plan depends only on the examples' lengths, the settings, the seed and
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
+
+from t2t_repro.corpora.corpus import Corpus, CorpusRange
+from t2t_repro.errors import UserError
 
 BLOCKS = 2
 """Number of blocks (groups of examples of similar length) in a training step. With one block, all targets of a step
@@ -27,6 +31,9 @@ MAX_TOKENS = 4096
 
 SLICE = 1 << 20
 """Number of examples in one array operation on the keys of an epoch's examples."""
+
+MAX_PASSES = 100
+"""Most repetitions of a corpus in an epoch. More would be a mistake in the weights."""
 
 COUNTED_STEPS = 2000
 """Maximum number of steps of an epoch from which padding is estimated. More steps hardly change the estimate."""
@@ -56,8 +63,18 @@ class Plan:
         return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
 
 
-def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int) -> Plan:
+def plan(
+    lengths: np.ndarray,
+    batch_size: int,
+    max_length: int,
+    seed: int,
+    epoch: int,
+    corpora: Sequence[CorpusRange] = (),
+) -> Plan:
     """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than `max_length`.
+
+    If corpora have weights, these are their shares of the epoch's target tokens. Then an epoch omits and repeats
+    examples, but has as many target tokens as all examples together, except for rounding to whole examples.
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
@@ -65,14 +82,21 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
         max_length: maximum number of tokens on each side. The plan omits longer examples.
         seed: determines which examples share a step, and the order of the steps.
         epoch: number of the epoch. Each epoch has a different plan.
+        corpora: the corpora of the examples.
 
     Returns:
         The plan. If every example is longer than `max_length`, the plan has no steps.
+
+    Raises:
+        UserError: if a corpus is too small for its weight.
     """
     random = np.random.default_rng([seed, epoch])
     short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)
     if not len(short):
         return Plan(short, np.zeros(1, np.int64), np.empty((0, BLOCKS), np.int32))
+    fewest, all_tokens = len(short), None
+    if any(corpus.weight for corpus in corpora):
+        short, fewest, all_tokens = _weighted(lengths, short, corpora, seed, epoch)
     key = _sort_key(lengths if random.random() < 0.5 else lengths[::-1], short, random)
     key.sort()
     position_bits = len(short).bit_length()
@@ -83,8 +107,8 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
-    steps = min(max(1, round(int(tokens[-1]) / batch_size)), count)
-    blocks = steps * min(BLOCKS, count // steps)
+    steps = min(max(1, round((all_tokens or int(tokens[-1])) / batch_size)), fewest)
+    blocks = steps * min(BLOCKS, fewest // steps)
     numbers = np.arange(blocks + 1)
     cuts = (numbers + random.uniform(-JITTER, JITTER, blocks + 1)) / blocks
     ends = np.searchsorted(tokens, tokens[-1] * cuts, "left")
@@ -95,6 +119,62 @@ def plan(lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch
     ends = np.maximum.accumulate(ends - numbers) + numbers
     ends = np.minimum(ends, count - blocks + numbers)
     return Plan(order, ends, random.permutation(blocks).astype(np.int32).reshape(steps, -1))
+
+
+def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
+    """Returns the number of target tokens that each corpus supplies to an epoch, by the weights.
+
+    Args:
+        tokens: number of target tokens in each corpus.
+
+    Raises:
+        UserError: if a corpus would be repeated more than `MAX_PASSES` times.
+    """
+    weights = [Fraction(corpus.weight) for corpus in corpora]
+    amounts = [sum(tokens) * weight / sum(weights) for weight in weights]
+    for corpus, amount, size in zip(corpora, amounts, tokens, strict=True):
+        if amount > MAX_PASSES * size:
+            raise UserError(
+                f"corpus {corpus.name} has too little text ({size:,} target tokens) for its weight: an epoch of "
+                f"{sum(tokens):,} tokens would repeat it more than {MAX_PASSES} times; lower its weight"
+            )
+    return amounts
+
+
+def _weighted(
+    lengths: np.ndarray, short: np.ndarray, corpora: Sequence[CorpusRange], seed: int, epoch: int
+) -> tuple[np.ndarray, int, int]:
+    """Chooses the examples of an epoch by the weights of the corpora.
+
+    Each corpus is an endless sequence of passes. A pass has all examples of the corpus that are in `short`, in an order
+    that depends on the seed, the corpus and the pass. An epoch takes the next tokens of the sequence, so that all
+    examples of a corpus are used equally often.
+
+    Returns:
+        The indices of the examples, in ascending order; the fewest examples that any epoch has; and the number of
+        target tokens of `short`.
+    """
+    bounds = np.searchsorted(short, [corpus.start for corpus in corpora])
+    groups = np.split(short, bounds[1:])
+    tokens = [int(lengths[1, group].sum(dtype=np.int64)) for group in groups]
+    chosen, fewest = [], 0
+    for number, (group, size, quota) in enumerate(zip(groups, tokens, quotas(corpora, tokens), strict=True)):
+        if not quota:
+            continue
+        start, stop = int(quota * epoch), int(quota * (epoch + 1))
+        fewest += int(quota) // int(lengths[1, group].max())
+        for number_of_pass in range(start // size, -(-stop // size)):
+            first, last = start - number_of_pass * size, stop - number_of_pass * size
+            examples = group
+            if first > 0 or last < size:
+                examples = group.copy()
+                np.random.default_rng([seed, number_of_pass, number, 1]).shuffle(examples)
+                # An example belongs to the epoch that has its first token.
+                begins = np.cumsum(lengths[1, examples], dtype=np.int64)
+                begins -= lengths[1, examples]
+                examples = examples[slice(*np.searchsorted(begins, (max(first, 0), last)))]
+            chosen.append(examples)
+    return np.sort(np.concatenate(chosen)), max(fewest, 1), sum(tokens)
 
 
 def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:

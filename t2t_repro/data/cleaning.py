@@ -9,24 +9,37 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.corpora.parallel import Pair
+from t2t_repro.data.vocabularies.tags import tag
 from t2t_repro.data.vocabularies.text_rules import is_empty, utf8
 
 
 class Cleaning:
-    """Selects the pairs of a split to keep. The first pass over the split finds repeated pairs; later passes omit them.
+    """Selects the pairs of a corpus to keep. The first pass over it finds repeated pairs; later passes omit them.
 
     Args:
         max_words: drop a pair if either side has more than `max_words` words; 0 keeps all.
         max_ratio: drop a pair if one side has more than `max_ratio` times as many words as the other; 0 keeps all.
         drops_duplicates: True to drop a pair if an earlier pair has the same source and target.
+        target_language: language whose tag precedes each source; the tag is no word of the source. "" for none.
+        seen: hashes of the pairs of earlier corpora, which also count as earlier pairs. The first pass appends its own.
     """
 
-    def __init__(self, max_words: int = 0, max_ratio: float = 0.0, drops_duplicates: bool = False) -> None:
+    def __init__(
+        self,
+        max_words: int = 0,
+        max_ratio: float = 0.0,
+        drops_duplicates: bool = False,
+        target_language: str = "",
+        seen: list[np.ndarray] | None = None,
+    ) -> None:
         self._max_words, self._max_ratio, self._drops_duplicates = max_words, max_ratio, drops_duplicates
+        self._tag, self._seen = tag(target_language) if target_language else "", seen
         self.pairs_read = 0
         """Number of pairs that the first pass has read."""
         self.dropped: Counter[str] = Counter()
@@ -44,6 +57,13 @@ class Cleaning:
     def fingerprint(self) -> str:
         """Hash of the pairs that `first_pass` yielded, in their order, as hex digits."""
         return self._digest.hexdigest()
+
+    @property
+    def kept_fingerprint(self) -> str:
+        """Hash of the pairs to keep, in their order, as hex digits."""
+        digest = self._digest.copy()
+        digest.update(np.flatnonzero(self._is_repeat).tobytes())
+        return digest.hexdigest()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the pairs to keep, and also repeated pairs, which this method detects only after the last pair."""
@@ -66,6 +86,10 @@ class Cleaning:
         order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of equal pairs comes first.
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         self._is_repeat[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
+        if self._seen is not None:
+            for earlier in self._seen:
+                self._is_repeat |= np.isin(hashes, earlier)
+            self._seen.append(hashes[~self._is_repeat])
         self._hashes = array.array("Q")
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
 
@@ -90,15 +114,29 @@ class Cleaning:
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
-        if is_empty(pair["inputs"]) or is_empty(pair["targets"]):
+        source, target = pair["inputs"].removeprefix(self._tag), pair["targets"]
+        if is_empty(source) or is_empty(target):
             return "empty side"
         if self._max_words or self._max_ratio:
-            fewer, more = sorted((len(pair["inputs"].split()), len(pair["targets"].split())))
+            fewer, more = sorted((len(source.split()), len(target.split())))
             if self._max_words and more > self._max_words:
                 return "too many words"
             if self._max_ratio and more > self._max_ratio * fewer:
                 return "length ratio"
         return ""
+
+
+@dataclass
+class CleanCorpus:
+    """A corpus of a split, with the rules and counts of its cleaning."""
+
+    split: str
+    number: int
+    """Number of the corpus in its split, from 0."""
+    corpus: Corpus
+    cleaning: Cleaning
+    counts: Counter[str] = field(default_factory=Counter)
+    """Bytes of the kept text and ids that stand for one byte, after the text was encoded; see `encoding.Encoded`."""
 
 
 def _stripped(pair: Pair) -> Pair:

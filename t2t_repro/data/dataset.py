@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from t2t_repro import registry
-from t2t_repro.corpora.corpus import Corpus, CorpusRange
+from t2t_repro.corpora.corpus import CorpusRange, StoredCorpus
 from t2t_repro.data import summary
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
@@ -28,25 +27,6 @@ from t2t_repro.problem import Problem
 SPLITS = ("train", "dev")
 MAX_BYTES = 1 << 23
 """Maximum size of a description. It lists up to 10,000 shards with less than 600 bytes each."""
-
-
-@dataclass(frozen=True)
-class StoredCorpus(Corpus):
-    """Facts about a corpus in the generated data."""
-
-    pairs: int = 0
-    """Number of pairs in its shards."""
-    shards: int = 0
-    """Number of its shards."""
-    text: str = ""
-    """Hash of the text of its pairs, as hex digits."""
-    counts: dict = field(default_factory=dict)
-    """Number of bytes in its text and of ids that stand for one byte; see `encoding.Encoded`."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError if a number is negative or the weight is not finite."""
-        if not (min(self.pairs, self.shards) >= 0 and 0 <= self.weight < math.inf):
-            raise UserError(f"pairs, shards and weight of corpus {self.name} must be 0 or more; restore the file")
 
 
 @dataclass(frozen=True)

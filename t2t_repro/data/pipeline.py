@@ -70,7 +70,7 @@ class Pipeline:
         self._epoch, self._plan = 0, self._make_plan(0)
         self.first_epoch = self._plan
         """Plan of the steps of the first epoch."""
-        self.too_long = len(records) - len(self._plan.order)
+        self.too_long = int((self.lengths.max(axis=0) > hparams.max_length).sum())
         """Number of examples that are skipped because a side is longer than max_length."""
         if not self._plan.steps:
             raise UserError(
@@ -79,7 +79,8 @@ class Pipeline:
             )
 
     def _make_plan(self, epoch: int) -> batching.Plan:
-        return batching.plan(self.lengths, self._hparams.batch_size, self._hparams.max_length, self._seed, epoch)
+        hparams, corpora = self._hparams, self._records.corpora
+        return batching.plan(self.lengths, hparams.batch_size, hparams.max_length, self._seed, epoch, corpora)
 
     @property
     def steps_per_epoch(self) -> int:

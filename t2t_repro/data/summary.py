@@ -3,45 +3,39 @@
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from t2t_repro.data.cleaning import Cleaning
-from t2t_repro.data.records import Records
+from t2t_repro.console.tables import Column, Table, to_text
+from t2t_repro.corpora.corpus import StoredCorpus
+from t2t_repro.data import batching
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import write_file
 from t2t_repro.files.untrusted import parse_json, read_text
 
 FILE_NAME = "datagen.json"
+MAX_NAME = 30
+"""Maximum length of the name of a corpus in a table."""
 
 
-def summarize(
-    shards: dict[str, Records], cleaning: dict[str, Cleaning], counts: Counter[str], vocabulary: Vocabulary
-) -> dict[str, Any]:
+def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
-    Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary.
+    Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary. A split has "corpora" if it has
+    several.
 
     Args:
-        shards: the records of each split.
-        cleaning: counts of kept and dropped pairs, by split.
-        counts: "text_bytes" and "byte_pieces" (see `encoding.Encoded`), summed over all shards.
+        corpora: the corpora of each split.
     """
-    splits = {}
-    for split, split_cleaning in cleaning.items():
-        lengths = shards[split].lengths
-        tokens = lengths.sum(axis=1, dtype=np.int64)
-        means = tokens / lengths.shape[1]
-        splits[split] = {
-            "pairs_read": split_cleaning.pairs_read,
-            "pairs_kept": split_cleaning.pairs_kept,
-            "pairs_dropped": dict(split_cleaning.dropped),
-            "tokens": {"inputs": int(tokens[0]), "targets": int(tokens[1])},
-            "mean_length": {"inputs": round(float(means[0]), 2), "targets": round(float(means[1]), 2)},
-        }
+    splits, counts = {}, Counter[str]()
+    for split, split_corpora in corpora.items():
+        splits[split] = _figures(split_corpora)
+        if len(split_corpora) > 1:
+            splits[split]["corpora"] = _corpora_figures(split_corpora)
+        for corpus in split_corpora:
+            counts.update(corpus.counts)
     has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
         "vocabulary_size": vocabulary.size,
@@ -49,6 +43,34 @@ def summarize(
         "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if has_bytes else None,
         "splits": splits,
     }
+
+
+def _figures(corpora: Sequence[StoredCorpus]) -> dict[str, Any]:
+    """Returns the counts of some corpora together."""
+    dropped, tokens, pairs = Counter[str](), Counter[str](), sum(corpus.pairs for corpus in corpora)
+    for corpus in corpora:
+        dropped.update(corpus.dropped)
+        tokens.update(corpus.tokens)
+    return {
+        "pairs_read": pairs + dropped.total(),
+        "pairs_kept": pairs,
+        "pairs_dropped": dict(dropped),
+        "tokens": dict(tokens),
+        "mean_length": {side: round(count / pairs, 2) for side, count in tokens.items()},
+    }
+
+
+def _corpora_figures(corpora: Sequence[StoredCorpus]) -> list[dict[str, Any]]:
+    """Returns the counts of each corpus, with its share of an epoch's target tokens."""
+    tokens = [corpus.tokens["targets"] for corpus in corpora]
+    is_weighted = any(corpus.weight for corpus in corpora)
+    quotas = list(map(float, batching.quotas(corpora, tokens))) if is_weighted else tokens
+    return [
+        {"name": corpus.name, "target_language": corpus.target_language, **_figures([corpus])}
+        | {"weight": corpus.weight or None, "share": round(quota / sum(tokens), 6)}
+        | {"passes": round(quota / count, 3)}
+        for corpus, quota, count in zip(corpora, quotas, tokens, strict=True)
+    ]
 
 
 def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) -> None:
@@ -72,6 +94,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"tokens {tokens['inputs']:,} -> {tokens['targets']:,}, "
             f"mean length {means['inputs']} -> {means['targets']}"
         )
+        if corpora := figures.get("corpora"):
+            text.append(f"\n{_table(split, corpora)}")
     share = summary["byte_share"]
     outside = "" if share is None else f"; {share:.2%} of the text's bytes outside of it"
     sizes = f"vocabulary: {summary['vocabulary_size']:,}"
@@ -79,3 +103,19 @@ def lines(summary: dict[str, Any]) -> list[str]:
         sizes = f"vocabularies: {summary['source_vocabulary_size']:,} -> {summary['vocabulary_size']:,}"
     text.append(f"{sizes} subwords{outside}")
     return text
+
+
+def _table(split: str, corpora: Sequence[dict[str, Any]]) -> str:
+    """Returns a table with a row for each corpus of a split."""
+    reasons = dict.fromkeys(reason for corpus in corpora for reason in corpus["pairs_dropped"])
+    count = "{:,}".format
+    columns = [
+        Column("name", "corpus", lambda name: name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"),
+        Column("pairs_kept", "pairs", count),
+        *(Column(reason, reason, count) for reason in reasons),
+        *(Column(side, title, count) for side, title in (("inputs", "source tokens"), ("targets", "target tokens"))),
+        Column("share", "share", "{:.1%}".format),
+        Column("passes", "passes", "{:.2f}".format),
+    ]
+    lines = [corpus | corpus["pairs_dropped"] | corpus["tokens"] for corpus in corpora]
+    return to_text([Table(split, f"corpora of {split}; dropped pairs by reason", lines)], columns, 80)

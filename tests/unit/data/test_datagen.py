@@ -13,7 +13,7 @@ import pytest
 
 from folders import contents
 from t2t_repro import registry
-from t2t_repro.data import datagen, encoding
+from t2t_repro.data import encoding, shards
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import Description
 from t2t_repro.data.job import Options
@@ -93,7 +93,7 @@ def test_processes_and_portions_do_not_change_the_bytes(
     generate_data(Toy(210, watch=watch), tmp_path / "one", "")
     assert not children  # one process encodes few pairs
     monkeypatch.setattr(encoding, "PORTION_PAIRS", 7)
-    monkeypatch.setattr(datagen, "FEW_PAIRS", 220)
+    monkeypatch.setattr(shards, "FEW_PAIRS", 220)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     generate_data(Toy(210, watch=watch), tmp_path / "some", "", Options(processes))
     assert len(children) == started and not multiprocessing.active_children()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
@@ -74,7 +74,8 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
         assert line in printed
 
     vocabulary = ByteVocabulary().with_sources(load_vocabulary(tmp_path / "vocab.toy.320.model"))
-    result = summary.summarize({}, {}, Counter(byte_pieces=1, text_bytes=8), vocabulary)
+    stored_corpus = StoredCorpus(pairs=1, counts={"byte_pieces": 1, "text_bytes": 8})
+    result = summary.summarize({"train": [stored_corpus]}, vocabulary) | {"splits": {}}
     assert summary.lines(result) == ["vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"]
 
 
