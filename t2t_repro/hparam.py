@@ -115,6 +115,11 @@ class HParams:
     """Approximate number of target tokens in a training step, on all devices together (section 5.1)."""
     max_length: int = 256
     """Maximum length of a source or target in training, in tokens, counting the end token."""
+    subword_alpha: float = 0.0
+    """Subword sampling in training: probability that a merge of byte pairs is skipped, or exponent of the probabilities
+    from which the pieces of a unigram vocabulary are drawn; 0 means none. See docs/training.md."""
+    subword_nbest_size: int = -1
+    """Number of most likely encodings from which a unigram vocabulary draws, at least 2; -1 means all."""
     train_steps: int = 100000
     """Number of training steps. The flag --train_steps overrides it."""
     local_eval_frequency: int = 1500
@@ -150,6 +155,7 @@ class HParams:
         **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
         "optimizer_adam_epsilon": POSITIVE,
         **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
+        **{"subword_alpha": (0, 10), "subword_nbest_size": (-1, 512)},
         **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),
     }
     """Ranges of the numbers. A subclass adds those of its fields."""
@@ -186,6 +192,10 @@ class HParams:
             (
                 self.shared_embedding and self.shared_embedding_and_softmax_weights,
                 "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true; omit one of them",
+            ),
+            (
+                self.subword_nbest_size != -1 and not (self.subword_alpha and self.subword_nbest_size >= 2),
+                f"subword_nbest_size={self.subword_nbest_size} has no effect; give 2 or more, and subword_alpha",
             ),
         )
         for factor in self.learning_rate_schedule.split("*"):

@@ -13,6 +13,8 @@ import numpy as np
 
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records
+from t2t_repro.data.subword_sampling import SampledRecords
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import MAX_INT, HParams
 
@@ -57,14 +59,28 @@ class Pipeline:
     Args:
         records: the examples of the train split.
         hparams: supplies batch_size and max_length. Examples with more than max_length tokens on a side are skipped.
-        seed: determines which examples share a step, and the order of the steps.
+        seed: determines which examples share a step, the order of the steps, and the sampled subwords.
         max_tokens: maximum number of positions on each side of a micro-batch, including padding.
         replicas: number of replicas. The number of micro-batches in a step is a multiple of `replicas`.
+        vocabulary: vocabulary of the records, which only subword sampling needs.
     """
 
-    def __init__(self, records: Records, hparams: HParams, seed: int, max_tokens: int, replicas: int) -> None:
+    def __init__(
+        self,
+        records: Records,
+        hparams: HParams,
+        seed: int,
+        max_tokens: int,
+        replicas: int,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
         self.lengths = records.lengths
-        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each example."""
+        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each example, without sampling."""
+        self._examples: Records | SampledRecords = records
+        if hparams.subword_alpha:
+            if not vocabulary:
+                raise UserError("subword_alpha needs the vocabulary; give it to Pipeline")
+            self._examples = SampledRecords(records, vocabulary, hparams, seed)
         self.max_tokens, self.replicas = max_tokens, replicas
         self._records, self._hparams, self._seed = records, hparams, seed
         self._epoch, self._plan = 0, self._make_plan(0)
@@ -101,22 +117,32 @@ class Pipeline:
         local_replicas = range(self.replicas) if local_replicas is None else local_replicas
         with ThreadPoolExecutor(1) as builder:
             next_batches = builder.submit(list[Batch])  # returns no batches
-            for first_step in range(start, stop, TOGETHER):
+            while start < stop:
                 batches = next_batches.result()
-                steps = range(first_step, min(first_step + TOGETHER, stop))
+                next_epoch = (start // self.steps_per_epoch + 1) * self.steps_per_epoch
+                steps = range(start, min(start + TOGETHER, next_epoch, stop))
                 next_batches = builder.submit(self._build, steps, local_replicas)
                 yield from batches
+                start = steps.stop
             yield from next_batches.result()
 
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
+        """Returns the batches of steps of the same epoch."""
         blocks = [self._blocks(step) for step in steps]
-        groups = [batching.micro_batches(self.lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
+        lengths = self._examples.lengths
+        if isinstance(self._examples, SampledRecords):
+            self._examples.draw(self._epoch, np.concatenate(list(itertools.chain(*blocks))))
+            # In the order of the new lengths, micro-batches need less padding.
+            blocks = [
+                [block[lengths[:, block].max(axis=0).argsort(kind="stable")] for block in pair] for pair in blocks
+            ]
+        groups = [batching.micro_batches(lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
         local_groups = [
             group if position % self.replicas in local_replicas else group[:0]
             for step_groups in groups
             for position, group in enumerate(step_groups)
         ]
-        micro_batches = iter(pad(self._records, local_groups))
+        micro_batches = iter(pad(self._examples, local_groups))
         return [
             self._batch(step, step_groups, list(itertools.islice(micro_batches, len(step_groups))))
             for step, step_groups in zip(steps, groups, strict=True)
@@ -124,9 +150,9 @@ class Pipeline:
 
     def _batch(self, step: int, groups: list[np.ndarray], micro_batches: list[MicroBatch]) -> Batch:
         """Returns the batch of a step. `groups` holds the indices of each micro-batch's examples."""
-        examples = np.concatenate(groups)
-        source_tokens, target_tokens = self.lengths[:, examples].sum(axis=1).tolist()
-        positions = sum(batching.count_positions(self.lengths, group) for group in groups)
+        examples, lengths = np.concatenate(groups), self._examples.lengths
+        source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
+        positions = sum(batching.count_positions(lengths, group) for group in groups)
         return Batch(step, micro_batches, examples, source_tokens, target_tokens, positions)
 
     def _blocks(self, step: int) -> list[np.ndarray]:
@@ -137,7 +163,7 @@ class Pipeline:
         return self._plan.blocks(position)
 
 
-def pad(records: Records, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
+def pad(records: Records | SampledRecords, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
     """Returns groups of records as micro-batches. Pads the ids of each side of a micro-batch to equal length.
 
     All records are read together, which is faster than one micro-batch after another.

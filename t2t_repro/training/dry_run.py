@@ -35,9 +35,8 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
     if config.warm_start_from:
         initial_weights(model, data.vocabulary, config.warm_start_from)
-    pipeline = Pipeline(
-        data.records["train"], hparams, random_seed, config.max_tokens_per_replica, replicas * workers()
-    )
+    records, replicas, max_tokens = data.records["train"], replicas * workers(), config.max_tokens_per_replica
+    pipeline = Pipeline(records, hparams, random_seed, max_tokens, replicas, data.vocabulary)
     parameters = parameter_count(model)
     latest, space = latest_checkpoints(hparams, config), gigabytes(disk_need(parameters, hparams, config))
     facts = {

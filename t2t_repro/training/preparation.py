@@ -93,12 +93,13 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
         run: the training run.
         at_end: receives the lock on the model folder. Closing `at_end` releases the lock.
     """
-    hparams, config, replicas = run.hparams, run.config, run.strategy.num_replicas_in_sync
-    pipeline = Pipeline(run.data.records["train"], hparams, run.random_seed, config.max_tokens_per_replica, replicas)
+    hparams, config, data, seed = run.hparams, run.config, run.data, run.random_seed
+    replicas, max_tokens = run.strategy.num_replicas_in_sync, config.max_tokens_per_replica
+    pipeline = Pipeline(data.records["train"], hparams, seed, max_tokens, replicas, data.vocabulary)
     _refuse_other_settings(run)
     if run.is_chief:
         at_end.enter_context(ModelFolder.locked(run.output_dir))
-    folder = ModelFolder.for_run(run.output_dir, hparams, run.data.vocabulary, _origin(run), run.data.problem)
+    folder = ModelFolder.for_run(run.output_dir, hparams, data.vocabulary, _origin(run), data.problem)
     model, step = _build(run)
     checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
     run.say(_summary(run, pipeline, model))

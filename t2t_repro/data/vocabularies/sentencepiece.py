@@ -6,15 +6,17 @@ restores every text exactly, unless the text contains U+2581, which SentencePiec
 In shapes, V is the size of the vocabulary.
 """
 
+import contextlib
 import functools
 import io
 import re
+import threading
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Sampler, Vocabulary
 from t2t_repro.errors import UserError
 
 SPACE = "\u2581"
@@ -30,6 +32,9 @@ MAX_TRAINING_BYTES = 200_000_000
 LARGEST_DEFAULT = 32_000
 PIECES_PER_ROOT = 45
 """Constants of `default_size`, which gives 8,000 pieces for 29,000 pairs, and 32,000 for 505,000 or more."""
+
+SEED_LOCK = threading.Lock()
+"""Held while a text is sampled, because all threads of a process share the seed of SentencePiece."""
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -87,6 +92,44 @@ class SentencePieceVocabulary(Vocabulary):
                 utf8(text)
             raise
         return ids
+
+    def sampler(self, alpha: float, nbest_size: int) -> Sampler:
+        import sentencepiece
+
+        processor, tags = self._processor, [[number] for number in self._own_tags.values()]
+        self._refuse_sampling(alpha, nbest_size)
+        special = {i for i in range(self.size) if processor.IsUnknown(i) or processor.IsControl(i)}
+
+        def sample(rows: Sequence[list[int]], seed: int) -> list[list[int]]:
+            starts = [int(row[:1] in tags) for row in rows]  # a tag stays, and only the text after it is encoded
+            bodies = [row[start:-1] for row, start in zip(rows, starts, strict=True)]
+            texts = list(map(processor.Decode, bodies))
+            with SEED_LOCK:
+                sentencepiece.set_random_generator_seed(seed)
+                # For a list, SentencePiece starts a thread, whose random numbers begin with the seed.
+                sampled = processor.Encode(
+                    texts, add_eos=True, num_threads=1, enable_sampling=True, alpha=alpha, nbest_size=nbest_size
+                )
+            return [
+                row[:start] + new if special.isdisjoint(body + new[:-1]) else row
+                for row, start, body, new in zip(rows, starts, bodies, sampled, strict=True)
+            ]
+
+        return sample
+
+    def _refuse_sampling(self, alpha: float, nbest_size: int) -> None:
+        def can(method: str) -> bool:  # only an attempt shows the kind of a model
+            with contextlib.suppress(RuntimeError):
+                return isinstance(getattr(self._processor, method)("", 2), list)
+            return False
+
+        if not can("SampleEncodeAsIds"):
+            raise UserError(f"{self.source}: its pieces are words or characters; omit subword_alpha")
+        if not can("NBestEncodeAsIds") and (alpha >= 1 or nbest_size != -1):
+            raise UserError(
+                f"{self.source}: its pieces are byte pairs, for which subword_alpha={alpha:g} must be below 1 and "
+                f"subword_nbest_size={nbest_size} has no effect; correct the first and omit the second"
+            )
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         pieces: list[str] = self._processor.IdToPiece(list(ids))

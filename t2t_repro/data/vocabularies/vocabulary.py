@@ -9,7 +9,7 @@ import abc
 import copy
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +21,10 @@ from t2t_repro.files.output_files import write_file
 
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""
+
+Sampler = Callable[[Sequence[list[int]], int], list[list[int]]]
+"""Returns new ids of texts, split into random pieces, which depend only on the arguments: the ids of each text, and a
+seed. A text with the unknown piece keeps its ids."""
 
 
 class Vocabulary(abc.ABC):
@@ -128,6 +132,10 @@ class Vocabulary(abc.ABC):
         Args:
             num_threads: number of threads of a SentencePiece vocabulary; -1 for one per core. Other kinds use one.
         """
+
+    def sampler(self, alpha: float, nbest_size: int) -> Sampler:
+        """Returns the sampler for hparams subword_alpha and subword_nbest_size. UserError if there is none."""
+        raise UserError(f"{self.source}: {self.kind} vocabularies split a text in only one way; omit subword_alpha")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of each id, as the vocabulary's file writes it.

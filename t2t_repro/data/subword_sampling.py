@@ -1,0 +1,58 @@
+"""Subword sampling: in each epoch, the texts of an example are split into other pieces (docs/training.md)."""
+
+import hashlib
+from itertools import chain
+
+import numpy as np
+
+from t2t_repro.data.records import Records
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.hparam import HParams
+
+SEEDS = 2**32 - 1
+"""Number of seeds that SentencePiece accepts. It ignores 2**32 - 1."""
+
+
+class SampledRecords:
+    """Records whose texts are encoded again. New ids depend only on the example, the epoch and the arguments.
+
+    Args:
+        records: the examples of a split.
+        vocabulary: UserError if it cannot sample.
+        hparams: supplies subword_alpha, subword_nbest_size and max_length.
+        seed: the random seed of the training run.
+    """
+
+    def __init__(self, records: Records, vocabulary: Vocabulary, hparams: HParams, seed: int) -> None:
+        self.lengths = records.lengths.copy()
+        """int32 [2, N], as in `Records`; the lengths of the new ids for the examples of the last `draw`."""
+        self._records, self._max_length, self._seed = records, hparams.max_length, seed
+        sides = [vocabulary.sources, vocabulary] if vocabulary.separate_source_size else [vocabulary]
+        self._samplers = [side.sampler(hparams.subword_alpha, hparams.subword_nbest_size) for side in sides]
+        self._pairs: dict[int, list[list[int]]] = {}
+
+    def draw(self, epoch: int, numbers: np.ndarray) -> None:
+        """Encodes the examples with these numbers for an epoch. `read` returns only the ids of these examples."""
+        numbers = np.unique(numbers)
+        sides = [
+            [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
+            for ids, lengths in zip(self._records.read(numbers), self._records.lengths[:, numbers], strict=True)
+        ]
+        self._pairs = {
+            number: self._sampled([source, target], f"{self._seed} {epoch} {number}")
+            for number, source, target in zip(numbers.tolist(), *sides, strict=True)
+        }
+        self.lengths[:, numbers] = [list(map(len, side)) for side in zip(*self._pairs.values(), strict=True)]
+
+    def _sampled(self, pair: list[list[int]], name: str) -> list[list[int]]:
+        """Returns new ids of a source and a target. A side that would be longer than max_length keeps its ids."""
+        seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") % SEEDS
+        parts = [pair] if len(self._samplers) == 1 else [pair[:1], pair[1:]]  # one call for both sides is faster
+        sampled = chain.from_iterable(sampler(part, seed) for sampler, part in zip(self._samplers, parts, strict=True))
+        return [new if len(new) <= self._max_length else ids for new, ids in zip(sampled, pair, strict=True)]
+
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of examples as `Records.read` does."""
+        pairs = [self._pairs[number] for number in numbers.tolist()]
+        source, target = (np.fromiter(chain.from_iterable(pair[side] for pair in pairs), np.int32) for side in (0, 1))
+        return source, target
