@@ -1,7 +1,7 @@
 """The vocabularies as TensorFlow operations, for the exported graph.
 
 Each class here encodes and decodes as the vocabulary in tensor2tensor.py whose name it contains; a test compares
-them. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
+them. Other files hold the classes of other kinds. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
 
 In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in parentheses have
 another size in each row (they are ragged).
@@ -9,13 +9,14 @@ another size in each row (they are ragged).
 
 import functools
 import sys
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.console.quiet import quiet_tensorflow
+from t2t_repro.data.vocabularies.bpe import BpeVocabulary
+from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, table
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
     UNDEFINED,
@@ -49,6 +50,8 @@ def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
         return GraphTokenVocabulary(vocabulary)
     if isinstance(vocabulary, ByteVocabulary):
         return GraphByteVocabulary()
+    if isinstance(vocabulary, BpeVocabulary):
+        return GraphBpeVocabulary(vocabulary)
     with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
         tokenizer: GraphVocabulary = tensorflow_text.SentencepieceTokenizer(
             model=vocabulary.model, out_type=tf.int32, add_eos=False
@@ -70,7 +73,7 @@ class GraphSubwordVocabulary(tf.Module):
         super().__init__()
         self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
         self._piece_of = _pieces_table(vocabulary)
-        self._id_of = _table(vocabulary.id_of, tf.string, tf.int64, -1)
+        self._id_of = table(vocabulary.id_of, tf.string, tf.int64, -1)
         self._escapes = _escapes(vocabulary.alphabet)
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
@@ -122,7 +125,7 @@ class GraphTokenVocabulary(tf.Module):
         super().__init__()
         self._size = vocabulary.size
         self._piece_of = _pieces_table(vocabulary)
-        self._id_of = _table(vocabulary.id_of, tf.string, tf.int32, vocabulary.unknown_id or -1)
+        self._id_of = table(vocabulary.id_of, tf.string, tf.int32, vocabulary.unknown_id or -1)
 
     def tokenize(self, texts: Any) -> Any:
         words = tf.strings.split(tf.strings.regex_replace(texts, WHITE_SPACE, " "), " ")
@@ -151,20 +154,14 @@ class GraphByteVocabulary(tf.Module):
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
-def _table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
-    keys = tf.constant(list(values), key_type)
-    initializer = tf.lookup.KeyValueTensorInitializer(keys, tf.constant(list(values.values()), value_type))
-    return tf.lookup.StaticHashTable(initializer, default)
-
-
 def _pieces_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
     """Returns a table from ids to pieces. Other ids have empty pieces."""
-    return _table(dict(enumerate(vocabulary.pieces(range(vocabulary.size)))), tf.int32, tf.string, "")
+    return table(dict(enumerate(vocabulary.pieces(range(vocabulary.size)))), tf.int32, tf.string, "")
 
 
 def _escapes(alphabet: set[str]) -> tf.lookup.StaticHashTable:
     """Returns a table from the codes of an alphabet's characters to what `escaped` writes for them."""
-    return _table({ord(char): escaped(char, alphabet)[:-1] for char in sorted(alphabet)}, tf.int32, tf.string, "")
+    return table({ord(char): escaped(char, alphabet)[:-1] for char in sorted(alphabet)}, tf.int32, tf.string, "")
 
 
 def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:

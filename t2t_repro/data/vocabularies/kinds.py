@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -11,9 +12,12 @@ from t2t_repro.files.untrusted import read_bytes
 MAX_BYTES = 1 << 24
 """Maximum size of a vocabulary file. A vocabulary of 32,000 pieces has less than 1 MB."""
 KINDS: dict[str, type[Vocabulary]] = {
-    kind.kind: kind for kind in (SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary)
+    kind.kind: kind
+    for kind in (SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary, BpeVocabulary)
 }
 """The kinds of vocabularies by name."""
+BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kind}
+"""Kinds that are known by the beginning of the file if its name does not tell the kind."""
 SUFFIXES = tuple(kind.suffix for kind in KINDS.values())
 """Ends of vocabularies' file names."""
 
@@ -36,8 +40,8 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
         raise UserError(
             f"{path}: no such vocabulary; copy it here, or choose a vocabulary with t2t-datagen --vocab_file"
         ) from None
-    # tensor2tensor's files of subwords with quotation marks are known by their beginning.
-    kind = kind or (SubwordVocabulary if model.startswith(b"'<pad>") else SentencePieceVocabulary).kind
+    kinds = (kind for beginning, kind in BEGINNINGS.items() if model.startswith(beginning))
+    kind = kind or next(kinds, SentencePieceVocabulary.kind)
     return KINDS[kind](model, str(path))
 
 

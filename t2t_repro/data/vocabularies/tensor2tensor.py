@@ -4,14 +4,12 @@ They encode and decode as tensor2tensor 1.15.7 does, with the end id added. The 
 text_encoder.py and tokenizer.py.
 """
 
-import abc
 import functools
 import re
-from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length, utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
+from t2t_repro.data.vocabularies.text_rules import utf8
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, counted, shortened
 
 RESERVED = ("<pad>", "<EOS>")
@@ -32,40 +30,7 @@ BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
 """Contents of the file of a byte vocabulary."""
 
 
-class _T2TVocabulary(Vocabulary):
-    """Base class of tensor2tensor's vocabularies. A subclass has `_ids` and `_text`."""
-
-    _all_pieces: list[str]
-
-    def _hashed(self) -> bytes:
-        # Two kinds can read the same file differently, so the kind is part of the hash.
-        return self.kind.encode() + self.model
-
-    @property
-    def size(self) -> int:
-        return len(self._all_pieces)
-
-    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        return [[*self._ids(text), EOS_ID] for text in texts]
-
-    def _pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._all_pieces[number] for number in ids]
-
-    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        size = self.size
-        lists = ([int(number) for number in sequence[: output_length(sequence)]] for sequence in ids)
-        return [self._text([number for number in numbers if number < size]) for numbers in lists]
-
-    @abc.abstractmethod
-    def _ids(self, text: str) -> list[int]:
-        """Returns the ids of a text without the end id."""
-
-    @abc.abstractmethod
-    def _text(self, ids: list[int]) -> str:
-        """Returns the text of ids of the vocabulary."""
-
-
-class SubwordVocabulary(_T2TVocabulary):
+class SubwordVocabulary(ListVocabulary):
     """tensor2tensor's SubwordTextEncoder.
 
     It cuts a text into tokens (see `TOKENS`) and drops single spaces between tokens. In each token, it escapes
@@ -173,7 +138,7 @@ def _ids_by_piece(pieces: list[str]) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(pieces) if piece and number >= len(RESERVED)}
 
 
-class TokenVocabulary(_T2TVocabulary):
+class TokenVocabulary(ListVocabulary):
     """tensor2tensor's TokenTextEncoder: a word between white space is a token.
 
     Decoding joins the tokens with spaces.
@@ -202,7 +167,7 @@ class TokenVocabulary(_T2TVocabulary):
         return " ".join(map(self._all_pieces.__getitem__, ids))
 
 
-class ByteVocabulary(_T2TVocabulary):
+class ByteVocabulary(ListVocabulary):
     """tensor2tensor's ByteTextEncoder: each byte of the text in UTF-8 is a token.
 
     Decoding replaces bytes that are not UTF-8 by U+FFFD.

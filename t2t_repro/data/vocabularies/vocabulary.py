@@ -1,4 +1,4 @@
-"""The interface of vocabularies. `sentencepiece.py` and `tensor2tensor.py` hold the four kinds, `kinds.py` their list.
+"""The interface of vocabularies. `kinds.py` lists the kinds, which the other files of this folder hold.
 
 In shapes, V is the size of the vocabulary.
 """
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from t2t_repro.data.vocabularies.tags import is_tag, split_tag
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -152,3 +153,36 @@ class Vocabulary(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""
+
+
+class ListVocabulary(Vocabulary):
+    """A vocabulary with a list of its pieces. A subclass has `_ids` and `_text`."""
+
+    _all_pieces: list[str]
+
+    def _hashed(self) -> bytes:
+        # Two kinds can read the same file differently, so the kind is part of the hash.
+        return self.kind.encode() + self.model
+
+    @property
+    def size(self) -> int:
+        return len(self._all_pieces)
+
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        return [[*self._ids(text), EOS_ID] for text in texts]
+
+    def _pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._all_pieces[number] for number in ids]
+
+    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
+        size = self.size
+        lists = ([int(number) for number in sequence[: output_length(sequence)]] for sequence in ids)
+        return [self._text([number for number in numbers if number < size]) for numbers in lists]
+
+    @abc.abstractmethod
+    def _ids(self, text: str) -> list[int]:
+        """Returns the ids of a text without the end id."""
+
+    @abc.abstractmethod
+    def _text(self, ids: list[int]) -> str:
+        """Returns the text of ids of the vocabulary."""

@@ -126,6 +126,8 @@ KINDS = (
     Kind("vocab.subwords", lambda folder: use(load_vocabulary(folder / "vocab.subwords")), is_checked=False),
     Kind("vocab.tokens", lambda folder: use(load_vocabulary(folder / "vocab.tokens")), is_checked=False,
          contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n"),
+    Kind("vocab.bpe", lambda folder: use(load_vocabulary(folder / "vocab.bpe")), is_checked=False,
+         contents="#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä ö\n".encode()),
     Kind("text_files.json", read_data, damaged_json),
     Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
          is_checked=False),

@@ -9,17 +9,20 @@ import pytest
 import tensorflow as tf
 
 from subwords import small_subwords
+from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
 WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
-
+CODES = "#version: 0.2\nt h\nth e</w>\n. .\nr q</w>\n@ @\nä 中\n"
 
 VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
     "subwords": small_subwords,
     "tokens": lambda: TokenVocabulary(WORDS.encode()),
     "bytes": ByteVocabulary,
+    "bpe": lambda: BpeVocabulary(CODES.encode()),
+    "old bpe": lambda: BpeVocabulary("t h\nth e\ne </w>\n. .\n.. .\nä </w>\n' '\n".encode()),
 }
 
 

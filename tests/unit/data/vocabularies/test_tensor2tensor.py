@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from properties import few
 from subwords import SUBTOKENS, file_of, small_subwords
+from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL, ByteVocabulary, SubwordVocabulary, TokenVocabulary
@@ -142,6 +143,7 @@ def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabul
     assert load("vocab.x.tokens", b"a\nb\nc\n") is TokenVocabulary
     assert load("vocab.txt", b"a\nb\nc\n", "tokens") is TokenVocabulary
     assert load("x.bytes", BYTES_MODEL) is ByteVocabulary
+    assert load("codes.bpe.32000", b"a b\n") is load("codes.de", b"#version: 0.2\na b\n") is BpeVocabulary
     assert load("spm", tiny_vocabulary.model) is SentencePieceVocabulary
     with pytest.raises(UserError, match="unknown vocabulary kind 'token'; did you mean 'tokens'"):
         load("v", b"", "token")
