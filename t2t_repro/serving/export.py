@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.graph import GraphVocabulary, graph_vocabulary
+from t2t_repro.data.vocabularies.tags import graph_split_tag
 from t2t_repro.data.vocabularies.text_rules import (
     EOS_ID,
     PAD_ID,
@@ -40,6 +41,8 @@ class Served(tf.Module):
     translator does. With `long_lines` "sentences" instead of "truncate", the signatures "serving_default" and "nbest"
     translate each sentence of a text separately and join the translations, as t2t-decoder --long_lines=sentences does.
 
+    If the translator has tags, the signatures whose inputs are texts also take the target language of each text.
+
     The translator's decode_hparams are fixed in the graph. Raises UserError if it samples, or if `Translator.check`
     refuses its decode_hparams for its model.
     """
@@ -62,33 +65,37 @@ class Served(tf.Module):
         has_sources = translator.vocabulary.separate_source_size > 0
         self._sources = graph_vocabulary(translator.vocabulary.sources) if has_sources else self._vocabulary
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        languages = [texts] if translator.tags else []
         methods: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
-            ("serving_default", self.translate, [texts]),
-            ("nbest", self.translate_nbest, [texts]),
+            ("serving_default", self.translate, [texts, *languages]),
+            ("nbest", self.translate_nbest, [texts, *languages]),
             ("tokens", self.translate_tokens, [ids]),
-            ("score", self.score, [texts, texts]),
+            ("score", self.score, [texts, texts, *languages]),
         ]
         self.functions = {
             name: tf.function(method, autograph=False, input_signature=specs) for name, method, specs in methods
         }
         """TensorFlow functions by signature name."""
 
-    def translate(self, inputs: Any) -> dict[str, Any]:
+    def translate(self, inputs: Any, target_language: Any = None) -> dict[str, Any]:
         """Translates texts, strings [B], each without a line break.
+
+        If the translator has tags, `target_language`, strings [B], has a language for each text without a tag.
 
         Returns:
             "outputs": string [B], the translations; empty for empty inputs.
             "scores": float32 [B], log-probability in nats divided by the length penalty; 0 for empty inputs.
         """
-        return {name: values[:, 0] for name, values in self._translate(inputs, self._best_params).items()}
+        results = self._translate(inputs, target_language, self._best_params)
+        return {name: values[:, 0] for name, values in results.items()}
 
-    def translate_nbest(self, inputs: Any) -> dict[str, Any]:
+    def translate_nbest(self, inputs: Any, target_language: Any = None) -> dict[str, Any]:
         """Returns the n best translations of texts, strings [B], best first: "outputs" and "scores", both [B, n].
 
         If a text has fewer than n translations, its row ends with empty outputs of score -inf. For an empty text, all
         outputs are empty and all scores are 0.
         """
-        return self._translate(inputs, self._nbest_params)
+        return self._translate(inputs, target_language, self._nbest_params)
 
     def translate_tokens(self, inputs: Any) -> dict[str, Any]:
         """Translates texts that are encoded as subword ids.
@@ -111,7 +118,7 @@ class Served(tf.Module):
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), not_empty, best.scores[:, 0]),
         }
 
-    def score(self, inputs: Any, targets: Any) -> dict[str, Any]:
+    def score(self, inputs: Any, targets: Any, target_language: Any = None) -> dict[str, Any]:
         """Scores each translation in `targets`, string [B], given its source text in `inputs`, string [B].
 
         Returns:
@@ -122,32 +129,56 @@ class Served(tf.Module):
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
             return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
 
+        tags, texts = self._split_tags(utf8(inputs), target_language)
         ids = [
-            self._encode(self._sources, utf8(inputs), self._longest_source),
+            self._encode(self._sources, texts, self._longest_source, tags),
             self._encode(self._vocabulary, utf8(targets), self._longest_target),
         ]
         (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
-    def _translate(self, inputs: Any, params: DecodeHParams) -> dict[str, Any]:
+    def _translate(self, inputs: Any, target_language: Any, params: DecodeHParams) -> dict[str, Any]:
         """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
-        texts = utf8(inputs)
+        tags, texts = self._split_tags(utf8(inputs), target_language)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
-        texts = tf.gather_nd(texts, not_empty)
+        tags, texts = tf.gather_nd(tags, not_empty), tf.gather_nd(texts, not_empty)
         if self._splits_sentences:
             sentences = split_sentences(texts)
-            outputs, scores = _joined(sentences, *self._outputs(sentences.flat_values, params))
+            tags = tf.gather(tags, sentences.value_rowids())
+            outputs, scores = _joined(sentences, *self._outputs(tags, sentences.flat_values, params))
         else:
-            outputs, scores = self._outputs(texts, params)
+            outputs, scores = self._outputs(tags, texts, params)
         shape = tf.stack([tf.shape(inputs)[0], params.n])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, scores),
         }
 
-    def _outputs(self, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
-        """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n]."""
-        best = self._search(self._encode(self._sources, texts, self._longest_source), texts, params)
+    def _split_tags(self, texts: Any, languages: Any) -> tuple[Any, Any]:
+        """Returns the ids of the tags of texts, strings [B], and the other text: int32 [B, 1] and strings [B].
+
+        The tag of a text without one is that of its language in `languages`, strings [B]. The id 0 stands for no tag:
+        if the text is empty, or `languages` is None.
+        """
+        if languages is None:
+            return tf.fill([tf.size(texts), 1], PAD_ID), texts
+        own_tags, rests = graph_split_tag(texts)
+        tags = tf.where(own_tags == "", tf.strings.join([">>", languages, "<<"]), own_tags)
+        names, id_of = list(self._translator.tags), self._translator.vocabulary.tags
+        is_tag = (tags[:, None] == names) & ~graph_is_empty(texts)[:, None]  # [B, number of tags]
+        is_wrong = ~tf.reduce_any(is_tag, axis=1) & ~graph_is_empty(texts)
+        message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
+        check = tf.debugging.Assert(~tf.reduce_any(is_wrong), [message, tf.boolean_mask(tags, is_wrong)], 1)
+        with tf.control_dependencies([check]):
+            ids = tf.where(is_tag, [id_of[name] for name in names], PAD_ID)
+            return tf.reduce_sum(ids, axis=1, keepdims=True), rests
+
+    def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
+        """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n].
+
+        `tags` are the ids of their tags, int32 [W, 1].
+        """
+        best = self._search(self._encode(self._sources, texts, self._longest_source, tags), texts, params)
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         return tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)), best.scores
@@ -170,9 +201,15 @@ class Served(tf.Module):
             )
         )
 
-    def _encode(self, vocabulary: GraphVocabulary, texts: Any, longest: int) -> Any:
-        """Returns the ids of strings [B], without the white space around them, as `_with_ends` does."""
-        return _with_ends(vocabulary.tokenize(graph_strip(texts)), longest)
+    def _encode(self, vocabulary: GraphVocabulary, texts: Any, longest: int, tags: Any = None) -> Any:
+        """Returns the ids of strings [B], without the white space around them, as `_with_ends` does.
+
+        `tags` are the ids of their tags, int32 [B, 1]; 0 is no tag.
+        """
+        ids = vocabulary.tokenize(graph_strip(texts))
+        if tags is not None:
+            ids = tf.concat([tf.ragged.boolean_mask(tags, tags != PAD_ID), ids], axis=1)
+        return _with_ends(ids, longest)
 
     def _clean(self, ids: Any) -> Any:
         """Returns source ids [B, S] as `_with_ends` does, without invalid ids and ids after a row's first end token."""

@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 from disks import largest_file
-from models import Copier
+from models import Copier, word_model
 from subwords import small_subwords
+from t2t_repro.data.vocabularies.sentencepiece import train
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -25,6 +26,7 @@ from t2t_repro.serving.export import Served, export
 from user_errors import user_error
 
 LONG = "the cat sat on the dog the cat sat on the dog"
+TAGS = [">>de<<", ">>fr<<"]
 
 
 class Server:
@@ -193,3 +195,31 @@ def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -
 def test_a_translator_that_samples_cannot_be_served(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
     sampling = Translator(copier.model, tiny_vocabulary, DecodeHParams(sampling_method="random"))
     assert "sampling_method=random has no effect here: a served model always uses beam" in user_error(Served, sampling)
+
+
+def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams: HParams) -> None:
+    """Languages come from tags or the second input, as in the translator. A wrong language is the client's error."""
+    vocabulary = train(["the dog", "a cat", "the cat sat on the dog"], 292, TAGS)
+    translator = Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1), 12, tags=TAGS)
+    server = Server(translator)
+    server.served.functions = {"serving_default": server.served.functions["serving_default"]}
+    tf.saved_model.save(server.served, str(tmp_path), server.served.functions)
+    serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    texts = ["the dog. a cat", ">>de<< the dog", "", " >>fr<< \u200b", "\t>>fr<<the cat", f" {LONG} "]
+    languages = ["fr", "fr", "", "", "", "fr"]
+    outputs = serve(inputs=tf.constant(texts), target_language=tf.constant(languages))["outputs"].numpy().tolist()
+    assert outputs[0] == b">>fr<< the dog. a cat"
+    for long_lines in ("truncate", "sentences"):
+        expected = translator.translate(texts, target_language="fr", long_lines=long_lines)
+        if long_lines == "sentences":
+            served = Served(translator, long_lines).translate_nbest(tf.constant(texts), tf.constant(languages))
+            outputs = served["outputs"].numpy()[:, 0].tolist()
+        assert [output.decode() for output in outputs[:5]] == [translation.text for translation in expected[:5]]
+    for text, language in (("a", ""), ("a", "it"), (">>it<< a", "de"), (">>it<<", "de")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=">>de<<, >>fr<<"):
+            serve(inputs=tf.constant(["", text]), target_language=tf.constant(["de", language]))
+    scored = Translator(word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(), 12, tags=TAGS)
+    sources, targets = ["a cat", ">>fr<< the dog", ""], ["the dog", "a", "the"]
+    scores = Server(scored).ask("score", sources, targets, ["de", "de", "de"])["log_probs"]
+    pairs = scored.score(sources, targets, target_language="de")
+    assert scores == pytest.approx([pair.log_prob for pair in pairs], rel=1e-5)
