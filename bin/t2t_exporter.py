@@ -20,6 +20,8 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
+from t2t_repro.decoding.target_languages import with_tags
+from t2t_repro.decoding.translation import InputFile
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines
@@ -80,6 +82,8 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
+    language = folder.tags[0][2:-2] if folder.tags else ""  # the tag without >> and <<
+    with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))  # refuses other tags
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or subfolder(folder.path, "export"))
     if not re.fullmatch(r"[\w.-]+", servable_name):
@@ -101,12 +105,12 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
             say(f"warning: {difference}")
 
     def add_files(path: Path) -> None:
-        server_files.write_warmup(path, warmup_texts, servable_name, signatures)
+        server_files.write_warmup(path, warmup_texts, servable_name, signatures, language)
         server_files.write_description(path, checkpoint, values.precision, params)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
     model, max_length = folder.decoding_model(checkpoint, values.precision), folder.hparams.max_length
-    translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols)
+    translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols, folder.tags)
     version = export(translator, export_dir, add_files, values.long_lines)
     server_files.write_configs(export_dir, servable_name)
     return version

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.tags import split_tag
 from t2t_repro.data.vocabularies.text_rules import is_empty
 from t2t_repro.errors import UserError, counted, shortened, text_list
 
@@ -84,6 +85,8 @@ class Client(contextlib.AbstractContextManager):
     """serving_default, or nbest: n outputs per line, each followed by its score"""
     servable_version: int = 0
     """version of the model; 0 for the server's latest"""
+    target_language: str = ""
+    """language of the translations, for a model with several; not needed if each line begins with its tag"""
     timeout_secs: float = field(default=10.0, metadata={"lower_bound": 0.001, "upper_bound": 1e6})
     """seconds after which a request fails"""
     retries: int = 4
@@ -129,12 +132,20 @@ class Client(contextlib.AbstractContextManager):
                 return self._predict(sources)
             except RequestError as error:
                 if error.code not in TEMPORARY or repetitions == self.retries:
-                    cure = CURES.get(error.code, "check --signature_name, or see the server's log")
+                    cure = CURES.get(
+                        error.code, "check --signature_name and --target_language, or see the server's log"
+                    )
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
                     say(f"{self.server}: {error}; trying again up to {counted(self.retries, 'time')}")
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
             repetitions += 1
+
+    def _inputs(self, texts: Sequence[str]) -> dict[str, list[str]]:
+        """Returns the signature's inputs. Only models with several target languages take the language of each text."""
+        has_languages = self.target_language or all(split_tag(text)[0] for text in texts)
+        languages = {"target_language": [self.target_language] * len(texts)} if has_languages else {}
+        return {"inputs": list(texts), **languages}
 
     @functools.cached_property
     def _channel(self) -> Any:
@@ -160,7 +171,8 @@ class Client(contextlib.AbstractContextManager):
         request.model_spec.name, request.model_spec.signature_name = self.servable_name, self.signature_name
         if self.servable_version:
             request.model_spec.version.value = self.servable_version
-        request.inputs["inputs"].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in texts], tf.string))
+        for name, column in self._inputs(texts).items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in column], tf.string))
         try:
             outputs = PredictionServiceStub(self._channel).Predict(request, timeout=self.timeout_secs).outputs
         except grpc.RpcError as error:
@@ -171,7 +183,7 @@ class Client(contextlib.AbstractContextManager):
 
     def _predict_rest(self, texts: Sequence[str]) -> tuple[Any, Any]:
         """Does what `_predict_grpc` does, over the REST API."""
-        request = {"signature_name": self.signature_name, "inputs": {"inputs": list(texts)}}
+        request = {"signature_name": self.signature_name, "inputs": self._inputs(texts)}
         answered: Future[tuple[int, str]] = Future()
 
         def post() -> None:

@@ -44,15 +44,18 @@ model_config_list {{
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
     """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary of the sources."""
-    subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2]
+    tags = vocabulary.tags.values()
+    subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2 and i not in tags]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
 
-def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str]) -> None:
+def write_warmup(
+    folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str], target_language: str = ""
+) -> None:
     """Writes warm-up requests to assets.extra/tf_serving_warmup_requests in the folder of a SavedModel.
 
     Each of the signatures, whose inputs must be raw strings, gets one request per text, and one request with up to
-    `WARMUP_BATCH` texts.
+    `WARMUP_BATCH` texts. If the model has several target languages, `target_language` is one of them.
     """
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
@@ -61,6 +64,8 @@ def write_warmup(folder: Path, texts: Sequence[str], servable_name: str, signatu
             for batch in [*([text] for text in texts), texts[:WARMUP_BATCH]]:
                 strings = tf.make_tensor_proto(batch, tf.string)
                 inputs = {"inputs": strings} | ({"targets": strings} if signature == "score" else {})
+                if target_language:
+                    inputs["target_language"] = tf.make_tensor_proto([target_language] * len(batch), tf.string)
                 request = predict_pb2.PredictRequest(
                     model_spec=model_pb2.ModelSpec(name=servable_name, signature_name=signature), inputs=inputs
                 )

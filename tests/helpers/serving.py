@@ -85,8 +85,10 @@ class Served:
         self.faults = Faults()
         self.batches.clear()
 
-    def predict(self, name: str, version: int | None, signature: str, texts: list[bytes]) -> dict[str, np.ndarray]:
-        """Returns a model's outputs for the texts of a request, unless a simulated fault raises Refused."""
+    def predict(
+        self, name: str, version: int | None, signature: str, inputs: dict[str, list[bytes]]
+    ) -> dict[str, np.ndarray]:
+        """Returns a model's outputs for the inputs of a request, unless a simulated fault raises Refused."""
         versions = self.models.get(name, {})
         number = max(versions, default=None) if version is None else version
         if number not in versions:
@@ -94,9 +96,10 @@ class Served:
             raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {request}")
         if signature not in versions[number]:
             raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
-        self.batches.append(len(texts))
-        self.faults.apply(texts)
-        outputs = versions[number][signature](inputs=tf.constant(texts, tf.string))
+        self.batches.append(len(inputs["inputs"]))
+        self.faults.apply(inputs["inputs"])
+        tensors = {key: tf.constant(texts, tf.string) for key, texts in inputs.items()}
+        outputs = versions[number][signature](**tensors)
         return {key: value.numpy() for key, value in outputs.items()}
 
 
@@ -128,9 +131,9 @@ class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
     def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         spec = request.model_spec
         version = spec.version.value if spec.HasField("version") else None
-        texts = tf.make_ndarray(request.inputs["inputs"]).tolist()
+        inputs = {key: tf.make_ndarray(tensor).tolist() for key, tensor in request.inputs.items()}
         try:
-            outputs = self._served.predict(spec.name, version, spec.signature_name, texts)
+            outputs = self._served.predict(spec.name, version, spec.signature_name, inputs)
         except Refused as refused:
             context.abort(refused.code, refused.message)
         response = predict_pb2.PredictResponse(model_spec=spec)
@@ -172,8 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         match = PREDICT.fullmatch(self.path)
         assert match, self.path
         version = int(match[2]) if match[2] else None
-        texts = [text.encode() for text in request["inputs"]["inputs"]]
-        outputs = self.served.predict(unquote(match[1]), version, request["signature_name"], texts)
+        inputs = {key: [text.encode() for text in texts] for key, texts in request["inputs"].items()}
+        outputs = self.served.predict(unquote(match[1]), version, request["signature_name"], inputs)
         decode = np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])
         values = {k: (decode(array) if array.dtype.kind == "O" else array).tolist() for k, array in outputs.items()}
         return values if len(values) > 1 else next(iter(values.values()))

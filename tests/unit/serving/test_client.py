@@ -42,7 +42,9 @@ def echo(inputs: Any) -> dict[str, Any]:
 def servers() -> Iterator[Served]:
     lengths = {"serving_default": lambda inputs: {"outputs": tf.strings.length(inputs), "scores": tf.zeros(3)}}
     one_output = {"serving_default": lambda inputs: {"outputs": inputs}}
-    with serve({"echo": {3: {"serving_default": echo, "nbest": nbest}, 2: lengths}, "one": {1: one_output}}) as served:
+    languages = {"serving_default": lambda inputs, target_language: echo(target_language + inputs)}
+    models = {"echo": {3: {"serving_default": echo, "nbest": nbest}, 2: lengths}, "one": {1: one_output}}
+    with serve({**models, "languages": {1: languages}}) as served:
         yield served
 
 
@@ -81,6 +83,13 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask:
     with ask(signature_name="nbest") as client:
         one, two = (Answer((text, f"{text}2"), (-0.5, -1.25)) for text in ("one", "two"))
         assert client.translate(["one", "", "two"]) == [one, EMPTY, two]
+
+
+def test_a_request_has_the_target_language_of_each_text(ask: Any) -> None:
+    with ask("languages", target_language="fr") as client:
+        assert [answer.text for answer in client.translate(["a", "", ">>de<< b"])] == ["fra", "", "fr>>de<< b"]
+    with ask("languages") as client:
+        assert [answer.text for answer in client.translate([">>fr<< a", ">>de<< b"])] == [">>fr<< a", ">>de<< b"]
 
 
 def test_a_request_names_the_model_the_version_and_the_signature(ask: Any) -> None:

@@ -14,6 +14,7 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from t2t_repro.bin.t2t_exporter import read_texts
+from t2t_repro.data.vocabularies.tensor2tensor import TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_description, write_warmup
@@ -61,6 +62,16 @@ def test_each_signature_has_a_warmup_request_per_text_and_one_with_the_first(tmp
         *((name, {"inputs": batch}) for name in ("serving_default", "nbest") for batch in batches),
         *(("score", {"inputs": batch, "targets": batch}) for batch in batches),
     ]
+
+
+def test_a_model_of_several_languages_warms_up_with_one_of_them(tmp_path: Path) -> None:
+    write_warmup(tmp_path, ["a", "b"], "name", ["nbest"], "de")
+    records = tf.data.TFRecordDataset(str(tmp_path / "assets.extra" / "tf_serving_warmup_requests"))
+    requests = [PredictionLog.FromString(record).predict_log.request for record in records.as_numpy_iterator()]
+    columns = [tf.make_ndarray(request.inputs["target_language"]).tolist() for request in requests]
+    assert columns == [[b"de"], [b"de"], [b"de", b"de"]]
+    vocabulary = TokenVocabulary(b"<pad>\n<EOS>\n<unk>\na\nb\n>>de<<\n>>fr<<\n")
+    assert not any(">>" in text for text in warmup_texts(vocabulary))
 
 
 def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(tiny_vocabulary: Vocabulary) -> None:
