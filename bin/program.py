@@ -210,11 +210,12 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
     elif values.version:
         write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
     else:
+        lists = [name for name in values if isinstance(values[name], flags.MultiFlag)]
         for name in values:
             values[name].unparse()  # so that `present` counts only once
         if positional := values(argv)[1:]:
             raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
-        if repeated := [name for name in values if values[name].present > 1]:
+        if repeated := [name for name in values if values[name].present > 1 and name not in lists]:
             joined = ", its changes joined by commas: a=1,b=2" if repeated[0].endswith("hparams") else ""
             raise UserError(f"--{repeated[0]} is given twice; give it once{joined}")
         main(values)
@@ -226,7 +227,7 @@ def _with_home(argument: str) -> str:
     Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
     """
     flag, _, value = argument.partition("=")
-    return f"{flag}={','.join(map(os.path.expanduser, value.split(',')))}" if value.startswith("~") else argument
+    return f"{flag}={''.join(map(os.path.expanduser, re.split('([,;])', value)))}" if value[:1] == "~" else argument
 
 
 def _define_settings(values: flags.FlagValues) -> list[str]:
@@ -237,6 +238,8 @@ def _define_settings(values: flags.FlagValues) -> list[str]:
     fields = dataclasses.fields(problem_class.Settings)
     for field in fields:
         define = flags.DEFINE_boolean if isinstance(field.default, bool) else flags.DEFINE_string
+        if field.metadata.get("is_list"):
+            define = flags.DEFINE_multi_string
         default = f" (default: {field.default})" if str(field.default) not in ("", "False") else ""
         define(field.name, None, f"{problem_class.setting_help(field.name)}{default}", flag_values=values)
     return [field.name for field in fields]
@@ -262,7 +265,11 @@ def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
     """Returns the values of those settings of the problem that the user gave as flags, by name of the setting."""
     require(values, "problem")
     types = get_type_hints(registry.problem_class(values.problem).Settings)
-    texts = {name: str(values[name].value) for name in types if values[name].value is not None}
+    texts = {
+        name: ";".join(value) if isinstance(value, list) else str(value)
+        for name in types
+        if (value := values[name].value) is not None
+    }
     return {name: parse_value(f"--{name}", text, types[name]) for name, text in texts.items()}
 
 

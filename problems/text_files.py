@@ -1,11 +1,20 @@
-"""Problem that reads the user's parallel text. Line n of the source file and line n of the target file form a pair."""
+"""Problem that reads the user's parallel text: one or several corpora, with one or several target languages."""
 
+import contextlib
+import math
+import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from t2t_repro import registry
-from t2t_repro.corpora.parallel import Pair, read_pairs
-from t2t_repro.errors import UserError
+from t2t_repro.corpora.corpus import Corpus
+from t2t_repro.corpora.listing import CorpusFiles, read_listing, refuse_repeated
+from t2t_repro.corpora.parallel import Pair
+from t2t_repro.data.dataset import SPLITS
+from t2t_repro.data.vocabularies.tags import is_tag, tag
+from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.output_files import is_stream
 from t2t_repro.problem import Problem, setting
 
@@ -37,37 +46,133 @@ class TextFiles(StatedLanguages):
     class Settings(Problem.Settings):
         """Settings: the paths of the user's text files."""
 
-        train: str = setting("", "source and target file to train on, separated by a comma; plain or compressed")
-        dev: str = setting(
-            "", "source and target file to compute the dev loss on, separated by a comma; plain or compressed"
+        train: str = setting(
+            "",
+            "source and target file to train on, separated by a comma, or one file .tsv or .jsonl; plain or "
+            "compressed. Repeat the flag for several corpora, each with its share of the tokens: "
+            "--train=a.en,a.de:1 --train=b.tsv:4; or give a file corpora.json",
+            is_list=True,
         )
+        dev: str = setting("", "files to compute the dev loss on, as for train but without weights", is_list=True)
         languages: str = setting(
             "", "languages of the source and the target files, e.g. en,de; for the paper's BLEU", is_label=True
         )
+        targets: str = setting(
+            "", "target languages of a model for several, e.g. de,fr; each is a part of its files' names", is_new=True
+        )
+        corpus_temperature: float = setting(
+            1.0, "T: without weights, shares are in proportion to (target tokens) ** (1 / T)", is_new=True
+        )
+
+    def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
+        super().__init__(settings, was_reversed, name)
+        self.symbols = tuple(map(tag, self._targets))
+        if was_reversed and self.symbols:
+            raise UserError(f"problem {self.name}: --targets needs the sources in front; swap the files of --train")
 
     @property
     def is_self_contained(self) -> bool:
         return bool(self.settings.train and self.settings.dev)
 
+    @property
+    def corpus_temperature(self) -> float:
+        temperature: float = self.settings.corpus_temperature
+        return temperature
+
+    @property
+    def _targets(self) -> list[str]:
+        return [name.strip() for name in self.settings.targets.split(",")] if self.settings.targets else []
+
     def check(self) -> None:
         super().check()
-        for split in ("train", "dev"):
-            for path in self._paths(split):
+        if len({*self._targets}) < len(self._targets) or not all(map(is_tag, self.symbols)):
+            raise UserError(f"--targets={self.settings.targets}: name each target language once: --targets=de,fr")
+        for split in SPLITS:
+            files = self._files(split)
+            for path in (path for corpus in files for path in corpus.paths):
                 if is_stream(path):
                     raise UserError(
                         f"--{split}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
                     )
+            refuse_repeated(f"--{split}", files)
+            self._check_weights(split, files)
+            languages = {corpus.target_language for corpus in self.corpora(split)}
+            if split == "train" and (missing := {*self._targets} - languages):
+                raise UserError(f"--targets={self.settings.targets}: no corpus has the target {min(missing)}; omit it")
 
-    def _paths(self, split: str) -> list[str]:
-        value: str = getattr(self.settings, split)
-        paths = [path.strip() for path in value.split(",")]
-        if len(paths) != 2 or not all(paths):
-            raise UserError(
-                f"--{split}={value}: name two files, source and target, without commas in their names: "
-                f"--{split}=text.en,text.de"
+    def _check_weights(self, split: str, files: list[CorpusFiles]) -> None:
+        temperature, weights = self.corpus_temperature, [corpus.weight for corpus in files]
+        if not 1 <= temperature < math.inf:
+            raise UserError(f"--corpus_temperature={temperature} must be 1 or more")
+        if weights == [None] * len(weights):
+            return
+        if split == "dev":
+            raise UserError(f"--dev={self.settings.dev}: only corpora of --train have weights; omit them")
+        if None in weights:
+            name = files[weights.index(None)].paths[-1]
+            raise UserError(f"--train: the corpus of {name} has no weight but others have one; give all or none")
+        if temperature > 1:
+            raise UserError("--corpus_temperature has no effect on corpora with weights; omit one of both")
+
+    def _files(self, split: str) -> list[CorpusFiles]:
+        return read_listing(f"--{split}", getattr(self.settings, split))
+
+    def source_files(self) -> list[tuple[str, str]]:
+        files = []
+        for split in SPLITS:
+            with contextlib.suppress(UserError, OSError):
+                for corpus in self._files(split):
+                    files += [(f"--{split}", path) for path in (*corpus.paths, corpus.listed_in) if path]
+        return files
+
+    def corpora(self, split: str) -> tuple[Corpus, ...]:
+        files = self._files(split)
+        names = [corpus.name or corpus.target_name for corpus in files]
+        counts = Counter(names)
+        return tuple(
+            Corpus(
+                name if counts[name] == 1 else corpus.paths[-1],
+                (corpus.weight or 0.0) if len(files) > 1 else 0.0,
+                self._target_of(f"--{split}", corpus),
             )
-        return paths
+            for name, corpus in zip(names, files, strict=True)
+        )
+
+    def _target_of(self, flag: str, corpus: CorpusFiles) -> str:
+        """Returns the target language of a corpus, by its list or else by the name of its target file."""
+        if not self._targets:
+            if corpus.target_language:
+                raise UserError(f"{corpus.listed_in}: target_language has no effect without --targets; give both")
+            return ""
+        if corpus.target_language:
+            if corpus.target_language not in self._targets:
+                raise UserError(f"{corpus.listed_in}: {unknown('target', corpus.target_language, self._targets)}")
+            return corpus.target_language
+        for part in reversed(corpus.target_name.split(".")):
+            if part in self._targets:
+                return part
+        raise UserError(
+            f"{flag}: no part of the name {os.path.basename(corpus.paths[-1])} is one of --targets="
+            f"{self.settings.targets}; rename the file, e.g. to text.{self._targets[0]}, or write a corpora.json"
+        )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        source, target = self._paths(split)
-        return read_pairs(source, target)
+        for number in range(len(self._files(split))):
+            yield from self.generate_corpus(split, number, tmp_dir)
+
+    def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
+        files, language = self._files(split)[number], self.corpora(split)[number].target_language
+        source, _, target = (part.strip() for part in self.settings.languages.partition(","))
+        pairs = files.read((source, language or target))
+        return self._tagged(pairs, files, language) if language else pairs
+
+    def _tagged(self, pairs: Iterator[Pair], files: CorpusFiles, language: str) -> Iterator[Pair]:
+        """Yields the pairs with the tag of their language. Raises UserError if a text has a tag already."""
+        for number, pair in enumerate(pairs, 1):
+            for side, path in (("inputs", files.paths[0]), ("targets", files.paths[-1])):
+                for symbol in self.symbols:
+                    if symbol in pair[side]:
+                        raise UserError(
+                            f"{path}:{number}: the text has {symbol}, which t2t-datagen adds itself; remove it"
+                        )
+            yield {"inputs": f"{tag(language)} {pair['inputs']}", "targets": pair["targets"]}

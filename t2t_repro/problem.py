@@ -163,6 +163,13 @@ class Problem:
         """
         return True
 
+    def source_files(self) -> list[tuple[str, str]]:
+        """Returns files that the text comes from although no setting is their path, each with the flag that led there.
+
+        t2t-datagen does not overwrite them, and finds by itself the files that settings name, separated by commas.
+        """
+        return []
+
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the sentence pairs of a split, in the same order on each call.
 

@@ -1,11 +1,12 @@
-"""Reads parallel text from two files. Line n of one file is the translation of line n of the other file."""
+"""Reads parallel text: from two files, whose lines with the same number are a pair, or from a file with both sides."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from t2t_repro.errors import UserError, refuse_different_counts
+from t2t_repro.errors import UserError, counted, refuse_different_counts
 from t2t_repro.files.textfile import SGML, read_lines, read_segments
+from t2t_repro.files.untrusted import parse_json
 
 Pair = dict[str, str]
 """A dict with a line of source text under "inputs" and its translation under "targets"."""
@@ -29,6 +30,35 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
             cure = "fix the files: line n of one must be the translation of line n of the other"
             refuse_different_counts((source, target), counts, cure)
         yield {"inputs": texts[0], "targets": texts[1]}
+
+
+def read_tsv(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
+    """Yields the pairs of a file with lines source<TAB>target. Raises UserError if a line has not two columns."""
+    for number, line in enumerate(read_lines(path), 1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise UserError(f"{path}:{number}: {counted(len(columns), 'column')}; write source<TAB>target")
+        yield {"inputs": columns[0], "targets": columns[1]}
+
+
+def read_rows(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
+    """Yields the pairs of a file with a JSON object in each line.
+
+    An object, or the object that it has under "translation", has the source and the target under "inputs" and "targets"
+    or under the two `languages`. Raises UserError if an object has no pair.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
+        row = row.get("translation", row) if isinstance(row, dict) else {}
+        for source, target in (("inputs", "targets"), languages):
+            if isinstance(row, dict) and isinstance(row.get(source), str) and isinstance(row.get(target), str):
+                yield {"inputs": row[source], "targets": row[target]}
+                break
+        else:
+            raise UserError(
+                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '
+                "--languages=en,de"
+            )
 
 
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:

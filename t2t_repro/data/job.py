@@ -130,19 +130,19 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
 
 
 def source_files(problem: Problem) -> list[Input]:
-    """Returns the existing files that the problem's settings name.
+    """Returns the existing files that the problem's settings name, and `Problem.source_files`.
 
     A setting can name a file, several files separated by commas, or a folder of files. Labels, such as the names of
     languages, name no files.
     """
-    files: list[Input] = []
+    files: list[Input] = [*problem.source_files()]
     for field in dataclasses.fields(problem.settings):
         value = getattr(problem.settings, field.name)
         if isinstance(value, str) and not field.metadata.get("is_label"):
             for name in {value, *map(str.strip, value.split(","))} - {""}:
                 paths = Path(name).iterdir() if os.path.isdir(name) else [Path(name)]
-                files += [(f"--{field.name}", path) for path in paths if os.path.isfile(path)]
-    return files
+                files += [(f"--{field.name}", path) for path in paths]
+    return [(flag, path) for flag, path in files if os.path.isfile(path)]
 
 
 def _refuse_to_overwrite_sources(job: Job) -> None:
