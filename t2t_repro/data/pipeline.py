@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from t2t_repro.corpora.corpus import CorpusRange
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records
 from t2t_repro.data.subword_sampling import SampledRecords
@@ -191,33 +192,35 @@ def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def batches_once(records: Records, max_tokens: int, max_length: int = MAX_INT) -> Iterator[MicroBatch]:
-    """Yields each record once, ordered by target length, in batches of at most `max_tokens` positions on each side.
+    """Yields each record once, in batches of at most `max_tokens` positions on each side.
 
-    Omits records with more than `max_length` tokens on a side, as training does.
+    The batches of each corpus are ordered by target length. Omits records with more than `max_length` tokens on a side,
+    as training does.
     """
-    order = _short(records, max_length)
-    for start, stop in itertools.pairwise(batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)):
-        yield pad(records, [order[start:stop]])[0]
+    for corpus in records.corpora:
+        order = _short(records, max_length, corpus)
+        for start, stop in itertools.pairwise(batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)):
+            yield pad(records, [order[start:stop]])[0]
 
 
-def _short(records: Records, max_length: int) -> np.ndarray:
-    """Returns the numbers of the records without a longer side, by target length, then by source length."""
-    order = np.lexsort(records.lengths)
+def _short(records: Records, max_length: int, corpus: CorpusRange) -> np.ndarray:
+    """Returns the numbers of a corpus's records without a longer side, by target length, then by source length."""
+    order = corpus.start + np.lexsort(records.lengths[:, corpus.start : corpus.stop])
     return order[records.lengths[:, order].max(axis=0) <= max_length]
 
 
 def distinct_sources(records: Records, max_tokens: int, max_length: int = MAX_INT) -> MicroBatch | None:
     """Returns a batch of examples that all have different sources; None if the records do not have two of them.
 
-    The examples are those of medium length, ordered by length. So the next row's source has about the same length, and
-    a model cannot recognize it by its length.
+    The examples are those of medium length of the largest corpus, ordered by length. So the next row's source has about
+    the same length, and a model cannot recognize it by its length or its tag.
 
     Args:
         records: examples to choose from.
         max_tokens: maximum number of positions, counting padding, on each side of a batch of three or more examples.
         max_length: examples with more tokens on a side are omitted.
     """
-    order = _short(records, max_length)
+    order = _short(records, max_length, max(records.corpora, key=lambda corpus: corpus.stop - corpus.start))
     ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`
     longest = 0
     for rank in np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable").tolist():

@@ -6,10 +6,11 @@ looks at the source. Its dev loss looks plausible, but its translations are poor
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ class Decoded:
     """Number of decoded lines."""
     samples: list[tuple[str, str, str]]
     """Source, reference and output of the first decoded lines, at most `SAMPLES`, after `Problem.finish`."""
+    corpora: list[Decoded | None] = field(default_factory=list)
+    """The result of each corpus; None for a corpus without lines. Empty if the split has only one corpus."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Evaluation:
     """Rise of the loss if each target is paired with the source of another example; None if it was not measured."""
     decoded: Decoded | None = None
     """Decoded lines; None if the evaluation decoded none."""
+    corpora: dict[str, Evaluation] = field(default_factory=dict)
+    """Loss, accuracy and decoded lines of each corpus by name; empty if the split has only one."""
 
     @property
     def perplexity(self) -> float:
@@ -85,9 +90,10 @@ class Evaluation:
     def describe(self, is_best: bool) -> str:
         """Returns the text that t2t-trainer prints; `is_best` marks the lowest dev loss so far."""
         source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
+        corpora = [f"{name}: dev loss {part.loss:.4f}{part.score_text}" for name, part in self.corpora.items()]
         return (
             f"dev loss {self.loss:.4f}{' (best)' if is_best else ''}, perplexity {self.perplexity:.3f} a token, "
-            f"accuracy {self.accuracy:.1%}{source_use}{self.score_text}"
+            f"accuracy {self.accuracy:.1%}{source_use}{self.score_text}{'; '.join(['', *corpora])}"
         )
 
 
@@ -98,8 +104,8 @@ class Evaluator:
         model: called as model(inputs, targets) -> logits.
         records: examples of the split.
         max_tokens: maximum number of positions, counting padding, on each side (source or target) of a batch.
-        max_batches: number of batches to evaluate, spread evenly over the batches from short to long examples; 0
-            evaluates all batches.
+        max_batches: number of batches to evaluate, spread evenly over each corpus's batches from short to long
+            examples; 0 evaluates all batches.
         decoder: decodes lines of the split; None for no lines.
         max_length: examples with more tokens on a side are omitted, as in training. UserError if all are longer.
     """
@@ -134,22 +140,27 @@ class Evaluator:
 
     def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
         """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and line, returns True."""
-        total, correct, tokens = 0.0, 0, 0
+        corpora = self._records.corpora
+        sums = np.zeros([len(corpora), 3])  # each corpus's loss, correctly predicted tokens, and target tokens
         batches = list(batches_once(self._records, self._max_tokens, self._max_length))
         is_sample = 0 < self._max_batches < len(batches)
         if is_sample:
             batches = [batches[number] for number in spread(len(batches), self._max_batches)]
-        for inputs, targets, _ in batches:
+        for inputs, targets, examples in batches:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
-            batch_total, batch_correct = self._sums(inputs, targets)
-            total += float(batch_total)
-            correct += int(batch_correct)
-            tokens += int((targets != 0).sum())
+            number = sum(corpus.stop <= examples[0] for corpus in corpora)
+            sums[number] += [*map(float, self._sums(inputs, targets)), (targets != 0).sum()]
         source_use = self.source_use()
         decoded = self._decoder(should_stop) if self._decoder else None
         number = len(batches) if is_sample else 0
-        return Evaluation(total / max(tokens, 1), correct / max(tokens, 1), number, source_use, decoded)
+        means = [(total / max(tokens, 1), correct / max(tokens, 1)) for total, correct, tokens in (sums.sum(0), *sums)]
+        parts = {}
+        if len(corpora) > 1:
+            results = decoded.corpora if decoded else [None] * len(corpora)
+            for corpus, mean, result in zip(corpora, means[1:], results, strict=True):
+                parts[corpus.name] = Evaluation(*mean, decoded=result)
+        return Evaluation(*means[0], number, source_use, decoded, parts)
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.
@@ -176,18 +187,21 @@ class DevDecoder:
         model: the model, which must be able to decode.
         folder: the model folder. Its problem's `finish` and `scores` are applied to the outputs.
         records: examples of the split. If the problem is reversed, `Records` has already swapped sources and targets.
-        lines: number of lines to decode, spread evenly over the split, or more than the split has for all. While a
-            model has not learned to end its outputs, each output has the maximum length, and decoding is slow.
+        lines: number of lines of each corpus to decode, spread evenly over the corpus, or more than it has for all.
+            While a model has not learned to end its outputs, each output has the maximum length, and decoding is slow.
     """
 
     def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:
         self._problem, vocabulary, max_length = folder.problem, folder.vocabulary, folder.hparams.max_length
         search = self._problem.decode_hparams
         search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
-        self.translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols)
-        short = np.flatnonzero(records.lengths.max(axis=0) <= max_length)
-        pairs = [records[int(short[number])] for number in spread(len(short), lines)]
-        self._sources = vocabulary.sources.decode(source.tolist() for source, _ in pairs)
+        self.translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols, folder.tags)
+        self._corpora, is_short = records.corpora, records.lengths.max(axis=0) <= max_length
+        short = [corpus.start + np.flatnonzero(is_short[corpus.start : corpus.stop]) for corpus in self._corpora]
+        numbers = [[int(part[place]) for place in spread(len(part), lines)] for part in short]
+        self._counts = [len(part) for part in numbers]
+        pairs = [records[number] for part in numbers for number in part]
+        self._sources = vocabulary.decode_sources([source.tolist() for source, _ in pairs])
         # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
         self._references, _ = self._problem.finish(
             self._sources, vocabulary.decode(target.tolist() for _, target in pairs)
@@ -203,7 +217,21 @@ class DevDecoder:
         translations = self.translator.translate(self._sources, advance=advance)
         outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
         lines = list(zip(self._sources, self._references, outputs, strict=True))
-        return Decoded(self._problem.scores(outputs, self._references), len(lines), lines[:SAMPLES])
+        order = np.argsort([rank for count in self._counts for rank in range(count)], kind="stable")
+        samples = [lines[index] for index in order[:SAMPLES]]  # of all corpora
+        scores = self._problem.scores(outputs, self._references)
+        return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else [])
+
+    def _parts(self, lines: list[tuple[str, str, str]]) -> list[Decoded | None]:
+        """Returns the result of each corpus, scored as its target language; None for a corpus without lines."""
+        parts: list[Decoded | None] = []
+        for corpus, count in zip(self._corpora, self._counts, strict=True):
+            part, lines = lines[:count], lines[count:]
+            problem = copy.copy(self._problem)
+            problem.target_language = corpus.target_language or problem.target_language
+            _, references, outputs = zip(*part, strict=True) if part else [()] * 3
+            parts.append(Decoded(problem.scores(outputs, references), count, part[:SAMPLES]) if part else None)
+        return parts
 
 
 def spread(size: int, count: int) -> list[int]:

@@ -173,6 +173,10 @@ class Logs:
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             details["dev_translations"] = decoded.samples
             self.tensorboard.text(step, "dev/translations", _markdown(decoded.samples))
+        for name, part in evaluation.corpora.items():
+            values[f"dev_loss/{name}"] = part.loss
+            if part.decoded and math.isfinite(part.score):
+                values[f"dev_{part.decoded.scores[0].name}/{name}"] = part.score
         self.tensorboard.scalars(step, _tags("dev", values))
         self.metrics.add(step, **values, **details)
 

@@ -10,7 +10,8 @@ After each evaluation, the run writes a line with "step", "dev_loss", "dev_perpl
 "dev_source_use". The last field is missing if all sources of the dev split are equal. If --eval_steps made the
 evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation decoded lines, the line also
 has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's "signature", which ends with the
-number of lines, and the first decoded lines as "dev_translations" (source, reference and output).
+number of lines, and the first decoded lines as "dev_translations" (source, reference and output). If the dev split has
+several corpora, the line also has the loss and the score of each, e.g. "dev_loss/NAME" and "dev_bleu/NAME".
 
 Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight. A number that is
 not finite is null.

@@ -93,6 +93,12 @@ class Vocabulary(abc.ABC):
         ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
         return [[self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)]
 
+    def decode_sources(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of each source, with its tag."""
+        tags = {number: f"{tag} " for tag, number in self.tags.items()}
+        texts = self.sources.decode([row[row[0] in tags :] for row in ids])
+        return [tags.get(row[0], "") + text for row, text in zip(ids, texts, strict=True)]
+
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each target or prefix, with the end id, without the white space around it."""
         return self.encode([text.strip() for text in texts])

@@ -69,7 +69,8 @@ def encoded(words: Vocabulary, texts: Sequence[tuple[str, str]]) -> list[tuple[l
 
 
 def dev_decoder(words: Vocabulary, dev: Records, lines: int, max_length: int = 256) -> DevDecoder:
-    folder: Any = SimpleNamespace(problem=Upper({}), vocabulary=words, hparams=HParams(max_length=max_length))
+    hparams = HParams(max_length=max_length)
+    folder: Any = SimpleNamespace(problem=Upper({}), vocabulary=words, hparams=hparams, tags=[*words.tags])
     return DevDecoder(Copier(300), folder, dev, lines)
 
 
