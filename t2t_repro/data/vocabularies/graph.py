@@ -1,7 +1,7 @@
 """The vocabularies as TensorFlow operations, for the exported graph.
 
-Each class here encodes and decodes as the vocabulary in tensor2tensor.py whose name it contains; a test compares
-them. Other files hold the classes of other kinds. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
+Each class here encodes and decodes as the vocabulary whose name it contains; a test compares them. Other files hold the
+classes of other kinds. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
 
 In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in parentheses have
 another size in each row (they are ragged).
@@ -17,6 +17,7 @@ import tensorflow_text
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, table
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
     UNDEFINED,
@@ -28,8 +29,8 @@ from t2t_repro.data.vocabularies.tensor2tensor import (
 from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
-MAX_TOKEN_BYTES = 1 << 30
-"""Maximum length of a token for TensorFlow's search for the longest matches. No text is as long."""
+MAX_BYTES = (1 << 31) - 1
+"""Maximum length of a text or token for TensorFlow's operations. No text is as long."""
 
 
 class GraphVocabulary(Protocol):
@@ -52,11 +53,8 @@ def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
         return GraphByteVocabulary()
     if isinstance(vocabulary, BpeVocabulary):
         return GraphBpeVocabulary(vocabulary)
-    with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
-        tokenizer: GraphVocabulary = tensorflow_text.SentencepieceTokenizer(
-            model=vocabulary.model, out_type=tf.int32, add_eos=False
-        )
-    return tokenizer
+    assert isinstance(vocabulary, SentencePieceVocabulary)
+    return GraphSentencePieceVocabulary(vocabulary)
 
 
 def differences(vocabulary: Vocabulary) -> str:
@@ -64,6 +62,43 @@ def differences(vocabulary: Vocabulary) -> str:
     if isinstance(vocabulary, TokenVocabulary) and vocabulary.unknown_id is None:
         return "the exported model ignores words that its vocabulary lacks; t2t-decoder refuses them"
     return ""
+
+
+class GraphSentencePieceVocabulary(tf.Module):
+    """`SentencePieceVocabulary` as TensorFlow operations."""
+
+    def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
+        super().__init__()
+        with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
+            self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+                model=vocabulary.checked_model, out_type=tf.int32, add_eos=False
+            )
+        self._is_renumbered = vocabulary.is_renumbered
+        self._ids, self._model_ids = (tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids))
+        self._guard = vocabulary.unknown_id
+        (guard_text,) = vocabulary.decode([[self._guard]])
+        self._guard_bytes = len(guard_text.encode())
+        self._keeps_spaces = vocabulary.keeps_spaces
+
+    def tokenize(self, texts: Any) -> Any:
+        ids = self._tokenizer.tokenize(texts)
+        return ids.with_flat_values(tf.gather(self._ids, ids.flat_values)) if self._is_renumbered else ids
+
+    def detokenize(self, ids: Any) -> Any:
+        texts = self._text(ids)
+        if not self._keeps_spaces:
+            return texts
+        # TensorFlow Text's version of SentencePiece removes all spaces at the beginning of a text, and that of Python
+        # only the first of them. After another piece, both keep all spaces.
+        guards = tf.fill([ids.nrows(), 1], self._guard)
+        guarded = tf.strings.substr(self._text(tf.concat([guards, ids], axis=1)), self._guard_bytes, MAX_BYTES)
+        has_space = tf.strings.length(guarded) > tf.strings.length(texts)
+        return tf.where(has_space, tf.strings.regex_replace(guarded, "^ ", ""), texts)
+
+    def _text(self, ids: Any) -> Any:
+        if self._is_renumbered:
+            ids = ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values))
+        return self._tokenizer.detokenize(ids)
 
 
 class GraphSubwordVocabulary(tf.Module):
@@ -78,7 +113,7 @@ class GraphSubwordVocabulary(tf.Module):
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
             suffix_indicator="",
-            max_bytes_per_word=MAX_TOKEN_BYTES,
+            max_bytes_per_word=MAX_BYTES,
             max_chars_per_token=vocabulary.longest,
             unknown_token=None,
         )

@@ -1,7 +1,9 @@
-"""SentencePiece vocabularies, and how they are learned. Their pieces are byte pairs, as in the paper's section 5.1.
+"""SentencePiece vocabularies of any origin, and how t2t-datagen learns one.
 
-Encoding does not normalise text, keeps spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding
-restores every text exactly, unless the text contains U+2581, which SentencePiece uses for spaces.
+t2t-datagen learns byte pairs, as in the paper's section 5.1. Encoding with them does not normalise text, keeps spaces,
+and writes characters outside the alphabet as UTF-8 bytes. So decoding restores every text exactly, unless the text
+contains U+2581, which SentencePiece uses for spaces. Other models may normalise text, and encode characters outside
+their alphabet as their unknown piece.
 
 In shapes, V is the size of the vocabulary.
 """
@@ -21,10 +23,12 @@ from t2t_repro.errors import UserError
 
 SPACE = "\u2581"
 """The character that stands for a space in SentencePiece's pieces."""
-
-PROBE = "  \U0001f100"
-"""Text that tests a vocabulary. If encoding and decoding change this text, the vocabulary normalises spaces or
-characters, or loses rare characters. U+1F100 is a rare character, which normalisation replaces by "0."."""
+NO_ID = -1
+"""SentencePiece's id of a piece that a model lacks."""
+NO_UNKNOWN = "unk is not defined"
+"""SentencePiece's error message for a model without an unknown piece."""
+NEW_PIECES = {PAD_ID: "<pad>", EOS_ID: "</s>"}
+"""Names of the pieces that a vocabulary has but its model lacks."""
 
 MAX_TRAINING_BYTES = 200_000_000
 """Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
@@ -38,7 +42,17 @@ SEED_LOCK = threading.Lock()
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A SentencePiece vocabulary. The pieces write a space as U+2581."""
+    """A SentencePiece vocabulary. The pieces write a space as U+2581.
+
+    Its ids are padding, the end, and then all other pieces in the model's order. If the model has no padding or no end,
+    the vocabulary has a piece more. Models that t2t-datagen learns have these ids.
+
+    Attributes:
+        checked_model: the model as SentencePiece writes it again. Bytes of another program can hide fields from some
+            versions of SentencePiece.
+        model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
+        is_renumbered: True if any id differs from the model's.
+    """
 
     kind, suffix = "sentencepiece", ".model"
 
@@ -47,71 +61,93 @@ class SentencePieceVocabulary(Vocabulary):
 
         super().__init__(model, source)
         self._processor = sentencepiece.SentencePieceProcessor()
-        changes_text = UserError(
-            f"{source}: changes text that it encodes and decodes; it is truncated or not made by t2t-datagen; "
-            "copy it again"
-        )
         try:
+            # SentencePiece checks the normalization rules, with which damaged models could crash older versions of its
+            # code. TensorFlow Text, which reads the model later, has such a version.
             self._processor.LoadFromSerializedProto(model)
-            self._pieces(range(self.size))  # raises UnicodeDecodeError, a ValueError, for a piece that is not UTF-8
-            if self.size > MAX_PIECES:
+            count = self._processor.GetPieceSize()
+            pieces = self._processor.IdToPiece(list(range(count)))  # UnicodeDecodeError if a piece is not UTF-8
+            if count > MAX_PIECES:
                 raise ValueError
-            if _has_normalization_rules(self._processor.serialized_model_proto()):
-                raise changes_text
-        except (RuntimeError, OSError, ValueError, TypeError):
+            if self._processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
+                raise ValueError(NO_UNKNOWN)
+        except (RuntimeError, OSError, ValueError, TypeError) as error:
+            reason = "has no unknown piece" if NO_UNKNOWN in str(error) else "not a SentencePiece model"
             raise UserError(
-                f"{source}: not a SentencePiece model; make it again with t2t-datagen; if it is "
+                f"{source}: {reason}; make it again with t2t-datagen or spm_train; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
             ) from None
-        if (self._processor.pad_id(), self._processor.eos_id()) != (PAD_ID, EOS_ID):
-            raise UserError(
-                f"{source}: padding must be id {PAD_ID} and the end id {EOS_ID}; use a vocabulary of t2t-datagen"
-            )
-        # SentencePiece loads some truncated files without an error, so test the vocabulary with a probe text.
-        if self.decode(self.encode([PROBE])) != [PROBE]:
-            raise changes_text
+        self.checked_model = self._processor.serialized_model_proto()
+        if not _is_complete(self.checked_model):
+            raise UserError(f"{source}: truncated, because it ends before its normalization rules; copy it again")
+        reserved = (self._processor.pad_id(), self._processor.eos_id())
+        self.is_renumbered = reserved != (PAD_ID, EOS_ID)
+        self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
+        self._all_pieces = [pieces[number] for number in self.model_ids]
+        for number, piece in NEW_PIECES.items():
+            if self.model_ids[number] == NO_ID:
+                while piece in pieces:
+                    piece += "_"
+                self._all_pieces[number] = piece
 
     @property
     def size(self) -> int:
-        return int(self._processor.GetPieceSize())
+        return len(self.model_ids)
+
+    @functools.cached_property
+    def ids(self) -> list[int]:
+        """The vocabulary's id of each id of the model."""
+        by_model_id = sorted(range(self.size), key=self.model_ids.__getitem__)
+        return by_model_id[self.model_ids.count(NO_ID) :]
+
+    @property
+    def unknown_id(self) -> int:
+        return self.ids[self._processor.unk_id()]
+
+    @property
+    def keeps_spaces(self) -> bool:
+        """True if decoding removes only the first space of a text."""
+        return bool(self._processor.Decode([SPACE, SPACE]) == " ")
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
-        return np.array([self._processor.IsByte(i) for i in range(self.size)])
+        return np.array([number != NO_ID and self._processor.IsByte(number) for number in self.model_ids])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
         unknown_id = self._processor.unk_id()
         return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        add_eos = not self.is_renumbered
         try:
-            ids: list[list[int]] = self._processor.Encode(list(texts), add_eos=True, num_threads=num_threads)
+            rows: list[list[int]] = self._processor.Encode(list(texts), add_eos=add_eos, num_threads=num_threads)
         except TypeError:
             # SentencePiece does not say which text is wrong.
             for text in texts:
                 utf8(text)
             raise
-        return ids
+        return [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows] if self.is_renumbered else rows
 
     def sampler(self, alpha: float, nbest_size: int) -> Sampler:
         import sentencepiece
 
         processor, tags = self._processor, [[number] for number in self._own_tags.values()]
         self._refuse_sampling(alpha, nbest_size)
-        special = {i for i in range(self.size) if processor.IsUnknown(i) or processor.IsControl(i)}
+        numbers, ids, model_ids = range(processor.GetPieceSize()), self.ids, self.model_ids
+        special = {number for number in numbers if processor.IsUnknown(number) or processor.IsControl(number)}
 
         def sample(rows: Sequence[list[int]], seed: int) -> list[list[int]]:
             starts = [int(row[:1] in tags) for row in rows]  # a tag stays, and only the text after it is encoded
-            bodies = [row[start:-1] for row, start in zip(rows, starts, strict=True)]
+            bodies = [[model_ids[i] for i in row[start:-1]] for row, start in zip(rows, starts, strict=True)]
             texts = list(map(processor.Decode, bodies))
             with SEED_LOCK:
                 sentencepiece.set_random_generator_seed(seed)
                 # For a list, SentencePiece starts a thread, whose random numbers begin with the seed.
                 sampled = processor.Encode(
-                    texts, add_eos=True, num_threads=1, enable_sampling=True, alpha=alpha, nbest_size=nbest_size
+                    texts, num_threads=1, enable_sampling=True, alpha=alpha, nbest_size=nbest_size
                 )
             return [
-                row[:start] + new if special.isdisjoint(body + new[:-1]) else row
+                [*row[:start], *(ids[i] for i in new), EOS_ID] if special.isdisjoint(body + new) else row
                 for row, start, body, new in zip(rows, starts, bodies, sampled, strict=True)
             ]
 
@@ -132,25 +168,22 @@ class SentencePieceVocabulary(Vocabulary):
             )
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
-        pieces: list[str] = self._processor.IdToPiece(list(ids))
-        return pieces
+        return [self._all_pieces[number] for number in ids]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        return [str(self._processor.Decode([int(i) for i in sequence[: output_length(sequence)]])) for sequence in ids]
+        rows = ([self.model_ids[number] for number in sequence[: output_length(sequence)]] for sequence in ids)
+        return [str(self._processor.Decode(row)) for row in rows]
 
 
-def _has_normalization_rules(model: bytes) -> bool:
-    """Returns True if a SentencePiece model has a compiled table of rules that change text.
+def _is_complete(model: bytes) -> bool:
+    """Returns True if a SentencePiece model has all its parts. SentencePiece loads models without the last ones.
 
-    `model` is what SentencePiece writes again, because another program's bytes can hide fields from this function. In
-    the protobuf message, fields 3 and 5 are the normalizer and the denormalizer, whose field 2 is the table.
+    In the protobuf message, fields 2 and 3 are the trainer's settings and the normalizer, which follow the pieces.
     """
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    specs = [field.data for field in UnknownFieldSet(Empty.FromString(model)) if field.field_number in (3, 5)]
-    fields = [field for spec in specs for field in UnknownFieldSet(Empty.FromString(spec))]
-    return any(field.data for field in fields if field.field_number == 2)
+    return {2, 3} <= {field.field_number for field in UnknownFieldSet(Empty.FromString(model))}
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import tensorflow as tf
 
+from odd_lines import odd_lines
+from sentencepieces import TEXTS, trained
 from subwords import small_subwords
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
@@ -23,6 +26,16 @@ VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
     "bytes": ByteVocabulary,
     "bpe": lambda: BpeVocabulary(CODES.encode()),
     "old bpe": lambda: BpeVocabulary("t h\nth e\ne </w>\n. .\n.. .\nä </w>\n' '\n".encode()),
+    "sentencepiece": lambda: sentencepiece.train(TEXTS, 400),
+    **{
+        name: lambda options=options: sentencepiece.SentencePieceVocabulary(trained(**options))
+        for name, options in {
+            "unigram": {},
+            "byte pairs": {"model_type": "bpe", "byte_fallback": True, "vocab_size": 400},
+            "spaces": {"remove_extra_whitespaces": False, "user_defined_symbols": ["  "], "pad_id": 3},
+            "suffixes": {"treat_whitespace_as_suffix": True, "unk_surface": "?", "control_symbols": ["<2de>"]},
+        }.items()
+    },
 }
 
 
@@ -40,11 +53,12 @@ def random_texts(count: int) -> Iterator[str]:
 def test_the_graph_encodes_and_decodes_as_python_does(name: str) -> None:
     vocabulary = VOCABULARIES[name]()
     graph = graph_vocabulary(vocabulary)
-    texts = ["", " ", "  ", "the the", " the, the ", "\n", *random_texts(400)]
+    texts = ["", " ", "  ", "the the", " the, the ", "\n", *random_texts(400), *odd_lines(200)]
     ids = vocabulary.encode(texts)
     assert [[*row, 1] for row in graph.tokenize(texts).to_list()] == ids
     generator = random.Random(8)
-    rows = [[generator.randrange(2, vocabulary.size + 2) for _ in range(generator.randrange(9))] for _ in range(400)]
+    end = vocabulary.size + (0 if vocabulary.suffix == ".model" else 2)
+    rows = [[generator.randrange(2, end) for _ in range(generator.randrange(9))] for _ in range(400)]
     rows += [row[:-1] for row in ids]
     decoded = [
         text.decode()
