@@ -68,7 +68,7 @@ class Evaluation:
     decoded: Decoded | None = None
     """Decoded lines; None if the evaluation decoded none."""
     corpora: dict[str, Evaluation] = field(default_factory=dict)
-    """Loss, accuracy and decoded lines of each corpus by name; empty if the split has only one."""
+    """Loss, accuracy and decoded lines of each evaluated corpus by name; empty if the split has only one corpus."""
 
     @property
     def perplexity(self) -> float:
@@ -155,12 +155,10 @@ class Evaluator:
         decoded = self._decoder(should_stop) if self._decoder else None
         number = len(batches) if is_sample else 0
         means = [(total / max(tokens, 1), correct / max(tokens, 1)) for total, correct, tokens in (sums.sum(0), *sums)]
-        parts = {}
-        if len(corpora) > 1:
-            results = decoded.corpora if decoded else [None] * len(corpora)
-            for corpus, mean, result in zip(corpora, means[1:], results, strict=True):
-                parts[corpus.name] = Evaluation(*mean, decoded=result)
-        return Evaluation(*means[0], number, source_use, decoded, parts)
+        results = (decoded and decoded.corpora) or [None] * len(corpora)
+        rows = zip(corpora, means[1:], results, sums[:, 2], strict=True)
+        parts = {corpus.name: Evaluation(*mean, decoded=result) for corpus, mean, result, tokens in rows if tokens}
+        return Evaluation(*means[0], number, source_use, decoded, parts if len(corpora) > 1 else {})
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.

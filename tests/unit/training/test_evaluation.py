@@ -17,7 +17,9 @@ import tensorflow as tf
 
 from models import Copier
 from shards import write_shard
+from t2t_repro.corpora.corpus import CorpusRange
 from t2t_repro.data.records import Records, shard_path
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import Stopped
@@ -25,6 +27,8 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.problem import Problem
 from t2t_repro.training.evaluation import EVAL_BEAM, DevDecoder, Evaluation, Evaluator, spread
+from t2t_repro.training.logs import Logs
+from t2t_repro.training.metrics_log import read_metrics
 from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -180,6 +184,50 @@ def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_voca
     [source], [target] = letters.encode(["a dog"]), tiny_vocabulary.encode(["the cat"])
     [sample] = dev_decoder(tiny_vocabulary.with_sources(letters), written(tmp_path, [(source, target)]), 1)().samples
     assert sample[:2] == ("a dog", "A DOG|THE CAT")
+
+
+@pytest.mark.parametrize("max_batches", [0, 3])
+def test_each_corpus_has_its_own_loss(model: Transformer, tmp_path: Path, max_batches: int) -> None:
+    records = written(tmp_path, [*PAIRS, *PAIRS[:1]])
+    ranges = (CorpusRange("x", stop=1), CorpusRange("y", start=1, stop=4), CorpusRange("z", start=4, stop=5))
+    result = Evaluator(model, Records(records.paths, corpora=ranges), 8 if max_batches else 1000, max_batches)()
+    for name, pairs in (("x", PAIRS[:1]), ("y", PAIRS[1:]), ("z", PAIRS[:1])):
+        (tmp_path / name).mkdir()
+        alone = Evaluator(model, written(tmp_path / name, pairs), 1000)()
+        if name in result.corpora and (name != "y" or not max_batches):
+            assert result.corpora[name].loss == pytest.approx(alone.loss, rel=1e-5)
+            assert result.corpora[name].accuracy == alone.accuracy
+    assert sum(part.loss > 0 for part in result.corpora.values()) == len(result.corpora) >= 3 - bool(max_batches)
+    if not max_batches:
+        whole = Evaluator(model, records, 1000)()
+        assert (result.loss, result.accuracy) == pytest.approx((whole.loss, whole.accuracy), rel=1e-5)
+        assert not whole.corpora and whole.source_use != result.source_use  # measured within the largest corpus
+
+
+def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: Path) -> None:
+    vocabulary = sentencepiece.train(["the cat sat on a dog"], 292, [">>en<<", ">>zh<<"])
+    chinese = [("我爱北京天安门", "我爱北京天安门上"), ("太阳升起来了", "太阳升起来"), ("我爱", "我")]
+    texts = [(f">>en<< {source}", target) for source, target in TEXTS] + [(f">>zh<< {a}", b) for a, b in chinese]
+    sources, targets = zip(*texts, strict=True)
+    pairs = list(zip(vocabulary.encode_sources(sources), vocabulary.encode(targets), strict=True))
+    ranges = (CorpusRange("x.en", 0.0, "en", 0, 7), CorpusRange("x.zh", 0.0, "zh", 7, 10))
+    dev = Records(written(tmp_path, pairs).paths, corpora=ranges)
+    decoded = dev_decoder(vocabulary, dev, 3)()
+    assert [part.lines for part in decoded.corpora if part] == [3, 3] and decoded.lines == 6
+    assert [source[:6] for source, *_ in decoded.samples] == [">>en<<", ">>zh<<"] * 2 + [">>en<<"]
+    for part, tokenize in zip(decoded.corpora, ("13a", "zh"), strict=True):
+        assert part
+        _, references, outputs = zip(*part.samples, strict=True)
+        score = sacrebleu.corpus_bleu(outputs, [references], tokenize=tokenize).score
+        assert part.scores[0].score == pytest.approx(score) and 0 < score < 100
+    # The names in the logs.
+    evaluation = Evaluator(Copier(300), dev, 1000, decoder=dev_decoder(vocabulary, dev, 3))()
+    Logs(tmp_path, 0, 1).evaluation(7, evaluation)
+    [line] = read_metrics(tmp_path)
+    for part, name in zip(decoded.corpora, ("x.en", "x.zh"), strict=True):
+        assert part and line[f"dev_bleu/{name}"] == pytest.approx(part.scores[0].score)
+        assert line[f"dev_loss/{name}"] == pytest.approx(evaluation.corpora[name].loss)
+        assert f"{name}: dev loss {line[f'dev_loss/{name}']:.4f}" in evaluation.describe(False)
 
 
 def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
