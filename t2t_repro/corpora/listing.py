@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from t2t_repro.corpora.parallel import Pair, read_pairs, read_rows, read_tsv
 from t2t_repro.errors import UserError
@@ -44,7 +44,7 @@ class CorpusFiles:
 class Entry:
     """A value in corpora.json."""
 
-    files: list
+    files: list = field(default_factory=list)
     weight: float = 1.0
     target_language: str = ""
 
@@ -87,8 +87,8 @@ def _checked_weight(place: str, weight: float) -> float:
 def _check_files(place: str, paths: tuple[str, ...], example: str) -> None:
     if not all(paths) or len(paths) not in (1, 2) or (len(paths) == 1 and _suffix(paths[0]) not in READERS):
         raise UserError(
-            f"{place}: name two files, source and target, without commas or semicolons in their names: {example}; or "
-            "one file .tsv, .jsonl or .json"
+            f"{place}: name two files, source and target, without commas or semicolons in their names, or one file "
+            f".tsv or .jsonl: {example}"
         )
 
 

@@ -97,13 +97,8 @@ def plan(
     fewest, all_tokens = len(short), None
     if any(corpus.weight for corpus in corpora):
         short, fewest, all_tokens = _weighted(lengths, short, corpora, seed, epoch)
-    key = _sort_key(lengths if random.random() < 0.5 else lengths[::-1], short, random)
-    key.sort()
-    position_bits = len(short).bit_length()
-    order = np.empty_like(short)
-    for part in _slices(len(short)):
-        order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
-    del key, short
+    order = _sorted(short, _sort_key(lengths if random.random() < 0.5 else lengths[::-1], short, random))
+    del short
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
@@ -167,12 +162,9 @@ def _weighted(
             first, last = start - number_of_pass * size, stop - number_of_pass * size
             examples = group
             if first > 0 or last < size:
-                examples = group.copy()
-                np.random.default_rng([seed, number_of_pass, number, 1]).shuffle(examples)
+                examples = _shuffled(group, np.random.default_rng([seed, number_of_pass, number, 1]))
                 # An example belongs to the epoch that has its first token.
-                begins = np.cumsum(lengths[1, examples], dtype=np.int64)
-                begins -= lengths[1, examples]
-                examples = examples[slice(*np.searchsorted(begins, (max(first, 0), last)))]
+                examples = examples[slice(*(_count_before(lengths[1], examples, token) for token in (first, last)))]
             chosen.append(examples)
     return np.sort(np.concatenate(chosen)), max(fewest, 1), sum(tokens)
 
@@ -202,6 +194,38 @@ def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generato
         part_key |= np.arange(part.start, part.stop, dtype=np.uint64)
         key[part] = part_key
     return key
+
+
+def _shuffled(examples: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    position_bits = len(examples).bit_length()
+    key = np.empty(len(examples), np.uint64)
+    for part in _slices(len(examples)):
+        key[part] = random.integers(0, 1 << (64 - position_bits), part.stop - part.start, np.uint64)
+        key[part] <<= np.uint64(position_bits)
+        key[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
+    return _sorted(examples, key)
+
+
+def _sorted(examples: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Returns `examples` in the order of their keys, whose lowest bits are positions in `examples`. Sorts `key`."""
+    key.sort()
+    mask = np.uint64((1 << len(examples).bit_length()) - 1)
+    order = np.empty_like(examples)
+    for part in _slices(len(examples)):
+        order[part] = examples[(key[part] & mask).astype(np.int64)]
+    return order
+
+
+def _count_before(tokens: np.ndarray, examples: np.ndarray, token: int) -> int:
+    """Returns how many of the examples, one after another, have their first token before the token of this number."""
+    passed = 0
+    for part in _slices(len(examples)):
+        lengths = tokens[examples[part]]
+        ends = passed + np.cumsum(lengths, dtype=np.int64)
+        if ends[-1] >= token:
+            return part.start + int(np.searchsorted(ends - lengths, token))
+        passed = int(ends[-1])
+    return len(examples)
 
 
 def _slices(count: int) -> Iterator[slice]:

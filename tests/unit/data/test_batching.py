@@ -11,8 +11,10 @@ import pytest
 from hypothesis import example, given
 
 from properties import few
+from t2t_repro.corpora.corpus import CorpusRange
 from t2t_repro.data import batching
 from t2t_repro.data.batching import Plan, first_steps, micro_batches, padding, plan
+from user_errors import user_error
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
@@ -41,7 +43,8 @@ def test_plans_are_those_of_commit_2e29fd7(monkeypatch: pytest.MonkeyPatch, slic
     """So a training of then can be resumed."""
     monkeypatch.setattr(batching, "SLICE", slice_size)
     for expected, (count, *arguments) in PLANS.items():
-        ours = plan(news(count), *arguments)
+        halves = CorpusRange("a", stop=count // 2), CorpusRange("b", start=count // 2, stop=count)
+        ours = plan(news(count), *arguments, corpora=halves)  # type: ignore[arg-type]
         arrays = (np.asarray(array, np.int64).tobytes() for array in (ours.order, ours.ends, ours.shuffle))
         assert hashlib.sha256(b"".join(arrays)).hexdigest()[:12] == expected
 
@@ -115,3 +118,66 @@ def test_any_plan_has_each_short_example_once_and_no_empty_block(
     assert all(len(block) for step in range(one.steps) for block in one.blocks(step))
     assert [step.tolist() for step in steps(one)] == [step.tolist() for step in steps(same)]
     assert one.steps == next_epoch.steps
+
+
+def corpora_of(sizes: list[int], weights: list[float]) -> list[CorpusRange]:
+    starts = [0, *itertools.accumulate(sizes)]
+    return [
+        CorpusRange(f"corpus{number}", weight, "", starts[number], starts[number + 1])
+        for number, weight in enumerate(weights)
+    ]
+
+
+@few
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.data())
+def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_equally(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    weights = [data.draw(st.sampled_from([0.25, 1.0, 2.0, 3.7])) for _ in sizes]
+    lengths = np.array(data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=sum(sizes),
+                                          max_size=sum(sizes)))).T  # fmt: skip
+    longest, batch_size, seed = (
+        data.draw(st.integers(6, 9)),
+        data.draw(st.integers(1, 60)),
+        data.draw(st.integers(0, 9)),
+    )
+    corpora = corpora_of(sizes, weights)
+    short = [number for number, pair in enumerate(lengths.T) if max(pair) <= longest]
+    members = [{number for number in short if corpus.start <= number < corpus.stop} for corpus in corpora]
+    total = int(lengths[1, short].sum())
+    tokens = [int(lengths[1, list(group)].sum()) for group in members]
+    shares = [weight / sum(weights) for weight in weights]
+    if not total or any(total * share > 100 * size for share, size in zip(shares, tokens, strict=True)):
+        return
+    uses, epochs = np.zeros(len(lengths[0]), int), 7
+    plans = [plan(lengths, batch_size, longest, seed, epoch, corpora) for epoch in range(epochs)]
+    assert len({each.steps for each in plans}) == 1
+    for number, epoch in enumerate(plans):
+        examples = np.concatenate(steps(epoch))
+        assert set(examples) <= set(short) and all(
+            len(block) for step in range(epoch.steps) for block in epoch.blocks(step)
+        )
+        np.add.at(uses, examples, 1)
+        for group, share in zip(members, shares, strict=True):
+            used = lengths[1, [example for example in examples.tolist() if example in group]].sum()
+            assert abs(used - share * total) <= 9 + 1  # the longest example, and rounding to whole tokens
+            count = uses[list(group)]
+            assert (
+                count.max() - count.min() <= 1 and lengths[1, list(group)] @ count <= (number + 1) * share * total + 9
+            )
+    again = plan(lengths, batch_size, longest, seed, 3, corpora)
+    assert again.order.tolist() == plans[3].order.tolist() and again.shuffle.tolist() == plans[3].shuffle.tolist()
+
+
+def test_weights_of_news_are_shares_of_the_tokens_within_a_percent() -> None:
+    lengths, corpora = news(6000), corpora_of([4000, 1500, 500], [1, 4, 3])
+    total, orders = lengths[1, lengths.max(axis=0) <= 100].sum(), []
+    for epoch in (0, 1, 50):
+        order = plan(lengths, 1000, 100, 5, epoch, corpora).order
+        used = [lengths[1, order[(order >= corpus.start) & (order < corpus.stop)]].sum() for corpus in corpora]
+        assert np.array(used) / total == pytest.approx(np.array([1, 4, 3]) / 8, rel=0.01)
+        orders.append(sorted(order.tolist()))
+    assert orders[0] != orders[1]
+    other_seed = plan(lengths, 1000, 100, 6, 0, corpora)
+    assert sorted(other_seed.order.tolist()) != orders[0]
+    assert "corpus2" in user_error(plan, lengths, 1000, 100, 5, 0, corpora_of([4000, 1998, 2], [1, 1, 1]))
