@@ -146,9 +146,10 @@ def _refuse_empty(job: Job, corpora: list[CleanCorpus]) -> None:
         cleaning = corpus.cleaning
         if not cleaning.pairs_kept:
             reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
-            name = f" of corpus {corpus.corpus.name}" if corpus.corpus.name else ""
+            is_only = [other.split for other in corpora].count(corpus.split) == 1
+            place = "its" if is_only else f"corpus {corpus.corpus.name} of its"
             raise UserError(
-                f"problem {job.name}: no pair{name} is left in its {corpus.split} split (read {cleaning.pairs_read:,}"
+                f"problem {job.name}: no pair is left in {place} {corpus.split} split (read {cleaning.pairs_read:,}"
                 f"{reasons}); check the source"
             )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
+import lzma
 from pathlib import Path
 
 import pytest
 
-from t2t_repro.corpora.parallel import read_pairs, read_targets
+from t2t_repro.corpora.parallel import read_pairs, read_rows, read_targets, read_tsv
 from t2t_repro.errors import UserError
+from user_errors import user_error
 
 
 def test_lines_are_paired(tmp_path: Path) -> None:
@@ -54,3 +57,29 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
         source.write_text(english)
         with pytest.raises(UserError, match=r"a\.sgm and .*b\.sgm\.gz: only one has segment \d of document"):
             list(read_pairs(source, target))
+
+
+def test_one_file_may_have_both_sides(tmp_path: Path) -> None:
+    expected = [{"inputs": "one", "targets": 'ei"ns\u2028'}, {"inputs": "two", "targets": "zwei"}]
+    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress('one\tei"ns\u2028\r\ntwo\tzwei'.encode()))
+    assert list(read_tsv(f"{tmp_path}/a.tsv.xz")) == expected
+    rows = [
+        *expected,
+        {"en": "one", "de": expected[0]["targets"], "id": 3},
+        {"translation": {"de": "zwei", "en": "two"}},
+    ]
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    assert list(read_rows(f"{tmp_path}/a.jsonl.gz", ("en", "de"))) == 2 * expected
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("a.tsv", "x"), ("a.tsv", ""), ("a.tsv", "x\ty\tz"), *(("a.jsonl", line) for line in ("", "x", "[]", "{}", '"x"',
+     '{"inputs": "x"}', '{"inputs": "x", "targets": 3}', '{"translation": []}', '{"en": "x", "fr": "y"}'))],
+)  # fmt: skip
+def test_a_line_without_a_pair_is_named(tmp_path: Path, name: str, line: str) -> None:
+    first = {"a.tsv": "a\tb", "a.jsonl": '{"en": "a", "de": "b"}'}[name]
+    (tmp_path / name).write_text(f"{first}\n{line}\n{first}\n")
+    pairs = (read_tsv if name == "a.tsv" else read_rows)(f"{tmp_path}/{name}", ("en", "de"))
+    assert next(pairs) == {"inputs": "a", "targets": "b"}
+    assert user_error(next, pairs).startswith(f"{tmp_path}/{name}:2:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -84,3 +85,24 @@ def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
         assert list(cleaning.next_pass(pairs, CHANGED)) == kept
     assert [pair for pair in first if pair in kept] == first
     assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (len(pairs), len(kept), dropped)
+
+
+@few
+@given(st.lists(st.lists(st.tuples(SIDE, SIDE), max_size=6), min_size=2, max_size=4))
+def test_a_pair_of_an_earlier_corpus_is_a_duplicate(corpora: list[list[tuple[str, str]]]) -> None:
+    seen: list[np.ndarray] = []
+    earlier: list[tuple[str, str]] = []
+    for texts in corpora:
+        cleaning = Cleaning(drops_duplicates=True, seen=seen)
+        list(cleaning.first_pass(pairs_of(*texts)))
+        count = len(cleaned(pairs_of(*earlier), 0, 0.0, True)[0])
+        earlier += texts
+        kept = cleaned(pairs_of(*earlier), 0, 0.0, True)[0][count:]
+        assert list(cleaning.next_pass(pairs_of(*texts), CHANGED)) == kept
+
+
+def test_the_tag_of_a_language_is_no_word() -> None:
+    pairs = pairs_of((">>de<< a b", "c"), (">>de<< a b c", "d"), (">>de<<  ", "e"), (">>de<< f", "g"))
+    cleaning = Cleaning(max_words=2, max_ratio=2.0, target_language="de")
+    assert list(cleaning.first_pass(pairs)) == [pairs[0], pairs[3]]
+    assert cleaning.dropped == {"too many words": 1, "empty side": 1}

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -242,10 +243,14 @@ def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, 
     data.mkdir()
     shutil.copy(tmp_path / "b.en", data / name)
     (data / "link").symlink_to(data / name)
+    (data / "link.tsv").symlink_to(data / name)
     before = contents(data)
-    problem.settings = dataclasses.replace(problem.settings, dev=f"{data}/link,{tmp_path}/b.el")
-    assert "is also an input (--dev) and would be overwritten; choose" in failure(problem, data, overwrite=True)
-    assert contents(data) == before
+    (tmp_path / "dev.json").write_text(json.dumps({"b": {"files": ["data/link", "b.el"]}}))
+    for dev in ("data/link,b.el", "b.en,b.el;data/link.tsv", "dev.json"):
+        dev = re.sub("(^|[,;])", rf"\1{tmp_path}/", dev)
+        problem.settings = dataclasses.replace(problem.settings, dev=dev)
+        assert "is also an input (--dev) and would be overwritten; choose" in failure(problem, data, overwrite=True)
+        assert contents(data) == before
 
 
 def test_the_sources_are_the_existing_files_that_a_setting_names(tmp_path: Path) -> None:
