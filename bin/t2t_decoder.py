@@ -118,8 +118,7 @@ def main(values: flags.FlagValues) -> None:
             columns = read_input(values, decode_hparams.prefix_file)
     if tags:
         input_file = InputFile(values.score_file or values.decode_from_file or "standard input")
-        texts = with_tags(columns[0] if columns else [], tags, values.target_language, input_file)
-        columns = [texts, *columns[1:]]
+        columns[:1] = [with_tags(columns[0] if columns else [], tags, values.target_language, input_file)]
     for folder, checkpoint in zip(folders, checkpoints, strict=True):
         paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
         inputs += [(f"--output_dir={folder.path}", path) for path in paths]

@@ -132,9 +132,7 @@ class Client(contextlib.AbstractContextManager):
                 return self._predict(sources)
             except RequestError as error:
                 if error.code not in TEMPORARY or repetitions == self.retries:
-                    cure = CURES.get(
-                        error.code, "check --signature_name and --target_language, or see the server's log"
-                    )
+                    cure = CURES.get(error.code, "check --signature_name, --target_language and the server's log")
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
                     say(f"{self.server}: {error}; trying again up to {counted(self.retries, 'time')}")

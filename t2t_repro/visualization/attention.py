@@ -230,8 +230,7 @@ def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParam
 
     The longest source is that of `decode_hparams`, or by default of the translator's decode hparams.
     """
-    with_tags([source], translator.tags)  # raises an error if the source needs a tag
-    [(_, text)] = translator.vocabulary.split_tags([source])
+    [(_, text)] = translator.vocabulary.split_tags(with_tags([source], translator.tags))  # refuses a source without tag
     if is_empty(text):
         raise UserError("the source is empty; give a text")
     [ids] = translator.vocabulary.encode_sources([source])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models import Copier, word_model
+from models import Copier
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.target_languages import with_tags
 from t2t_repro.decoding.translation import EMPTY, InputFile
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.hparam import DecodeHParams, HParams
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.visualization.attention import source_ids
 from user_errors import user_error
 
@@ -48,14 +48,10 @@ def test_each_segment_of_a_long_line_has_the_tag(copier: Translator, vocabulary:
     whole = Translator(copier.model, vocabulary, DecodeHParams(), 11)
     [ours] = copier.translate([LONG], ["the cat"], target_language="fr", long_lines=long_lines)
     [untagged] = whole.translate([LONG], ["the cat"], long_lines=long_lines)
-    number = vocabulary.tags[">>fr<<"]
-    starts = [place for place, token in enumerate(ours.source_ids) if token == number]
-    assert (
-        ours.segments == untagged.segments == 3
-        and starts == [0, *(np.flatnonzero(np.equal(ours.source_ids, 1)) + 1)][:3]
-    )
-    assert tuple(token for token in ours.source_ids if token != number) == untagged.source_ids
-    assert np.diff([*starts, len(ours.source_ids)]).max() <= 12
+    ids, number = np.array(ours.source_ids), vocabulary.tags[">>fr<<"]
+    starts = np.flatnonzero(ids == number)
+    assert starts.tolist() == [0, *np.flatnonzero(ids[:-1] == 1) + 1] and len(starts) == untagged.segments == 3
+    assert ids[ids != number].tolist() == [*untagged.source_ids] and np.diff([*starts, len(ids)]).max() <= 12
 
 
 @pytest.mark.usefixtures("no_graphs")
@@ -66,17 +62,6 @@ def test_the_tag_counts_as_a_token_and_is_never_cut_off(copier: Translator, voca
     assert truncated.source_ids == (*tagged[:8], 1) and truncated.is_truncated
     for longest, segments in ((len(tagged), 1), (len(tagged) - 1, 3)):
         assert copier.translate([f">>de<< {LONG}"], max_input_size=longest)[0].segments == segments
-
-
-@pytest.mark.usefixtures("no_graphs")
-def test_scores_depend_on_the_tag_however_it_is_given(vocabulary: Vocabulary, tiny_hparams: HParams) -> None:
-    model = word_model(1, tiny_hparams, vocabulary)
-    translator, texts = Translator(model, vocabulary, DecodeHParams(), tags=TAGS), ["a cat", "the dog"]
-    [french, german, also_german] = [
-        translator.score(sources, texts, target_language=language)
-        for sources, language in ((texts, "fr"), (texts, "de"), ([f">>de<< {text}" for text in texts], "fr"))
-    ]
-    assert german == also_german != french
 
 
 def test_sources_of_attention_need_a_tag(copier: Translator, vocabulary: Vocabulary) -> None:
@@ -92,7 +77,7 @@ def test_sources_of_attention_need_a_tag(copier: Translator, vocabulary: Vocabul
         ([">>dee<<"], TAGS, "fr", ("x.en:11", "'>>dee<<'", "'>>de<<'")),
         ([], TAGS, "fra", ("--target_language", "'fra'", "'fr'")),
         ([], TAGS, "it", ("--target_language", "'it'", "de, fr")),
-        ([], [], "de", ("--target_language=de", "omit it")),
+        ([">>dee<<"], [], "de", ("--target_language=de", "omit it")),
     ],
 )
 def test_a_missing_or_unknown_language_is_an_error(
@@ -100,7 +85,3 @@ def test_a_missing_or_unknown_language_is_an_error(
 ) -> None:
     message = user_error(with_tags, texts, tags, language, InputFile("x.en", [10, 20]))
     assert all(word in message for word in words) and "\n" not in message
-
-
-def test_without_tags_no_text_changes() -> None:
-    assert with_tags([">>de<< a", "b", ""], []) == [">>de<< a", "b", ""]
