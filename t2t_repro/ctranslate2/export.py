@@ -77,13 +77,14 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
     # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name them differently.
     reserved, sources = EOS_ID + 1, vocabulary.sources
     source_pieces = [*pieces[:reserved], *sources.pieces(range(reserved, sources.size))]
+    # The same holds for the unknown piece. CTranslate2 would add one to a vocabulary that has none.
+    unknown, source_unknown = vocabulary.unknown_id or PAD_ID, sources.unknown_id or PAD_ID
+    name = pieces[unknown] if unknown != PAD_ID else source_pieces[source_unknown]
+    pieces[unknown] = source_pieces[source_unknown] = spec.config.unk_token = name
     spec.register_source_vocabulary(source_pieces)
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
-    if not all(spec.config.unk_token in side for side in (source_pieces, pieces)):
-        # CTranslate2 would add its piece for unknown pieces, which tokenizers never yield, to the vocabularies.
-        spec.config.unk_token = pieces[PAD_ID]
     # CTranslate2 needs a first decoder token. Any token will do, because `start_from_zero_embedding` replaces its
     # embedding by zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]

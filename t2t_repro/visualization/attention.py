@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.sentencepiece import SPACE
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import refuse_diverged
@@ -109,15 +109,14 @@ class Tokens:
     def words(cls, vocabulary: Vocabulary, ids: Sequence[int]) -> Tokens:
         """Returns the words: the tokens between spaces. The end token is a word."""
         # The text of the first n tokens, for each n. A token belongs to the word after the last spaces in its text.
-        texts = vocabulary.decode([ids[:end] for end in range(len(ids) + 1)])
-        if vocabulary.kind != SentencePieceVocabulary.kind:  # SentencePiece's pieces begin with the space before a word
+        texts, pieces = vocabulary.decode([ids[:end] for end in range(len(ids) + 1)]), vocabulary.pieces(ids)
+        if not any(piece.startswith(SPACE) for piece in pieces):  # the space before a word belongs to the word
             texts = [text.rstrip(" ") for text in texts]
         numbers = [len(re.findall(" +", text)) for text in texts[1:]]
         starts = [0]
         for position in range(1, len(ids)):
             if numbers[position] != numbers[position - 1] or ids[position] == EOS_ID:
                 starts.append(position)
-        pieces = vocabulary.pieces(ids)
         labels = (
             texts[end][len(texts[start]) :].strip() or pieces[start]
             for start, end in zip(starts, [*starts[1:], len(ids)], strict=True)

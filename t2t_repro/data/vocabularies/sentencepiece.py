@@ -83,6 +83,7 @@ class SentencePieceVocabulary(Vocabulary):
         reserved = (self._processor.pad_id(), self._processor.eos_id())
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
+        self.unknown_id = self.model_ids.index(self._processor.unk_id())
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
@@ -99,10 +100,6 @@ class SentencePieceVocabulary(Vocabulary):
         """The vocabulary's id of each id of the model."""
         by_model_id = sorted(range(self.size), key=self.model_ids.__getitem__)
         return by_model_id[self.model_ids.count(NO_ID) :]
-
-    @property
-    def unknown_id(self) -> int:
-        return self.ids[self._processor.unk_id()]
 
     @property
     def keeps_spaces(self) -> bool:

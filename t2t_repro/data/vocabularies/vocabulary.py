@@ -42,6 +42,8 @@ class Vocabulary(abc.ABC):
     """Name of the kind of vocabulary. tensor2tensor's kinds have the names of its VocabType."""
     suffix: ClassVar[str]
     """End of the names of our files of this kind."""
+    unknown_id: int | None = None
+    """Id of everything that has no other ids; None if there is none."""
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         self.model, self.source = model, source

@@ -10,12 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import sentencepiece
 import tensorflow as tf
 from keras import ops
 
 from models import weights_of, write_checkpoint
+from sentencepieces import trained
 from subwords import small_subwords
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -119,6 +122,27 @@ def test_vocabularies_of_tensor2tensor_are_exported(tmp_path: Path, tiny_hparams
         "target_vocabulary.subwords",
     }  # fmt: skip
     assert difference(model, vocabulary, path) < 1e-4
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_unknown_characters_are_the_unknown_piece_of_the_sources(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, order: int
+) -> None:
+    model = trained(unk_piece="[UNK]", model_type="char")
+    targets, sources = (tiny_vocabulary, SentencePieceVocabulary(model))[::order]
+    vocabulary = targets.with_sources(sources)
+    transformer = new_model(dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary)
+    path = exported(transformer, vocabulary, tmp_path / "x")
+    assert difference(transformer, vocabulary, path) < 1e-4
+    assert vocabulary.pieces([vocabulary.unknown_id]) == [{1: "<unk>", -1: "[UNK]"}[order]]
+    if order == 1:  # a client sends unknown text as a piece
+        translator, tokenizer = (
+            ctranslate2.Translator(str(path)),
+            sentencepiece.SentencePieceProcessor(model_proto=model),
+        )
+        rows = [tokenizer.encode(SOURCES[2], out_type=str), sources.pieces(sources.encode(SOURCES)[2][:-1])]
+        results = translator.score_batch(rows, [["a"]] * 2)
+        assert results[0].log_probs == results[1].log_probs and "[UNK]" in rows[1] and "[UNK]" not in rows[0]
 
 
 def test_every_quantization_has_its_size_and_almost_the_same_log_probabilities(
