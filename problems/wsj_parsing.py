@@ -77,6 +77,7 @@ class WsjParsing(Problem):
     symbols = tuple(
         f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
+    symbols_of_sources = False
 
     @property
     def tree_symbols(self) -> TreeSymbols | None:

@@ -83,6 +83,9 @@ class Problem:
             0.0, "drop training pairs with more than this many words on one side per word on the other; 0 keeps all"
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
+        separate_vocabularies: bool = setting(
+            False, "learn a vocabulary from the sources and another one from the targets", is_new=True
+        )
 
     num_train_shards: int = 0
     """Number of shards (files) into which t2t-datagen divides the train split; 0: one for each 10,000 pairs, at most
@@ -91,6 +94,8 @@ class Problem:
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
     symbols: tuple[str, ...] = ()
     """Strings that the vocabulary always encodes as a single token."""
+    symbols_of_sources: bool = True
+    """False if no source contains `symbols`, so that a separate vocabulary of the sources lacks them."""
     test_sets: ClassVar[tuple[str, ...]] = ()
     """Names of the test sets. t2t-datagen writes two text files for each test set, sources and targets."""
     dev_set: ClassVar[str] = "dev"

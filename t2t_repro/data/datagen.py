@@ -35,7 +35,8 @@ from t2t_repro.data.shards import (
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
-from t2t_repro.data.vocabularies.tags import split_tag
+from t2t_repro.data.vocabularies.tags import is_tag, split_tag
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.problem import Problem
 
@@ -92,10 +93,13 @@ def _read_all(job: Job) -> tuple[Job, Text]:
     _refuse_empty(job, corpora)
     warnings = check.warnings(job.problem.target_language)
     if not job.user_vocabulary:
+        samples = _sides(job, sample)
         pairs_kept = sum(corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train")
-        default = sentencepiece.default_size(sample, pairs_kept)
+        *source_size, default = (sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples)
         job = dataclasses.replace(
-            job, settings=dataclasses.replace(settings, vocab_size=settings.vocab_size or default)
+            job,
+            settings=dataclasses.replace(settings, vocab_size=settings.vocab_size or default),
+            source_vocab_size=settings.vocab_size or sum(source_size),
         )
         if job.settings.vocab_size > 2 * default:
             warnings.append(
@@ -196,8 +200,7 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     """Writes all files to `folder`, and then moves them to the data directory."""
     vocabulary, sample = job.user_vocabulary, text.sample
     if not vocabulary:
-        say(f"learning a vocabulary from {counted(len(sample), 'text')}")
-        vocabulary = sentencepiece.train(sample, job.settings.vocab_size, job.problem.symbols)
+        vocabulary = _learn(job, sample)
         sample.clear()  # because it is large
     vocabulary.save(folder / job.vocabulary_name)
     if job.source_vocabulary_name:
@@ -235,6 +238,23 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     for line in (*summary.lines(figures), f"data: {job.data_dir}"):
         say(line)
     return description
+
+
+def _sides(job: Job, sample: list[str]) -> list[list[str]]:
+    """Returns a sample's sources and targets, which alternate, if they have separate vocabularies; else all texts."""
+    return [sample[::2], sample[1::2]] if job.settings.separate_vocabularies else [sample]
+
+
+def _learn(job: Job, sample: list[str]) -> Vocabulary:
+    """Returns the vocabulary of the targets, with that of the sources if they are separate."""
+    *sources, targets = _sides(job, sample)
+    say(f"learning {'two vocabularies' if sources else 'a vocabulary'} from {counted(len(sample), 'text')}")
+    symbols = [symbol for symbol in job.problem.symbols if not (sources and is_tag(symbol))]
+    vocabulary: Vocabulary = sentencepiece.train(targets, job.settings.vocab_size, symbols)
+    for texts in sources:
+        symbols = list(job.problem.symbols) if job.problem.symbols_of_sources else []
+        vocabulary = vocabulary.with_sources(sentencepiece.train(texts, job.source_vocab_size, symbols))
+    return vocabulary
 
 
 def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[str, list[StoredCorpus]]:

@@ -12,6 +12,7 @@ from t2t_repro.data import records, summary, test_set_files
 from t2t_repro.data.dataset import SPLITS, Description, description_path
 from t2t_repro.data.vocabularies.kinds import load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.tags import is_tag
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import Input, refuse_overwriting
@@ -45,6 +46,8 @@ class Job:
     tmp_dir: str
     options: Options
     user_vocabulary: Vocabulary | None
+    source_vocab_size: int = 0
+    """Number of pieces to learn from the sources, if the settings ask for separate vocabularies."""
 
     @property
     def name(self) -> str:
@@ -59,6 +62,8 @@ class Job:
     @property
     def source_vocabulary_name(self) -> str:
         """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
+        if not self.user_vocabulary and self.settings.separate_vocabularies:
+            return f"vocab.{self.name}.{self.source_vocab_size}.source{SentencePieceVocabulary.suffix}"
         if not self.user_vocabulary or not (source_size := self.user_vocabulary.separate_source_size):
             return ""
         return f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
@@ -105,7 +110,9 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
         vocabulary = load_vocabulary(options.vocab_file)
         if options.source_vocab_file:
             vocabulary = vocabulary.with_sources(load_vocabulary(options.source_vocab_file))
-        if missing := vocabulary.missing_symbols(problem.symbols):
+        missing = [symbol for symbol in problem.symbols if is_tag(symbol) and symbol not in vocabulary.tags]
+        missing += vocabulary.missing_symbols([symbol for symbol in problem.symbols if not is_tag(symbol)])
+        if missing:
             raise UserError(
                 f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the {len(problem.symbols)} symbols of "
                 f"problem {problem.name}, for example {missing[0]}; use a vocabulary learned with these symbols"
@@ -117,6 +124,11 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
                 f"--vocab_size={settings.vocab_size} has no effect, because {t2t_targets} determines the size; omit "
                 "it, or choose another --data_dir to learn a vocabulary"
             )
+    if vocabulary and settings.separate_vocabularies:
+        raise UserError(
+            f"--separate_vocabularies: has no effect with the vocabulary {vocabulary.source}; omit it, and name the "
+            "vocabulary of the sources with --source_vocab_file"
+        )
     if vocabulary:
         settings = dataclasses.replace(settings, vocab_size=vocabulary.size)
     job = Job(problem, settings, data_dir, tmp_dir, options, vocabulary)

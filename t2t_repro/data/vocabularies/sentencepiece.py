@@ -55,6 +55,7 @@ class SentencePieceVocabulary(Vocabulary):
     """
 
     kind, suffix = "sentencepiece", ".model"
+    unknown_id: int
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         import sentencepiece

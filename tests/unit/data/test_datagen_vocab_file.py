@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.models.model import make_model
 from toys import GREEK, Toy, failure, lines, text_files
+from user_errors import user_error
 
 
 @pytest.fixture
@@ -72,6 +76,56 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
     swapped_options = Options(1, user_file, source_vocab_file=tmp_path / "bytes.bytes")
     assert generate_data(reversed_problem, tmp_path / "new", "", swapped_options) == description
     assert "holds data of problem text_files" in failure(problem, tmp_path / "new", user_file)
+
+
+@pytest.mark.parametrize("size", [0, 320])
+def test_separate_vocabularies_are_learned_from_each_side(tmp_path: Path, size: int, user_file: Path) -> None:
+    settings = vars(text_files(tmp_path).settings) | {"separate_vocabularies": True, "vocab_size": size}
+    problem = registry.problem("text_files", settings | {"targets": "el"})
+    description = generate_data(problem, tmp_path / "new", "")
+    data = load_data(str(tmp_path / "new"), "text_files")
+    sides = (data.vocabulary.sources, data.vocabulary)
+    letters = [{char for piece in side.pieces(range(side.size)) for char in piece if char.isalpha()} for side in sides]
+    texts = [[pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")]
+    assert "κ" in letters[1] - letters[0] and "g" in letters[0] - letters[1]
+    assert [side.missing_symbols([">>el<<"]) for side in sides] == [[], [">>el<<"]]
+    assert not size or {side.size for side in sides} == {size}
+    records = [data.records["train"][number] for number in range(40)]
+    decoded = [
+        data.vocabulary.decode_sources([ids for ids, _ in records]),
+        sides[1].decode([ids for _, ids in records]),
+    ]
+    assert decoded == texts
+    before = contents(tmp_path / "new")
+    assert generate_data(problem, tmp_path / "new", "") == description and contents(tmp_path / "new") == before
+    rest = registry.problem("text_files", settings)
+    assert "--overwrite" in failure(rest, tmp_path / "new")
+    assert str(user_file) in failure(rest, tmp_path / "newer", user_file)
+    with pytest.raises(UserError, match="shared_embedding_and_softmax_weights=false"):
+        make_model(registry.hparams("transformer_tiny"), sides[1].size, source_vocab_size=sides[0].size)
+
+
+@pytest.mark.parametrize("of_sources", [True, False])
+def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path, of_sources: bool) -> None:
+    toy = Toy()
+    toy.settings = dataclasses.replace(toy.settings, separate_vocabularies=True)
+    toy.symbols, toy.symbols_of_sources = ("▁(NP",), of_sources  # type: ignore[misc]
+    description = generate_data(toy, tmp_path, "")
+    sources, targets = (
+        load_vocabulary(tmp_path / name) for name in (description.source_vocabulary, description.vocabulary)
+    )
+    assert not targets.missing_symbols(toy.symbols) and bool(sources.missing_symbols(toy.symbols)) != of_sources
+
+
+def test_tags_are_looked_for_in_the_sources(tmp_path: Path, user_file: Path) -> None:
+    problem = text_files(tmp_path)
+    problem = registry.problem("text_files", vars(problem.settings) | {"targets": "el"})
+    sentencepiece.train(lines(60), 310, [">>el<<"]).save(tmp_path / "tags.model")
+    assert ">>el<<" in user_error(
+        generate_data, problem, tmp_path / "x", "", Options(1, tmp_path / "tags.model", source_vocab_file=user_file)
+    )
+    options = Options(1, user_file, source_vocab_file=tmp_path / "tags.model")
+    assert generate_data(problem, tmp_path / "x", "", options).source_vocabulary
 
 
 def test_another_vocabulary_replaces_data_only_with_overwrite(tmp_path: Path, user_file: Path) -> None:
