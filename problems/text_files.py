@@ -3,18 +3,17 @@
 import contextlib
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.corpus import Corpus
-from t2t_repro.corpora.listing import CorpusFiles, read_listing, refuse_repeated
+from t2t_repro.corpora.listing import CorpusFiles, read_listing
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.dataset import SPLITS
 from t2t_repro.data.vocabularies.tags import is_tag, tag
-from t2t_repro.errors import UserError, unknown
+from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import is_stream
 from t2t_repro.problem import Problem, setting
 
@@ -66,6 +65,8 @@ class TextFiles(StatedLanguages):
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
+        self.corpus_temperature = self.settings.corpus_temperature
+        self._targets = [name.strip() for name in self.settings.targets.split(",") if self.settings.targets]
         self.symbols = tuple(map(tag, self._targets))
         if was_reversed and self.symbols:
             raise UserError(f"problem {self.name}: --targets needs the sources in front; swap the files of --train")
@@ -74,44 +75,35 @@ class TextFiles(StatedLanguages):
     def is_self_contained(self) -> bool:
         return bool(self.settings.train and self.settings.dev)
 
-    @property
-    def corpus_temperature(self) -> float:
-        temperature: float = self.settings.corpus_temperature
-        return temperature
-
-    @property
-    def _targets(self) -> list[str]:
-        return [name.strip() for name in self.settings.targets.split(",")] if self.settings.targets else []
-
     def check(self) -> None:
         super().check()
         if len({*self._targets}) < len(self._targets) or not all(map(is_tag, self.symbols)):
             raise UserError(f"--targets={self.settings.targets}: name each target language once: --targets=de,fr")
+        if not 1 <= self.corpus_temperature < math.inf:
+            raise UserError(f"--corpus_temperature={self.corpus_temperature} must be 1 or more")
         for split in SPLITS:
-            files = self._files(split)
-            for path in (path for corpus in files for path in corpus.paths):
-                if is_stream(path):
-                    raise UserError(
-                        f"--{split}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
-                    )
-            refuse_repeated(f"--{split}", files)
-            self._check_weights(split, files)
+            self._check_files(f"--{split}", self._files(split))
             languages = {corpus.target_language for corpus in self.corpora(split)}
             if split == "train" and (missing := {*self._targets} - languages):
                 raise UserError(f"--targets={self.settings.targets}: no corpus has the target {min(missing)}; omit it")
 
-    def _check_weights(self, split: str, files: list[CorpusFiles]) -> None:
-        temperature, weights = self.corpus_temperature, [corpus.weight for corpus in files]
-        if not 1 <= temperature < math.inf:
-            raise UserError(f"--corpus_temperature={temperature} must be 1 or more")
-        if weights == [None] * len(weights):
-            return
-        if split == "dev":
+    def _check_files(self, flag: str, corpora: list[CorpusFiles]) -> None:
+        targets, has_weight = set[str](), any(corpus.weight for corpus in corpora)
+        for corpus in corpora:
+            for path in corpus.files:
+                if is_stream(path):
+                    raise UserError(
+                        f"{flag}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
+                    )
+            *source, target = map(os.path.realpath, corpus.files)
+            if target in targets.union(source):
+                raise UserError(f"{flag}: {corpus.files[-1]} is given twice; a target file belongs to one corpus")
+            targets.add(target)
+            if has_weight and not corpus.weight:
+                raise UserError(f"{flag}: {corpus.files[-1]} has no weight but others have one; give all or none")
+        if has_weight and flag == "--dev":
             raise UserError(f"--dev={self.settings.dev}: only corpora of --train have weights; omit them")
-        if None in weights:
-            name = files[weights.index(None)].paths[-1]
-            raise UserError(f"--train: the corpus of {name} has no weight but others have one; give all or none")
-        if temperature > 1:
+        if has_weight and self.corpus_temperature > 1:
             raise UserError("--corpus_temperature has no effect on corpora with weights; omit one of both")
 
     def _files(self, split: str) -> list[CorpusFiles]:
@@ -121,18 +113,16 @@ class TextFiles(StatedLanguages):
         files = []
         for split in SPLITS:
             with contextlib.suppress(UserError, OSError):
-                for corpus in self._files(split):
-                    files += [(f"--{split}", path) for path in (*corpus.paths, corpus.listed_in) if path]
+                files += [(f"--{split}", path) for corpus in self._files(split) for path in corpus.files]
         return files
 
     def corpora(self, split: str) -> tuple[Corpus, ...]:
         files = self._files(split)
         names = [corpus.name or corpus.target_name for corpus in files]
-        counts = Counter(names)
         return tuple(
             Corpus(
-                name if counts[name] == 1 else corpus.paths[-1],
-                (corpus.weight or 0.0) if len(files) > 1 else 0.0,
+                name if names.count(name) == 1 else corpus.files[-1],
+                corpus.weight if len(files) > 1 else 0.0,
                 self._target_of(f"--{split}", corpus),
             )
             for name, corpus in zip(names, files, strict=True)
@@ -140,19 +130,17 @@ class TextFiles(StatedLanguages):
 
     def _target_of(self, flag: str, corpus: CorpusFiles) -> str:
         """Returns the target language of a corpus, by its list or else by the name of its target file."""
-        if not self._targets:
-            if corpus.target_language:
-                raise UserError(f"{corpus.listed_in}: target_language has no effect without --targets; give both")
-            return ""
         if corpus.target_language:
             if corpus.target_language not in self._targets:
-                raise UserError(f"{corpus.listed_in}: {unknown('target', corpus.target_language, self._targets)}")
+                raise UserError(f"{corpus.listed_in}: {corpus.target_language} is none of --targets; add it there")
             return corpus.target_language
         for part in reversed(corpus.target_name.split(".")):
             if part in self._targets:
                 return part
+        if not self._targets:
+            return ""
         raise UserError(
-            f"{flag}: no part of the name {os.path.basename(corpus.paths[-1])} is one of --targets="
+            f"{flag}: no part of the name {corpus.target_name} is one of --targets="
             f"{self.settings.targets}; rename the file, e.g. to text.{self._targets[0]}, or write a corpora.json"
         )
 
@@ -169,7 +157,7 @@ class TextFiles(StatedLanguages):
     def _tagged(self, pairs: Iterator[Pair], files: CorpusFiles, language: str) -> Iterator[Pair]:
         """Yields the pairs with the tag of their language. Raises UserError if a text has a tag already."""
         for number, pair in enumerate(pairs, 1):
-            for side, path in (("inputs", files.paths[0]), ("targets", files.paths[-1])):
+            for side, path in (("inputs", files.files[0]), ("targets", files.files[-1])):
                 for symbol in self.symbols:
                     if symbol in pair[side]:
                         raise UserError(

@@ -47,8 +47,8 @@ def setting(default: Any, help: str = "", is_label: bool = False, is_new: bool =
         is_new: True if older data lacks the setting, and is as if it had the default.
         is_list: True if the flag may be repeated. The setting's value has ";" between the values of the flags.
     """
-    metadata = {"help": help, "is_label": is_label, "is_new": is_new, "is_list": is_list}
-    return dataclasses.field(default=default, metadata=metadata)
+    marks = {"is_label": is_label, "is_new": is_new, "is_list": is_list}
+    return dataclasses.field(default=default, metadata={"help": help, **marks})
 
 
 class Problem:
@@ -104,6 +104,8 @@ class Problem:
     """Suffixes of the test sets' file names, for sources and for targets, such as ("en", "de")."""
     replaced_by: str = ""
     """Problem that generates text of this kind, if this problem only reads data that tensor2tensor generated."""
+    corpus_temperature: float = 1.0
+    """T, 1 or more: without weights, shares of corpora are in proportion to (target tokens) ** (1 / T)."""
     target_space_id: int = 0
     """tensor2tensor's number for the targets' language, which selects the vector of use_target_space_embedding."""
 
@@ -169,10 +171,7 @@ class Problem:
         return True
 
     def source_files(self) -> list[tuple[str, str]]:
-        """Returns files that the text comes from although no setting is their path, each with the flag that led there.
-
-        t2t-datagen does not overwrite them, and finds by itself the files that settings name, separated by commas.
-        """
+        """Returns files of text that no setting names directly, each with the flag that led there."""
         return []
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
@@ -189,14 +188,6 @@ class Problem:
     def corpora(self, split: str) -> tuple[Corpus, ...]:
         """Returns the corpora of which a split consists, in the order of their text in `generate`."""
         return (Corpus(),)
-
-    @property
-    def corpus_temperature(self) -> float:
-        """Without weights, the share of a corpus is in proportion to its number of target tokens to the power of 1/T.
-
-        This is T, 1.0 or more.
-        """
-        return 1.0
 
     def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
         """Yields the pairs of the corpus `corpora(split)[number]`. Arguments and order are those of `generate`."""

@@ -162,7 +162,8 @@ def _weighted(
             first, last = start - number_of_pass * size, stop - number_of_pass * size
             examples = group
             if first > 0 or last < size:
-                examples = _shuffled(group, np.random.default_rng([seed, number_of_pass, number, 1]))
+                random = np.random.default_rng([seed, number_of_pass, number, 1])
+                examples = _sorted(group, _sort_key(np.broadcast_to(np.int32(0), lengths.shape), group, random))
                 # An example belongs to the epoch that has its first token.
                 examples = examples[slice(*(_count_before(lengths[1], examples, token) for token in (first, last)))]
             chosen.append(examples)
@@ -194,16 +195,6 @@ def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generato
         part_key |= np.arange(part.start, part.stop, dtype=np.uint64)
         key[part] = part_key
     return key
-
-
-def _shuffled(examples: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    position_bits = len(examples).bit_length()
-    key = np.empty(len(examples), np.uint64)
-    for part in _slices(len(examples)):
-        key[part] = random.integers(0, 1 << (64 - position_bits), part.stop - part.start, np.uint64)
-        key[part] <<= np.uint64(position_bits)
-        key[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
-    return _sorted(examples, key)
 
 
 def _sorted(examples: np.ndarray, key: np.ndarray) -> np.ndarray:

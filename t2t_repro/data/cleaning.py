@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -137,6 +138,8 @@ class CleanCorpus:
     cleaning: Cleaning
     counts: Counter[str] = field(default_factory=Counter)
     """Bytes of the kept text and ids that stand for one byte, after the text was encoded; see `encoding.Encoded`."""
+    stored: list[Path] = field(default_factory=list)
+    """Shards in the data directory with the same records; empty for none."""
 
 
 def _stripped(pair: Pair) -> Pair:

@@ -23,13 +23,12 @@ from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
 from t2t_repro.data.records import Records
 from t2t_repro.data.shards import (
-    StoredShards,
     data_fingerprint,
     exhaust,
+    find_stored,
     is_intact,
     open_shards,
     shard_sizes,
-    stored_shards,
     write_shards,
 )
 from t2t_repro.data.text_check import TextCheck
@@ -205,10 +204,10 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     vocabulary.save(folder / job.vocabulary_name)
     if job.source_vocabulary_name:
         vocabulary.sources.save(folder / job.source_vocabulary_name)
-    old, stored = job.existing_description, StoredShards()
+    old = job.existing_description
     if old and old.vocabulary_fingerprint == vocabulary.fingerprint and old.source_fingerprint != text.fingerprint:
-        stored = stored_shards(job, old)
-    write_shards(job, text.corpora, vocabulary, folder, stored)
+        find_stored(job, text.corpora, old)
+    write_shards(job, text.corpora, vocabulary, folder)
     if job.problem.test_sets:
         test_set_files.write(job.problem, folder, job.tmp_dir)
     shards = open_shards(job, folder)

@@ -32,44 +32,47 @@ MAX_SHARDS, PAIRS_PER_SHARD = 100, 10_000
 """Most shards of a train corpus and most pairs in each, where the problem does not set the number of shards."""
 
 
-StoredShards = dict[tuple[str, int], tuple[StoredCorpus, list[Path]]]
-"""Corpora in the data directory with the paths of their shards, by hash of the text and number of shards."""
-
-
-def write_shards(
-    job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path, stored: StoredShards
-) -> None:
+def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path) -> None:
     """Reads the text again, writes the shards to `folder`, and sets the counts of the corpora.
 
     Args:
         corpora: the corpora of all splits. The first pass of their cleaning has ended.
-        stored: corpora that are not encoded again if their text is the same.
 
     Raises:
         UserError: if the text is not the same as in the first pass.
     """
-    sizes = [shard_sizes(job, corpus) for corpus in corpora]
-    paths = _shard_paths(job, corpora, sizes, folder)
-    links = [
-        stored.get((corpus.cleaning.kept_fingerprint, len(size))) for corpus, size in zip(corpora, sizes, strict=True)
-    ]
-    new = [(corpus, size) for corpus, size, link in zip(corpora, sizes, links, strict=True) if not link]
+    new = [corpus for corpus in corpora if not corpus.stored]
     processes = job.options.num_concurrent_processes
     if not processes:
-        processes = 1 if sum(sum(size) for _, size in new) < FEW_PAIRS else len(os.sched_getaffinity(0))
+        few = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
+        processes = 1 if few else len(os.sched_getaffinity(0))
     # A single call encodes the portions of all shards, so that no process is idle between two shards.
     with contextlib.closing(encoding.encode(_portions(job, new), vocabulary, processes)) as encoded:
-        for corpus, size, corpus_paths, link in zip(corpora, sizes, paths, links, strict=True):
-            if link:
-                corpus.counts.update(link[0].counts)
-                for old, path in zip(link[1], corpus_paths, strict=True):
-                    _link(old, path)
-                    _link(records.index_path(old), records.index_path(path))
-                continue
-            for path, pairs in zip(corpus_paths, size, strict=True):
-                portions = itertools.islice(encoded, -(-pairs // encoding.PORTION_PAIRS))
-                records.write_chunks(path, _chunks(portions, corpus.counts))
+        for split in SPLITS:
+            split_corpora = [corpus for corpus in corpora if corpus.split == split]
+            sizes = [(corpus, *row) for corpus in split_corpora for row in enumerate(shard_sizes(job, corpus))]
+            for shard, (corpus, number, size) in enumerate(sizes):
+                path = records.shard_path(folder, job.name, split, shard, len(sizes))
+                if corpus.stored:
+                    _link(corpus.stored[number], path)
+                    _link(records.index_path(corpus.stored[number]), records.index_path(path))
+                else:
+                    portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
+                    records.write_chunks(path, _chunks(portions, corpus.counts))
         exhaust(encoded)  # Read to the end of the text, so that `Cleaning.next_pass` compares it.
+
+
+def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Description) -> None:
+    """Sets `stored` and the counts of corpora whose text the data directory has in undamaged shards."""
+    if not is_intact(job, description):
+        return
+    for split in SPLITS:
+        shards = iter(records.find_shards(job.data_dir, job.name, split))
+        for old in description.stored_corpora(split):
+            paths = list(itertools.islice(shards, old.shards))
+            for corpus in corpora:
+                if (corpus.cleaning.kept_fingerprint, len(shard_sizes(job, corpus))) == (old.text, old.shards):
+                    corpus.stored, corpus.counts = paths, Counter(old.counts)
 
 
 def _chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
@@ -86,33 +89,17 @@ def shard_sizes(job: Job, corpus: CleanCorpus) -> list[int]:
     return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
 
 
-def _shard_paths(
-    job: Job, corpora: Sequence[CleanCorpus], sizes: Sequence[Sequence[int]], folder: Path
-) -> list[list[Path]]:
-    """Returns the paths of the shards of each corpus. The numbers in their names continue from corpus to corpus."""
-    totals = Counter[str]()
-    for corpus, size in zip(corpora, sizes, strict=True):
-        totals[corpus.split] += len(size)
-    numbers = {split: itertools.count() for split in totals}
-    return [
-        [
-            records.shard_path(folder, job.name, corpus.split, next(numbers[corpus.split]), totals[corpus.split])
-            for _ in size
-        ]
-        for corpus, size in zip(corpora, sizes, strict=True)
-    ]
-
-
-def _portions(job: Job, corpora: Iterable[tuple[CleanCorpus, Sequence[int]]]) -> Iterator[Portion]:
+def _portions(job: Job, corpora: Iterable[CleanCorpus]) -> Iterator[Portion]:
     """Yields the text of all shards. Raises UserError if the text is not the same as in the first pass."""
-    for corpus, sizes in corpora:
+    for corpus in corpora:
         error = UserError(
             f"problem {job.name}: its {corpus.split} text changed while it was read; run t2t-datagen again, or if the "
             "problem is your own, let generate yield the same pairs on each call"
         )
         text = job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir)
-        pairs = progress(corpus.cleaning.next_pass(text, error), corpus.split, sum(sizes), "pairs")
-        for size in sizes:
+        kept_pairs = corpus.cleaning.next_pass(text, error)
+        pairs = progress(kept_pairs, corpus.split, corpus.cleaning.pairs_kept, "pairs")
+        for size in shard_sizes(job, corpus):
             yield from encoding.portions(itertools.islice(pairs, size))
         exhaust(pairs)
 
@@ -120,17 +107,6 @@ def _portions(job: Job, corpora: Iterable[tuple[CleanCorpus, Sequence[int]]]) ->
 def exhaust(items: Iterable[object]) -> None:
     """Reads all items, and forgets them."""
     collections.deque(items, maxlen=0)
-
-
-def stored_shards(job: Job, description: Description) -> StoredShards:
-    """Returns the corpora in the data directory; none if a file is damaged."""
-    corpora: StoredShards = {}
-    if is_intact(job, description):
-        for split in SPLITS:
-            shards = iter(records.find_shards(job.data_dir, job.name, split))
-            for corpus in description.stored_corpora(split):
-                corpora[corpus.text, corpus.shards] = corpus, list(itertools.islice(shards, corpus.shards))
-    return corpora
 
 
 def _link(old: Path, new: Path) -> None:
