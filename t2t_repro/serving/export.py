@@ -168,10 +168,9 @@ class Served(tf.Module):
         is_tag = (tags[:, None] == names) & ~graph_is_empty(texts)[:, None]  # [B, number of tags]
         is_wrong = ~tf.reduce_any(is_tag, axis=1) & ~graph_is_empty(texts)
         message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
-        check = tf.debugging.Assert(~tf.reduce_any(is_wrong), [message, tf.boolean_mask(tags, is_wrong)], 1)
-        with tf.control_dependencies([check]):
-            ids = tf.where(is_tag, [id_of[name] for name in names], PAD_ID)
-            return tf.reduce_sum(ids, axis=1, keepdims=True), rests
+        tf.debugging.Assert(~tf.reduce_any(is_wrong), [message, tf.boolean_mask(tags, is_wrong)], 1)
+        ids = tf.where(is_tag, [id_of[name] for name in names], PAD_ID)
+        return tf.reduce_sum(ids, axis=1, keepdims=True), rests
 
     def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
         """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n].

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from programs import LOOKUP, refused, run, succeed, write_lines
+from t2t_repro.data.dataset import load_data
 
 WORDS = ["red", "green", "blue", "one", "two", "six"]
 
@@ -20,6 +21,9 @@ def test_one_model_translates_into_each_of_its_languages(tmp_path: Path) -> None
     data, folder = ["--problem=text_files", f"--data_dir={tmp_path}/data"], f"--output_dir={tmp_path}/model"
     files = [f"--{split}={';'.join(pairs)}" for split in ("train", "dev")]
     succeed("datagen", *data, *files, "--targets=de,fr", "--vocab_size=300")
+    generated = load_data(f"{tmp_path}/data", "text_files")
+    first_ids = [source[0] for source, _ in generated.records["train"]]
+    assert first_ids == [generated.vocabulary.tags[tag] for tag in (">>de<<", ">>fr<<") for _ in texts]
     flags = ["--hparams_set=transformer_tiny", "--train_steps=2", "--hparams=batch_size=200", "--eval_decode_lines=3"]
     trained = succeed("trainer", *data, *LOOKUP, folder, *flags).stderr
     assert "x.de: dev loss" in trained and "x.fr: dev loss" in trained

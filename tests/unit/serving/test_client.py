@@ -88,6 +88,8 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask:
 def test_a_request_has_the_target_language_of_each_text(ask: Any) -> None:
     with ask("languages", target_language="fr") as client:
         assert [answer.text for answer in client.translate(["a", "", ">>de<< b"])] == ["fra", "", "fr>>de<< b"]
+    with ask() as client:  # a model without languages, for which a tag is text
+        assert client.translate([">>de<< b", "a"])[0].text == ">>de<< b"
     with ask("languages") as client:
         assert [answer.text for answer in client.translate([">>fr<< a", ">>de<< b"])] == [">>fr<< a", ">>de<< b"]
 
