@@ -38,10 +38,15 @@ def read_bytes(path: str | Path, max_bytes: int, cure: str = CURE) -> bytes:
 
 def read_text(path: str | Path, max_bytes: int = MAX_JSON_BYTES, cure: str = CURE) -> str:
     """Returns the contents of a regular UTF-8 file. Arguments and errors are those of `read_bytes`."""
+    return as_text(read_bytes(path, max_bytes, cure), path, cure)
+
+
+def as_text(contents: bytes, source: str | Path, cure: str = CURE) -> str:
+    """Returns the contents of a UTF-8 file as text. `source` is its name, and `cure` as for `read_bytes`."""
     try:
-        return read_bytes(path, max_bytes, cure).decode("utf-8-sig")
+        return contents.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 (byte {error.start}); {cure}") from None
+        raise UserError(f"{source}: not UTF-8 (byte {error.start}); {cure}") from None
 
 
 def parse_json(text: str, source: str, cure: str = CURE) -> Any:

@@ -5,11 +5,11 @@ They encode as subword-nmt 0.3.8 does, with the end id added. The rules were wri
 
 import functools
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, shortened
+from t2t_repro.files.untrusted import as_text
 
 SPECIAL = ("<pad>", "</s>", "<unk>")
 """Pieces of the ids 0, 1 and 2. Decoding writes the last one for a symbol that the codes lack."""
@@ -24,36 +24,22 @@ LINE_ENDS = "\r\n "
 """Characters that subword-nmt removes at both ends of a line. It splits the words only at spaces."""
 VERSION = re.compile(r"#version:(?:.*\s)?0\.([12])(?:\.0+)*\s*")
 """Matches the first line of a file of codes. Without this line, the version is 0.1."""
+CURE = "use the file that subword-nmt learn-bpe writes"
 MAX_CACHED_WORDS = 1 << 18
 """Maximum number of words whose ids a vocabulary remembers."""
+Merges = dict[tuple[int, int], tuple[int, int]]
+"""For each pair of neighboring symbols, its rank among all pairs and the symbol that replaces it."""
 
-Merge = tuple[int, int, int]
-"""Ids of two neighboring symbols, and of the symbol that replaces them."""
 
-
-class Merges:
-    """The merges of byte-pair encoding: neighboring symbols, in the order in which they are replaced.
-
-    Args:
-        merges: each pair of symbols once.
-    """
-
-    def __init__(self, merges: Sequence[Merge]) -> None:
-        self.merges = merges
-        self._ranks = {(left, right): rank for rank, (left, right, _) in enumerate(merges)}
-
-    def apply(self, symbols: Sequence[int]) -> list[int]:
-        """Returns the symbols of a word after all merges. Each one replaces its pair everywhere, from left to right."""
-        word, none = list(symbols), len(self.merges)
-        while (rank := min((self._ranks.get(pair, none) for pair in pairwise(word)), default=none)) < none:
-            left, right, result = self.merges[rank]
-            merged, start = [], 0
-            while start < len(word):
-                is_pair = word[start : start + 2] == [left, right]
-                merged.append(result if is_pair else word[start])
-                start += 1 + is_pair
-            word = merged
-        return word
+def merge(word: list[int], merges: Merges) -> None:
+    """Replaces pairs of symbols in a word, first that of the lowest rank at all its places, from left to right."""
+    while pairs := [(merges[pair], pair) for pair in pairwise(word) if pair in merges]:
+        (_, result), best = min(pairs)
+        start = 0
+        while start < len(word):
+            if (*word[start : start + 2],) == best:
+                word[start : start + 2] = [result]
+            start += 1
 
 
 class BpeVocabulary(ListVocabulary):
@@ -68,26 +54,25 @@ class BpeVocabulary(ListVocabulary):
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
-        version, codes = _codes(model, source)
-        self.has_final_symbol = version == "0.1"
+        self.has_final_symbol, codes = _codes(as_text(model, source, CURE), source)
         """True if `END` is the last symbol of a word, False if it is a part of the last symbol."""
-        characters = sorted({char for pair in codes for symbol in pair for char in symbol.removesuffix(END)})
-        symbols = [*characters, *(char + END for char in characters), END, *(part for code in codes for part in code)]
+        chars = sorted({char for code in codes for symbol in code for char in symbol.removesuffix(END)})
+        symbols = [*chars, *(char + END for char in chars), END, *(part for code in codes for part in code)]
         symbols = list(dict.fromkeys([*symbols, *map("".join, codes)]))
         self.symbol_of = {symbol: number for number, symbol in enumerate(symbols)}
         """Number of each symbol. A character that the codes lack has the next number, that of the unknown symbol."""
-        pieces = [form for char in characters for form in (char + CONTINUED, char)]
-        for made in map("".join, codes):
-            forms = [made + CONTINUED, made] if self.has_final_symbol else [made + CONTINUED]
-            pieces += [made.removesuffix(END)] if made.endswith(END) else forms
+        pieces = [form for char in chars for form in (char + CONTINUED, char)]
+        for symbol in map("".join, codes):
+            forms = [symbol + CONTINUED, symbol] if self.has_final_symbol else [symbol + CONTINUED]
+            pieces += [symbol.removesuffix(END)] if symbol.endswith(END) else forms
         self._all_pieces = [*SPECIAL, *dict.fromkeys(pieces)]
         id_of = {piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)}
         self.inner_ids = [*(id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols), UNKNOWN_ID]
         """Id of each symbol within a word."""
         self.last_ids = [*(id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols), UNKNOWN_ID]
         """Id of each symbol at the end of a word."""
-        symbol = self.symbol_of.__getitem__
-        self.merges = Merges([(symbol(left), symbol(right), symbol(left + right)) for left, right in codes])
+        number = self.symbol_of.__getitem__
+        self.merges = {(number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)}
         self.ids_of_word = functools.lru_cache(MAX_CACHED_WORDS)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:
@@ -95,7 +80,8 @@ class BpeVocabulary(ListVocabulary):
 
     def _ids_of_word(self, word: str) -> list[int]:
         characters = [*word, END] if self.has_final_symbol else [*word[:-1], word[-1] + END]
-        symbols = self.merges.apply([self.symbol_of.get(char, len(self.symbol_of)) for char in characters])
+        symbols = [self.symbol_of.get(char, len(self.symbol_of)) for char in characters]
+        merge(symbols, self.merges)
         if symbols[-1] == self.symbol_of[END]:
             symbols.pop()
         return [*(self.inner_ids[symbol] for symbol in symbols[:-1]), self.last_ids[symbols[-1]]]
@@ -104,27 +90,19 @@ class BpeVocabulary(ListVocabulary):
         return re.sub(JOINT, "", " ".join(map(self._all_pieces.__getitem__, ids)))
 
 
-def _codes(model: bytes, source: str) -> tuple[str, list[tuple[str, str]]]:
-    """Returns the version of a file of codes, and its pairs of symbols. If it repeats a pair, the first line counts."""
-    cure = "use the file that subword-nmt learn-bpe writes"
-    try:
-        text = model.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source}: not UTF-8 (byte {error.start}); {cure}") from None
-    version, first_line = "0.1", 1
-    if text.startswith("#version:"):
-        line, _, text = text.partition("\n")
-        match = VERSION.fullmatch(line)
-        if not match:
-            raise UserError(f"{source}:1: {shortened(line)!r} must name version 0.1 or 0.2; {cure}")
-        version, first_line = f"0.{match[1]}", 2
+def _codes(text: str, source: str) -> tuple[bool, list[tuple[str, str]]]:
+    """Returns True if the version is 0.1, and the pairs of symbols, each at its first place in the file."""
     lines = text.rstrip("\n").split("\n")
+    has_version = lines[0].startswith("#version:")
+    version = VERSION.fullmatch(lines[0])
+    if has_version and not version:
+        raise UserError(f"{source}:1: {shortened(lines[0])!r} must name version 0.1 or 0.2; {CURE}")
     if len(lines) > MAX_PIECES // 2:
         raise UserError(f"{source}: has {len(lines):,} lines, more than {MAX_PIECES // 2:,}; use fewer codes")
     codes: dict[tuple[str, str], None] = {}
-    for number, line in enumerate(lines, first_line):
-        parts = line.strip(LINE_ENDS).split(" ")
-        if len(parts) != 2:
-            raise UserError(f"{source}:{number}: must be two symbols, not {shortened(line)!r}; {cure}")
-        codes[parts[0], parts[1]] = None
-    return version, list(codes)
+    for number, line in enumerate(lines[has_version:] or [""], 1 + has_version):
+        left, _, right = line.strip(LINE_ENDS).partition(" ")
+        if not right or " " in right:
+            raise UserError(f"{source}:{number}: must be two symbols, not {shortened(line)!r}; {CURE}")
+        codes[left, right] = None
+    return not version or version[1] == "1", list(codes)

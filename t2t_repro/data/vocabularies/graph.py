@@ -9,6 +9,7 @@ another size in each row (they are ragged).
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -16,7 +17,8 @@ import tensorflow_text
 
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
-from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, table
+from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, table
+from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
@@ -45,16 +47,15 @@ class GraphVocabulary(Protocol):
 
 def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
     """Returns the vocabulary as TensorFlow operations."""
-    if isinstance(vocabulary, SubwordVocabulary):
-        return GraphSubwordVocabulary(vocabulary)
-    if isinstance(vocabulary, TokenVocabulary):
-        return GraphTokenVocabulary(vocabulary)
-    if isinstance(vocabulary, ByteVocabulary):
-        return GraphByteVocabulary()
-    if isinstance(vocabulary, BpeVocabulary):
-        return GraphBpeVocabulary(vocabulary)
-    assert isinstance(vocabulary, SentencePieceVocabulary)
-    return GraphSentencePieceVocabulary(vocabulary)
+    graphs: dict[type[Vocabulary], Callable[[Any], GraphVocabulary]] = {
+        SentencePieceVocabulary: GraphSentencePieceVocabulary,
+        SubwordVocabulary: GraphSubwordVocabulary,
+        TokenVocabulary: GraphTokenVocabulary,
+        ByteVocabulary: GraphByteVocabulary,
+        BpeVocabulary: GraphBpeVocabulary,
+        TokenizerVocabulary: GraphTokenizerVocabulary,
+    }
+    return graphs[type(vocabulary)](vocabulary)
 
 
 def differences(vocabulary: Vocabulary) -> str:
@@ -176,6 +177,9 @@ class GraphTokenVocabulary(tf.Module):
 
 class GraphByteVocabulary(tf.Module):
     """`ByteVocabulary` as TensorFlow operations."""
+
+    def __init__(self, _: ByteVocabulary) -> None:
+        super().__init__()
 
     def tokenize(self, texts: Any) -> Any:
         # In ISO-8859-1, the code of a character is its byte.

@@ -1,37 +1,66 @@
-"""Byte-pair encoding as TensorFlow operations, and subword-nmt's vocabularies.
+"""Byte-pair encoding as TensorFlow operations, in subword-nmt's vocabularies and in those of Hugging Face.
 
 In shapes, B is the number of texts, N the number of words of all texts together, S the number of symbols of all words.
 Dimensions in parentheses have another size in each row (they are ragged).
 """
 
+import abc
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.bpe import END, JOINT, LINE_ENDS, BpeVocabulary, Merges
+from t2t_repro.data.vocabularies.huggingface import BYTE_PIECES, SPACE, TokenizerVocabulary, has_prefix
 
 
 def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
     """Returns a table of `values`, with the `default` for other keys."""
+    values = values or {"" if key_type == tf.string else -1: default}  # TensorFlow refuses an empty table
     keys = tf.constant(list(values), key_type)
     initializer = tf.lookup.KeyValueTensorInitializer(keys, tf.constant(list(values.values()), value_type))
     return tf.lookup.StaticHashTable(initializer, default)
 
 
-class GraphMerges(tf.Module):
-    """`Merges` as TensorFlow operations: all words of a batch at once."""
+class _GraphBytePairs(tf.Module, abc.ABC):
+    """A vocabulary that merges the symbols of words, all words of a batch at once.
 
-    def __init__(self, merges: Merges) -> None:
+    Args:
+        is_greedy: True if a pair that a merge makes comes before other places of this merge, as in the library
+            tokenizers. Only merges in an unusual order have such pairs.
+    """
+
+    def __init__(self, size: int, merges: Merges, is_greedy: bool) -> None:
         super().__init__()
-        self._count = len(merges.merges)
-        self._base = 1 + max(symbol for merge in merges.merges for symbol in merge)
-        ranks = {left * self._base + right: rank for rank, (left, right, _) in enumerate(merges.merges)}
+        self._size, self._count = size, 1 + max((rank for rank, _ in merges.values()), default=0)
+        self._base = 1 + max((symbol for pair in merges for symbol in pair), default=0)
+        ranks = {left * self._base + right: rank for (left, right), (rank, _) in merges.items()}
         self._ranks = table(ranks, tf.int64, tf.int32, self._count)
-        self._results = tf.constant([result for _, _, result in merges.merges] + [0], tf.int32)
+        first_ranks: dict[int, int] = {}
+        results, is_single = [0] * (self._count + 1), [False] * (self._count + 1)
+        for pair, (rank, result) in sorted(merges.items(), key=lambda item: item[1], reverse=True):
+            first_ranks |= dict.fromkeys(pair, rank)
+            results[rank] = result
+        for rank, result in merges.values():
+            is_single[rank] = is_greedy and first_ranks.get(result, rank) < rank
+        self._results, self._is_single = tf.constant(results), tf.constant(is_single)
 
-    def apply(self, words: Any) -> Any:
-        """Returns the symbols of words after all merges: int32 [N, (symbols)]."""
+    def tokenize(self, texts: Any) -> Any:
+        words = self._words(texts)
+        words = tf.ragged.boolean_mask(words, words != "")
+        distinct, numbers = tf.unique(words.flat_values)
+        return words.with_flat_values(tf.gather(self._ids(distinct), numbers)).merge_dims(1, 2)
+
+    @abc.abstractmethod
+    def _words(self, texts: Any) -> Any:
+        """Returns the words of texts, some of which may be empty: strings [B, (words)]."""
+
+    @abc.abstractmethod
+    def _ids(self, words: Any) -> Any:
+        """Returns the ids of words, strings [N]: int32 [N, (pieces)]."""
+
+    def _merged(self, words: Any) -> Any:
+        """Returns the symbols of words, int32 [N, (symbols)], after all merges."""
         symbols, rows, _ = tf.while_loop(
             lambda symbols, rows, is_unfinished: is_unfinished,
             self._merge,
@@ -46,54 +75,52 @@ class GraphMerges(tf.Module):
         Returns the symbols [S], their words' rows [S], and whether a pair was merged.
         """
         pairs = tf.cast(symbols[:-1], tf.int64) * self._base + tf.cast(symbols[1:], tf.int64)
-        is_known = (rows[1:] == rows[:-1]) & (symbols[:-1] < self._base) & (symbols[1:] < self._base)
-        ranks = tf.where(is_known, self._ranks.lookup(pairs), self._count)
-        best = tf.gather(tf.math.segment_min(ranks, rows[:-1]), rows[:-1])
-        is_best = (ranks == best) & (ranks < self._count)
+        is_pair = (rows[1:] == rows[:-1]) & (symbols[:-1] < self._base) & (symbols[1:] < self._base)
+        ranks = tf.where(is_pair, self._ranks.lookup(pairs), self._count)
+        is_best = (ranks < self._count) & (ranks == _least(ranks, rows[:-1]))
         # Of overlapping pairs, as in "aaa", the first, third, ... are merged.
         is_start = is_best & ~tf.pad(is_best, [[1, 0]])[:-1]
         starts = tf.pad(tf.where(is_start)[:, 0], [[1, 0]])
-        offsets = tf.range(tf.size(ranks, tf.int64)) - tf.gather(starts, tf.cumsum(tf.cast(is_start, tf.int32)))
-        is_merged = is_best & (offsets % 2 == 0)
+        positions = tf.range(tf.size(ranks, tf.int64))
+        offsets = positions - tf.gather(starts, tf.cumsum(tf.cast(is_start, tf.int32)))
+        is_first = positions == _least(tf.where(is_best, positions, tf.int64.max), rows[:-1])
+        is_merged = is_best & (offsets % 2 == 0) & (is_first | ~tf.gather(self._is_single, ranks))
         results = tf.gather(self._results, tf.pad(ranks, [[0, 1]]))
         symbols = tf.where(tf.pad(is_merged, [[0, 1]]), results, symbols)
         is_kept = ~tf.pad(is_merged, [[1, 0]])
         return tf.boolean_mask(symbols, is_kept), tf.boolean_mask(rows, is_kept), tf.reduce_any(is_merged)
 
 
-class GraphBpeVocabulary(tf.Module):
+def _least(values: Any, rows: Any) -> Any:
+    """Returns the smallest value of the row of each value. Equal rows are neighbors."""
+    return tf.gather(tf.math.segment_min(values, rows), rows)
+
+
+class GraphBpeVocabulary(_GraphBytePairs):
     """`BpeVocabulary` as TensorFlow operations."""
 
     def __init__(self, vocabulary: BpeVocabulary) -> None:
-        super().__init__()
-        self._size, self._has_final_symbol = vocabulary.size, vocabulary.has_final_symbol
+        super().__init__(vocabulary.size, vocabulary.merges, is_greedy=False)
+        self._has_final_symbol, self._end = vocabulary.has_final_symbol, vocabulary.symbol_of[END]
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._symbol_of = table(vocabulary.symbol_of, tf.string, tf.int32, len(vocabulary.symbol_of))
-        self._end = vocabulary.symbol_of[END]
         self._inner_ids, self._last_ids = tf.constant(vocabulary.inner_ids), tf.constant(vocabulary.last_ids)
-        self._merges = GraphMerges(vocabulary.merges)
 
-    def tokenize(self, texts: Any) -> Any:
-        texts = tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", "")
-        words = tf.strings.split(texts, " ")
-        words = tf.ragged.boolean_mask(words, words != "")
-        distinct, numbers = tf.unique(words.flat_values)
-        ids = tf.gather(self._ids(distinct), numbers)
-        return words.with_flat_values(ids).merge_dims(1, 2)
+    def _words(self, texts: Any) -> Any:
+        return tf.strings.split(tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", ""), " ")
 
     def _ids(self, words: Any) -> Any:
-        """Returns the ids of words, strings [N]: int32 [N, (pieces)]."""
         characters = tf.strings.unicode_split(words, "UTF-8")
         if self._has_final_symbol:
             characters = tf.concat([characters, tf.fill([tf.size(words), 1], END)], axis=1)
         else:
-            characters = characters.with_flat_values(characters.flat_values + tf.where(_is_last(characters), END, ""))
-        symbols = self._merges.apply(characters.with_flat_values(self._symbol_of.lookup(characters.flat_values)))
+            ends = tf.where(_is_last(characters), END, "")
+            characters = characters.with_flat_values(characters.flat_values + ends)
+        symbols = self._merged(characters.with_flat_values(self._symbol_of.lookup(characters.flat_values)))
         is_kept = ~_is_last(symbols) | (symbols.flat_values != self._end)
         symbols = tf.ragged.boolean_mask(symbols, symbols.with_flat_values(is_kept))
-        flat = symbols.flat_values
-        ids = tf.where(_is_last(symbols), tf.gather(self._last_ids, flat), tf.gather(self._inner_ids, flat))
-        return symbols.with_flat_values(ids)
+        inner_ids, last_ids = (tf.gather(ids, symbols.flat_values) for ids in (self._inner_ids, self._last_ids))
+        return symbols.with_flat_values(tf.where(_is_last(symbols), last_ids, inner_ids))
 
     def detokenize(self, ids: Any) -> Any:
         ids = tf.ragged.boolean_mask(ids, ids < self._size)
@@ -105,3 +132,62 @@ def _is_last(words: Any) -> Any:
     """Returns bool [S]: True for the last element of each row of [N, (S)]. No row may be empty."""
     rows = words.value_rowids()
     return tf.pad(rows[1:] != rows[:-1], [[0, 1]], constant_values=True)
+
+
+class GraphTokenizerVocabulary(_GraphBytePairs):
+    """`TokenizerVocabulary` as TensorFlow operations."""
+
+    def __init__(self, vocabulary: TokenizerVocabulary) -> None:
+        super().__init__(vocabulary.size, vocabulary.merges, is_greedy=True)
+        pieces, (_, before, after) = vocabulary.pieces(range(vocabulary.size)), vocabulary.kinds
+        self._is_split = before == "Metaspace" and vocabulary.pre_tokenizer.get("split", True)
+        self._start = f"^([^{SPACE}])" if has_prefix(vocabulary.pre_tokenizer) else ""
+        """Regular expression for the beginning of a text before which a space is written."""
+        if before == "none":
+            self._start = "(?s)^(.)"
+        ids = {piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special}
+        characters = {piece: number for piece, number in ids.items() if len(piece) == 1}
+        self._character_ids = table(characters, tf.string, tf.int32, -1)
+        self._byte_ids = tf.constant([ids[piece] for piece in BYTE_PIECES])
+        self._is_text = tf.constant([piece in ids for piece in pieces])
+        bytes_of = {piece: bytes([byte]) for byte, piece in enumerate(BYTE_PIECES) if after == "Llama's"}
+        self._is_byte = tf.constant([piece in bytes_of for piece in pieces])
+        texts = starts = [bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces]
+        if after == "Llama's":
+            starts = [text.removeprefix(b" ") for text in texts]
+        elif has_prefix(vocabulary.decoder):
+            starts = [text.replace(b" ", b"") for text in texts]
+        self._texts, self._starts = tf.constant(texts), tf.constant(starts)
+
+    def _words(self, texts: Any) -> Any:
+        texts = tf.strings.regex_replace(texts, " ", SPACE)
+        if self._start:
+            texts = tf.strings.regex_replace(texts, self._start, rf"{SPACE}\1")
+        if self._is_split:
+            texts = tf.strings.regex_replace(texts, SPACE, f" {SPACE}")
+        return tf.strings.split(texts, " ")
+
+    def _ids(self, words: Any) -> Any:
+        characters = tf.strings.unicode_split(words, "UTF-8")
+        ids = self._character_ids.lookup(characters.flat_values)
+        has_id = ids >= 0
+        # In ISO-8859-1, the code of a character is its byte.
+        codes = tf.strings.unicode_decode(tf.where(has_id, "", characters.flat_values), "ISO-8859-1")
+        byte_ids = codes.with_flat_values(tf.gather(self._byte_ids, codes.flat_values))
+        known = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, has_id), tf.cast(has_id, tf.int64))
+        return self._merged(characters.with_flat_values(tf.concat([known, byte_ids], axis=1)).merge_dims(1, 2))
+
+    def detokenize(self, ids: Any) -> Any:
+        ids = tf.ragged.boolean_mask(ids, ids < self._size)
+        ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values)))
+        flat, rows = ids.flat_values, ids.value_rowids()
+        is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
+        texts = tf.where(is_start, tf.gather(self._starts, flat), tf.gather(self._texts, flat))
+        # In a run of bytes that is not UTF-8, each byte becomes U+FFFD.
+        is_byte = tf.gather(self._is_byte, flat)
+        is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
+        runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
+        joined = tf.strings.unsorted_segment_join(texts, runs, tf.reduce_sum(tf.cast(~is_inner, tf.int32)))
+        is_valid = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace") == joined
+        texts = tf.where(tf.gather(is_valid, runs), texts, "\ufffd")
+        return tf.strings.reduce_join(ids.with_flat_values(texts), axis=1)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
+from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -13,10 +14,13 @@ MAX_BYTES = 1 << 24
 """Maximum size of a vocabulary file. A vocabulary of 32,000 pieces has less than 1 MB."""
 KINDS: dict[str, type[Vocabulary]] = {
     kind.kind: kind
-    for kind in (SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary, BpeVocabulary)
+    for kind in (
+        *(SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary),
+        *(BpeVocabulary, TokenizerVocabulary),
+    )
 }
 """The kinds of vocabularies by name."""
-BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kind}
+BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kind, b"{": TokenizerVocabulary.kind}
 """Kinds that are known by the beginning of the file if its name does not tell the kind."""
 SUFFIXES = tuple(kind.suffix for kind in KINDS.values())
 """Ends of vocabularies' file names."""

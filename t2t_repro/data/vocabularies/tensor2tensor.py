@@ -11,6 +11,7 @@ from itertools import chain
 from t2t_repro.data.vocabularies.text_rules import utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, counted, shortened
+from t2t_repro.files.untrusted import as_text
 
 RESERVED = ("<pad>", "<EOS>")
 """Pieces of the ids 0 and 1. No text is encoded as these ids."""
@@ -108,10 +109,8 @@ def _lines(model: bytes, source: str) -> list[str]:
     """Returns the lines of a vocabulary file without white space at their ends. Only a newline ends a line."""
     if (count := model.count(b"\n")) > MAX_PIECES:
         raise UserError(f"{source}: has {count:,} lines, more than {MAX_PIECES:,}; use a smaller vocabulary")
-    try:
-        lines = [line.rstrip() for line in model.decode("utf-8-sig").removesuffix("\n").split("\n")]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{source}: not UTF-8 (byte {error.start}); copy the vocabulary again") from None
+    text = as_text(model, source, "copy the vocabulary again")
+    lines = [line.rstrip() for line in text.removesuffix("\n").split("\n")]
     if len(lines) <= len(RESERVED):
         raise UserError(f"{source}: has only {counted(len(lines), 'line')}; copy the vocabulary again")
     return lines

@@ -48,6 +48,7 @@ from t2t_repro.serving.server_files import write_configs
 from t2t_repro.serving.versions import new_version
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.metrics_log import MetricsLog
+from tokenizers_json import tokenizer_json
 from toys import text_files
 from user_errors import user_error
 
@@ -128,6 +129,8 @@ KINDS = (
          contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n"),
     Kind("vocab.bpe", lambda folder: use(load_vocabulary(folder / "vocab.bpe")), is_checked=False,
          contents="#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä ö\n".encode()),
+    Kind("vocab.json", lambda folder: use(load_vocabulary(folder / "vocab.json")), damaged_json, is_checked=False,
+         contents=tokenizer_json()),
     Kind("text_files.json", read_data, damaged_json),
     Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
          is_checked=False),

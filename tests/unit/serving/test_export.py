@@ -14,6 +14,8 @@ import tensorflow as tf
 from disks import largest_file
 from models import Copier, word_model
 from subwords import small_subwords
+from t2t_repro.data.vocabularies.bpe import BpeVocabulary
+from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import train
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
@@ -23,6 +25,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.serving.export import Served, export
+from tokenizers_json import tokenizer_json
 from user_errors import user_error
 
 LONG = "the cat sat on the dog the cat sat on the dog"
@@ -104,6 +107,18 @@ def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
     [pair] = server.translator.score([" \x194"], ["cat."])
     assert scores["log_probs"][0] == scores["log_probs"][1] == pytest.approx(pair.log_prob)
     assert server.ask_tokens([[2, 27, 400]])["outputs"][0, :4].tolist() == [2, 27, EOS_ID, PAD_ID]
+
+
+def test_byte_pairs_of_other_libraries_are_served() -> None:
+    """Sources have subword-nmt's codes, and the model copies their ids to targets of Hugging Face's tokenizers."""
+    pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
+    codes = BpeVocabulary("#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä 中\n".encode())
+    vocabulary = TokenizerVocabulary(tokenizer_json()).with_sources(codes)
+    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)))
+    texts = ["the dog", "", "thedoge  äh", " \u3000中ä中@@ dog"]
+    expected = [translation.text for translation in server.translator.translate(texts)]
+    assert len(set(expected)) == 4
+    assert [text.decode() for text in server.ask("serving_default", texts)["outputs"]] == expected
 
 
 def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import pytest
 import tensorflow as tf
@@ -14,8 +15,10 @@ from subwords import small_subwords
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
+from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from tokenizers_json import LLAMA, tokenizer_json
 
 WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
 CODES = "#version: 0.2\nt h\nth e</w>\n. .\nr q</w>\n@ @\nä 中\n"
@@ -37,6 +40,9 @@ VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
         }.items()
     },
 }
+if find_spec("tokenizers"):
+    VOCABULARIES["tokenizer"] = lambda: TokenizerVocabulary(tokenizer_json())
+    VOCABULARIES["Llama's tokenizer"] = lambda: TokenizerVocabulary(tokenizer_json(**LLAMA))
 
 
 def random_texts(count: int) -> Iterator[str]:

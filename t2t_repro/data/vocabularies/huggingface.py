@@ -1,0 +1,120 @@
+"""Hugging Face's `tokenizer.json`: byte-pair encoding with byte fallback, such as Llama's.
+
+In Python, the library tokenizers encodes and decodes. A tokenizer is refused if `graph_bpe.py` cannot do exactly the
+same. The name of a special token in a text, such as "</s>", is ordinary text.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from t2t_repro.data.vocabularies.text_rules import utf8
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
+from t2t_repro.errors import UserError, first_line, require_extra, shortened
+from t2t_repro.files.untrusted import as_text, parse_json
+
+SPACE = "\u2581"
+"""The character that stands for a space in pieces."""
+ENDS, PADDINGS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]"), ("<pad>", "[PAD]")
+"""Names of the end token and of padding, if the file does not say which tokens these are."""
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+"""Pieces for the bytes of characters that have no piece."""
+_TO_PIECES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_TO_TEXT = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+LLAMA = (
+    {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, _TO_PIECES]},
+    {"type": "Sequence", "decoders": [_TO_TEXT, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP]},
+)
+"""Llama's normalizer and decoder."""
+SERVED = (("Llama's", "none", "Llama's"), ("none", "Metaspace", "Llama's"), ("none", "Metaspace", "Metaspace"))
+"""Kinds of the normalizer, the pre-tokenizer and the decoder that `graph_bpe.py` has."""
+
+
+class TokenizerVocabulary(ListVocabulary):
+    """The vocabulary in a `tokenizer.json`. Its ids are padding, the end, and the others in the order of the file."""
+
+    kind, suffix = "tokenizer", ".json"
+
+    def __init__(self, model: bytes, source: str = "vocabulary") -> None:
+        super().__init__(model, source)
+        require_extra("tokenizers", "tokenizers")
+        self.file = parse_json(as_text(model, source), source)
+        try:
+            if not (reason := next(self._reasons_to_refuse(), "")):
+                self._read()
+        except Exception as error:  # the library raises errors of this class
+            reason = f"{type(error).__name__}: {shortened(first_line(error))}"
+            raise UserError(f"{source}: not a sound tokenizer.json ({reason}); copy it again") from None
+        if reason:
+            raise UserError(f"{source}: {shortened(reason, 200)}, which a served model cannot repeat; use another file")
+
+    def _reasons_to_refuse(self) -> Iterator[str]:
+        """Yields what the tokenizer has that the graph cannot repeat exactly."""
+        model, added = self.file["model"], {str(token["content"]): token for token in self.file["added_tokens"]}
+        if model["type"] != "BPE":
+            yield f"its model is {model['type']}"
+        for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
+            if model.get(name):
+                yield f"its model has {name}"
+        if not all(token["special"] for token in added.values()):
+            yield "it has an added token that is not special"
+        steps = [self.file[name] or {"type": "none"} for name in ("normalizer", "pre_tokenizer", "decoder")]
+        self.kinds = tuple("Llama's" if step in LLAMA else step["type"] for step in steps)
+        """Kinds of the normalizer, the pre-tokenizer and the decoder."""
+        if self.kinds not in SERVED:
+            yield "its normalizer is {}, its pre-tokenizer {} and its decoder {}".format(*self.kinds)
+        self.pre_tokenizer, self.decoder = steps[1:]
+        if any(step.get("replacement", SPACE) != SPACE for step in steps):
+            yield "its spaces are not U+2581"
+        if not model["byte_fallback"] or set(BYTE_PIECES) - (model["vocab"].keys() - added):
+            yield "it lacks byte fallback, or the piece of a byte"
+
+    def _read(self) -> None:
+        """Sets the ids, and the library's tokenizer with the ids of the file."""
+        from tokenizers import Tokenizer
+
+        model, added = self.file["model"], {str(token["content"]): token["id"] for token in self.file["added_tokens"]}
+        id_of = {**model["vocab"], **added}
+        end = next((name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of), "</s>")
+        paddings = ((self.file["padding"] or {}).get("pad_token", "<pad>"), *PADDINGS)
+        pad = next((name for name in paddings if name in id_of and name != end), "<pad>")
+        self._all_pieces = [pad, end, *sorted(id_of.keys() - {pad, end}, key=id_of.__getitem__)]
+        self._file_ids = [id_of.get(piece, -1) for piece in self._all_pieces]
+        self._number_of = {number: index for index, number in enumerate(self._file_ids)}
+        if len(self._number_of) < len(id_of) or len(id_of) > MAX_PIECES:
+            raise ValueError(f"an id is repeated, or there are more than {MAX_PIECES:,} tokens")
+        self.special = {pad, end, *added}
+        """Tokens that stand for no text."""
+        # A piece with a space matches no text, so the library finds no special token in a text.
+        vocab = {f" {piece}" if piece in self.special else piece: number for piece, number in model["vocab"].items()}
+        usual: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+        contents = {**self.file, **usual, "model": {**model, "vocab": vocab, "unk_token": None}}
+        self._tokenizer = Tokenizer.from_str(json.dumps(contents))
+        number = {piece: index for index, piece in enumerate(self._all_pieces)}.__getitem__
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        self.merges = {(number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(pairs)}
+
+    def _ids(self, text: str) -> list[int]:
+        utf8(text)
+        return [self._number_of[number] for number in self._tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def _text(self, ids: list[int]) -> str:
+        numbers = [self._file_ids[number] for number in ids if self._all_pieces[number] not in self.special]
+        return str(self._tokenizer.decode(numbers))
+
+
+def has_prefix(step: dict[str, Any]) -> bool:
+    """Returns True if a pre-tokenizer writes a space before a text, or a decoder removes it."""
+    scheme = step.get("prepend_scheme", "never" if step.get("add_prefix_space") is False else "always")
+    return bool(scheme != "never")
+
+
+def _appended(processor: dict[str, Any] | None) -> list[str]:
+    """Returns the token that a post-processor appends to a text, as a list of one or none."""
+    for step in (processor or {}).get("processors", [processor or {}]):
+        if "sep" in step:  # RobertaProcessing, BertProcessing
+            return [step["sep"][0]]
+        if "SpecialToken" in step.get("single", [{}])[-1]:  # TemplateProcessing
+            return [step["single"][-1]["SpecialToken"]["id"]]
+    return []
