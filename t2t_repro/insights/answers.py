@@ -72,7 +72,8 @@ class ExploredModel:
         """Returns the model of a checkpoint, which must be able to decode."""
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
         description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"
-        return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, example(folder.problem))
+        source = " ".join([*folder.tags[:1], example(folder.problem)])
+        return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, source)
 
     def describe(self) -> dict[str, Any]:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""

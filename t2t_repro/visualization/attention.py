@@ -17,6 +17,7 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.target_languages import with_tags
+from t2t_repro.decoding.translation import InputFile
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def source_ids(translator: Translator, source: str, decode_hparams: DecodeHParam
 
     The longest source is that of `decode_hparams`, or by default of the translator's decode hparams.
     """
-    [(_, text)] = translator.vocabulary.split_tags(with_tags([source], translator.tags))  # refuses a source without tag
+    [(_, text)] = translator.vocabulary.split_tags(with_tags([source], translator.tags, "", InputFile("source")))
     if is_empty(text):
         raise UserError("the source is empty; give a text")
     [ids] = translator.vocabulary.encode_sources([source])
