@@ -1,9 +1,6 @@
 """A corpus: a part of a split, with a weight and a target language."""
 
-import math
 from dataclasses import dataclass, field
-
-from t2t_repro.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -27,23 +24,23 @@ class CorpusRange(Corpus):
 
 
 @dataclass(frozen=True)
-class StoredCorpus(Corpus):
+class StoredCorpus(CorpusRange):
     """A corpus of the generated data. The description of the data has its fields."""
 
-    pairs: int = 0
-    """Number of pairs in its shards."""
-    dropped: dict = field(default_factory=dict)
-    """Number of pairs that t2t-datagen dropped, by reason."""
-    tokens: dict = field(default_factory=dict)
-    """Number of tokens on each side, under "inputs" and "targets"."""
-    counts: dict = field(default_factory=dict)
-    """Number of bytes in its text and of ids that stand for one byte; see `encoding.Encoded`."""
-    text: str = ""
-    """Hash of the text of its pairs, as hex digits."""
     shards: int = 0
     """Number of its shards."""
+    text: str = ""
+    """Hash of the text of its pairs, as hex digits."""
+    text_bytes: int = 0
+    """Number of bytes in its text."""
+    byte_pieces: int = 0
+    """Number of ids that stand for one byte."""
+    tokens: dict = field(default_factory=dict)
+    """Number of tokens on each side, under "inputs" and "targets"."""
+    dropped: dict = field(default_factory=dict)
+    """Number of pairs that t2t-datagen dropped, by reason."""
 
-    def __post_init__(self) -> None:
-        """Raises UserError if a number is negative or the weight is not finite."""
-        if not (min(self.pairs, self.shards) >= 0 and 0 <= self.weight < math.inf):
-            raise UserError(f"corpus {self.name}: pairs, shards and weight must be 0 or more; restore the file")
+    @property
+    def pairs(self) -> int:
+        """Number of pairs in its shards."""
+        return self.stop - self.start

@@ -219,7 +219,7 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
         settings=dataclasses.asdict(job.settings),
         vocabulary=job.vocabulary_name,
         vocabulary_fingerprint=vocabulary.fingerprint,
-        fingerprint=data_fingerprint(vocabulary, shards, corpora),
+        fingerprint=data_fingerprint(vocabulary, shards, corpora["train"]),
         pairs={split: len(records) for split, records in shards.items()},
         dropped={split: figures["splits"][split]["pairs_dropped"] for split in SPLITS},
         vocabulary_given=job.user_vocabulary is not None,
@@ -265,17 +265,17 @@ def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[st
     for clean in text.corpora:
         cleaning = clean.cleaning
         start = sum(corpus.pairs for corpus in corpora[clean.split])
-        lengths = shards[clean.split].lengths[:, start : start + cleaning.pairs_kept]
-        tokens = dict(zip(("inputs", "targets"), lengths.sum(axis=1, dtype=np.int64).tolist(), strict=True))
+        stop = start + cleaning.pairs_kept
+        tokens = shards[clean.split].lengths[:, start:stop].sum(axis=1, dtype=np.int64).tolist()
         corpora[clean.split].append(
             StoredCorpus(
-                **vars(clean.corpus),
-                pairs=cleaning.pairs_kept,
-                dropped=dict(cleaning.dropped),
-                tokens=tokens,
-                counts=dict(clean.counts),
-                text=cleaning.kept_fingerprint,
+                **vars(clean.corpus) | clean.counts,
+                start=start,
+                stop=stop,
                 shards=len(shard_sizes(job, clean)),
+                text=cleaning.kept_fingerprint,
+                tokens=dict(zip(("inputs", "targets"), tokens, strict=True)),
+                dropped=dict(cleaning.dropped),
             )
         )
     train = corpora["train"]

@@ -7,13 +7,13 @@ without a description holds no finished data.
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from t2t_repro import registry
-from t2t_repro.corpora.corpus import CorpusRange, StoredCorpus
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import summary
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
@@ -67,27 +67,19 @@ class Description:
         check_vocabulary_name(self.vocabulary)
         if self.source_vocabulary:
             check_vocabulary_name(self.source_vocabulary)
-        for split in self.corpora:
+        for split in SPLITS:
             self.stored_corpora(split)
 
-    def stored_corpora(self, split: str) -> list[StoredCorpus]:
+    def stored_corpora(self, split: str) -> tuple[StoredCorpus, ...]:
         """Returns the corpora of a split, in the order of their shards. Raises UserError if they are invalid."""
         fields = self.corpora.get(split, [])
-        if not isinstance(fields, list):
-            raise UserError(f"corpora={shortened(repr(self.corpora))} must give a list for each split")
-        corpora = [from_fields(StoredCorpus, item, f"corpora of {split}") for item in fields]
-        if corpora and sum(corpus.pairs for corpus in corpora) != self.pairs[split]:
-            raise UserError(f"the corpora of {split} do not have pairs={self.pairs[split]:,} together")
+        items = fields if isinstance(fields, list) else [fields]
+        corpora = tuple(from_fields(StoredCorpus, item, f"corpora of {split}") for item in items)
+        bounds = [0, *(bound for corpus in corpora for bound in (corpus.start, corpus.stop)), self.pairs[split]]
+        is_valid = all(0 <= corpus.weight < math.inf and corpus.shards >= 0 for corpus in corpora)
+        if corpora and not (is_valid and bounds == sorted(bounds) and bounds[::2] == bounds[1::2]):
+            raise UserError(f"corpora={shortened(repr(corpora))} do not fit pairs={self.pairs}; restore the file")
         return corpora
-
-    def ranges(self, split: str) -> tuple[CorpusRange, ...]:
-        """Returns the corpora of a split with the numbers of their records; empty if the description is older."""
-        corpora = self.stored_corpora(split)
-        ends = itertools.accumulate(corpus.pairs for corpus in corpora)
-        return tuple(
-            CorpusRange(corpus.name, corpus.weight, corpus.target_language, end - corpus.pairs, end)
-            for corpus, end in zip(corpora, ends, strict=True)
-        )
 
     def save(self, path: Path) -> None:
         """Writes the description, which appears only when it is complete."""
@@ -178,7 +170,10 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {
         split: Records(
-            find_shards(data_dir, problem.base_name, split), problem.was_reversed, sizes, description.ranges(split)
+            find_shards(data_dir, problem.base_name, split),
+            problem.was_reversed,
+            sizes,
+            description.stored_corpora(split),
         )
         for split in SPLITS
     }

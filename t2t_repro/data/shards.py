@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from t2t_repro.console.progress import progress
-from t2t_repro.corpora.corpus import StoredCorpus
+from t2t_repro.corpora.corpus import CorpusRange
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import CleanCorpus
 from t2t_repro.data.dataset import SPLITS, Description
@@ -72,7 +72,8 @@ def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Descripti
             paths = list(itertools.islice(shards, old.shards))
             for corpus in corpora:
                 if (corpus.cleaning.kept_fingerprint, len(shard_sizes(job, corpus))) == (old.text, old.shards):
-                    corpus.stored, corpus.counts = paths, Counter(old.counts)
+                    corpus.stored = paths
+                    corpus.counts = Counter(text_bytes=old.text_bytes, byte_pieces=old.byte_pieces)
 
 
 def _chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
@@ -126,13 +127,13 @@ def is_intact(job: Job, description: Description) -> bool:
     """Returns True if the data directory has the vocabulary and the shards that a description is about, undamaged."""
     try:
         vocabulary = load_vocabularies(job.data_dir, description.vocabulary, description.source_vocabulary)
-        corpora = {split: description.stored_corpora(split) for split in SPLITS}
-        return data_fingerprint(vocabulary, open_shards(job, job.data_dir), corpora) == description.fingerprint
+        shards, corpora = open_shards(job, job.data_dir), description.stored_corpora("train")
+        return data_fingerprint(vocabulary, shards, corpora) == description.fingerprint
     except (UserError, OSError):  # a file is missing or damaged
         return False
 
 
-def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], corpora: dict[str, list[StoredCorpus]]) -> str:
+def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[CorpusRange]) -> str:
     """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the train corpora."""
     digest = hashlib.sha256(vocabulary.model)
     if vocabulary.separate_source_size:
@@ -141,6 +142,6 @@ def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], corpora
         for path in shards[split].paths:
             with open(path, "rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-    if any(corpus.weight for corpus in corpora["train"]):
-        digest.update(repr([(corpus.pairs, corpus.weight) for corpus in corpora["train"]]).encode())
+    if any(corpus.weight for corpus in train):
+        digest.update(repr([(corpus.stop, corpus.weight) for corpus in train]).encode())
     return digest.hexdigest()[:12]

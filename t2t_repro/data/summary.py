@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
@@ -29,24 +31,24 @@ def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) ->
     Args:
         corpora: the corpora of each split.
     """
-    splits, counts = {}, Counter[str]()
+    splits = {}
     for split, split_corpora in corpora.items():
         splits[split] = _figures(split_corpora)
         if len(split_corpora) > 1:
             splits[split]["corpora"] = _corpora_figures(split_corpora)
-        for corpus in split_corpora:
-            counts.update(corpus.counts)
+    counts = np.sum(
+        [(corpus.byte_pieces, corpus.text_bytes) for split_corpora in corpora.values() for corpus in split_corpora], 0
+    )
     has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
         "vocabulary_size": vocabulary.size,
         "source_vocabulary_size": vocabulary.separate_source_size,
-        "byte_share": round(counts["byte_pieces"] / counts["text_bytes"], 6) if has_bytes else None,
+        "byte_share": round(float(counts[0] / counts[1]), 6) if has_bytes else None,
         "splits": splits,
     }
 
 
 def _figures(corpora: Sequence[StoredCorpus]) -> dict[str, Any]:
-    """Returns the counts of some corpora together."""
     dropped, tokens, pairs = Counter[str](), Counter[str](), sum(corpus.pairs for corpus in corpora)
     for corpus in corpora:
         dropped.update(corpus.dropped)

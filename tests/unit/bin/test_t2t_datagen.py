@@ -57,7 +57,7 @@ def test_a_repeated_train_flag_adds_a_corpus(tmp_path: Path, capsys: pytest.Capt
     description = json.loads((tmp_path / "data" / "text_files.json").read_text("utf-8"))
     assert description["settings"]["train"] == f"{tmp_path}/a.en,{tmp_path}/a.el;{tmp_path}/{name}.tsv"
     corpora = description["corpora"]["train"]
-    assert [corpus["pairs"] for corpus in corpora] == [40, 1] and description["pairs"]["train"] == 41
+    assert [corpus["stop"] for corpus in corpora] == [40, 41] and description["pairs"]["train"] == 41
     assert [corpus["dropped"] for corpus in corpora] == [{"too many words": 10, "duplicate": 2}, {"empty side": 1}]
     table = capsys.readouterr().err.partition("corpora of train")[2].partition("data: ")[0]
     assert max(map(len, table.splitlines()[1:10])) <= 80

@@ -106,7 +106,9 @@ def test_the_data_knows_its_corpora(tmp_path: Path) -> None:
     assert [corpus["pairs_kept"] for corpus in figures["train"]["corpora"]] == [40, 9] and "corpora" not in figures[
         "dev"
     ]
-    for corpora in ({"train": [{"name": "a", "pairs": 3}]}, {"train": {}}, {"train": [{"pears": 49}]},
-                    {"train": [{"pairs": 50}, {"pairs": -1}]}):  # fmt: skip
+    for train in (
+        [{"stop": 40}], [{"stop": 40}, {"start": 39, "stop": 49}], [{"stop": 60}, {"start": 60, "stop": 49}],
+        [{"stop": 49, "weight": -1}], [{"stop": 49, "wait": 1}], "all",
+    ):  # fmt: skip
         with pytest.raises(UserError):
-            dataclasses.replace(description, corpora=corpora)
+            dataclasses.replace(description, corpora={"train": train})

@@ -74,7 +74,7 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
         assert line in printed
 
     vocabulary = ByteVocabulary().with_sources(load_vocabulary(tmp_path / "vocab.toy.320.model"))
-    stored_corpus = StoredCorpus(pairs=1, counts={"byte_pieces": 1, "text_bytes": 8})
+    stored_corpus = StoredCorpus(stop=1, byte_pieces=1, text_bytes=8)
     result = summary.summarize({"train": [stored_corpus]}, vocabulary) | {"splits": {}}
     assert summary.lines(result) == ["vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"]
 
