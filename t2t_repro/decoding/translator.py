@@ -208,8 +208,7 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call. `target_language` is that of
-        `translate`.
+        `advance` is called with the number of pairs scored since the last call; for `target_language`, see `translate`.
         """
         sources = with_tags(text_list("sources", sources), self.tags, target_language)
         targets = text_list("targets", targets, len(sources))

@@ -81,8 +81,7 @@ class Vocabulary(abc.ABC):
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns one of `tags` and the text after it for each text that begins with it; else "" and the text."""
         tags = self.tags
-        pairs = [split_tag(text) if tags else ("", text) for text in texts]
-        return [pair if pair[0] in tags else ("", text) for pair, text in zip(pairs, texts, strict=True)]
+        return [pair if tags and (pair := split_tag(text))[0] in tags else ("", text) for text in texts]
 
     def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
