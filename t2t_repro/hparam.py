@@ -155,7 +155,7 @@ class HParams:
         **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
         "optimizer_adam_epsilon": POSITIVE,
         **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
-        **{"subword_alpha": (0, 10), "subword_nbest_size": (-1, 512)},
+        **{"subword_alpha": RATE, "subword_nbest_size": (-1, 512)},
         **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),
     }
     """Ranges of the numbers. A subclass adds those of its fields."""

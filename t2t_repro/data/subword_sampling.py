@@ -1,16 +1,13 @@
 """Subword sampling: in each epoch, the texts of an example are split into other pieces (docs/training.md)."""
 
-import hashlib
 from itertools import chain
+from random import Random
 
 import numpy as np
 
 from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-
-SEEDS = 2**32 - 1
-"""Number of seeds that SentencePiece accepts. It ignores 2**32 - 1."""
 
 
 class SampledRecords:
@@ -27,8 +24,8 @@ class SampledRecords:
         self.lengths = records.lengths.copy()
         """int32 [2, N], as in `Records`; the lengths of the new ids for the examples of the last `draw`."""
         self._records, self._max_length, self._seed = records, hparams.max_length, seed
-        sides = [vocabulary.sources, vocabulary] if vocabulary.separate_source_size else [vocabulary]
-        self._samplers = [side.sampler(hparams.subword_alpha, hparams.subword_nbest_size) for side in sides]
+        settings = hparams.subword_alpha, hparams.subword_nbest_size
+        self._samplers = [side.sampler(*settings) for side in (vocabulary.sources, vocabulary)]
         self._pairs: dict[int, list[list[int]]] = {}
 
     def draw(self, epoch: int, numbers: np.ndarray) -> None:
@@ -46,9 +43,8 @@ class SampledRecords:
 
     def _sampled(self, pair: list[list[int]], name: str) -> list[list[int]]:
         """Returns new ids of a source and a target. A side that would be longer than max_length keeps its ids."""
-        seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") % SEEDS
-        parts = [pair] if len(self._samplers) == 1 else [pair[:1], pair[1:]]  # one call for both sides is faster
-        sampled = chain.from_iterable(sampler(part, seed) for sampler, part in zip(self._samplers, parts, strict=True))
+        random = Random(name)
+        sampled = [sampler(ids, random) for sampler, ids in zip(self._samplers, pair, strict=True)]
         return [new if len(new) <= self._max_length else ids for new, ids in zip(sampled, pair, strict=True)]
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

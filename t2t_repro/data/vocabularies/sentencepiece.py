@@ -8,21 +8,20 @@ their alphabet as their unknown piece.
 In shapes, V is the size of the vocabulary.
 """
 
-import contextlib
 import functools
 import io
 import re
-import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from t2t_repro.data.vocabularies.subword_sampler import SPACE as SPACE
+from t2t_repro.data.vocabularies.subword_sampler import MergeSampler, UnigramSampler
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Sampler, Vocabulary
 from t2t_repro.errors import UserError
 
-SPACE = "\u2581"
-"""The character that stands for a space in SentencePiece's pieces."""
 NO_ID = -1
 """SentencePiece's id of a piece that a model lacks."""
 NO_UNKNOWN = "unk is not defined"
@@ -37,8 +36,10 @@ LARGEST_DEFAULT = 32_000
 PIECES_PER_ROOT = 45
 """Constants of `default_size`, which gives 8,000 pieces for 29,000 pairs, and 32,000 for 505,000 or more."""
 
-SEED_LOCK = threading.Lock()
-"""Held while a text is sampled, because all threads of a process share the seed of SentencePiece."""
+NORMAL = 1
+"""Type of a piece that is not a control symbol, the unknown piece, a symbol of the user, unused, or a byte."""
+UNIGRAM, BYTE_PAIRS = 1, 2
+"""Kinds of models."""
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -127,43 +128,22 @@ class SentencePieceVocabulary(Vocabulary):
         return [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows] if self.is_renumbered else rows
 
     def sampler(self, alpha: float, nbest_size: int) -> Sampler:
-        import sentencepiece
-
-        processor, tags = self._processor, [[number] for number in self._own_tags.values()]
-        self._refuse_sampling(alpha, nbest_size)
-        numbers, ids, model_ids = range(processor.GetPieceSize()), self.ids, self.model_ids
-        special = {number for number in numbers if processor.IsUnknown(number) or processor.IsControl(number)}
-
-        def sample(rows: Sequence[list[int]], seed: int) -> list[list[int]]:
-            starts = [int(row[:1] in tags) for row in rows]  # a tag stays, and only the text after it is encoded
-            bodies = [[model_ids[i] for i in row[start:-1]] for row, start in zip(rows, starts, strict=True)]
-            texts = list(map(processor.Decode, bodies))
-            with SEED_LOCK:
-                sentencepiece.set_random_generator_seed(seed)
-                # For a list, SentencePiece starts a thread, whose random numbers begin with the seed.
-                sampled = processor.Encode(
-                    texts, num_threads=1, enable_sampling=True, alpha=alpha, nbest_size=nbest_size
-                )
-            return [
-                [*row[:start], *(ids[i] for i in new), EOS_ID] if special.isdisjoint(body + new) else row
-                for row, start, body, new in zip(rows, starts, bodies, sampled, strict=True)
-            ]
-
-        return sample
-
-    def _refuse_sampling(self, alpha: float, nbest_size: int) -> None:
-        def can(method: str) -> bool:  # only an attempt shows the kind of a model
-            with contextlib.suppress(RuntimeError):
-                return isinstance(getattr(self._processor, method)("", 2), list)
-            return False
-
-        if not can("SampleEncodeAsIds"):
+        fields = _fields(self.checked_model)
+        types = [dict(_fields(data)).get(3, NORMAL) for number, data in fields if number == 1]
+        tags = self._own_tags.values()
+        pieces = {
+            number: (self._all_pieces[number], self._processor.GetScore(model_id))
+            for number, model_id in enumerate(self.model_ids)
+            if model_id != NO_ID and types[model_id] == NORMAL and number not in tags
+        }
+        kind = dict(_fields(dict(fields)[2])).get(3, UNIGRAM)
+        if kind == UNIGRAM:
+            return UnigramSampler(pieces, alpha, nbest_size)
+        if kind != BYTE_PAIRS:
             raise UserError(f"{self.source}: its pieces are words or characters; omit subword_alpha")
-        if not can("NBestEncodeAsIds") and (alpha >= 1 or nbest_size != -1):
-            raise UserError(
-                f"{self.source}: its pieces are byte pairs, for which subword_alpha={alpha:g} must be below 1 and "
-                f"subword_nbest_size={nbest_size} has no effect; correct the first and omit the second"
-            )
+        if nbest_size != -1:
+            raise UserError(f"{self.source}: its pieces are byte pairs; omit subword_nbest_size={nbest_size}")
+        return MergeSampler(pieces, alpha)
 
     def _pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._all_pieces[number] for number in ids]
@@ -178,10 +158,15 @@ def _is_complete(model: bytes) -> bool:
 
     In the protobuf message, fields 2 and 3 are the trainer's settings and the normalizer, which follow the pieces.
     """
+    return {2, 3} <= {number for number, _ in _fields(model)}
+
+
+def _fields(message: bytes) -> list[tuple[int, Any]]:
+    """Returns the number and the value of each field of a protobuf message."""
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    return {2, 3} <= {field.field_number for field in UnknownFieldSet(Empty.FromString(model))}
+    return [(field.field_number, field.data) for field in UnknownFieldSet(Empty.FromString(message))]
 
 
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,9 +24,8 @@ from t2t_repro.files.output_files import write_file
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""
 
-Sampler = Callable[[Sequence[list[int]], int], list[list[int]]]
-"""Returns new ids of texts, split into random pieces, which depend only on the arguments: the ids of each text, and a
-seed. A text with the unknown piece keeps its ids."""
+Sampler = Callable[[Sequence[int], Random], list[int]]
+"""Returns the ids of a text, split into random pieces, from its ids and the state of random numbers."""
 
 
 class Vocabulary(abc.ABC):
