@@ -25,7 +25,7 @@ SOURCE = Path(t2t_repro.__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAPER = (ROOT / "docs" / "the_paper_in_code.md").read_text("utf-8")
 QUOTES = re.findall(r"^\[(\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```", PAPER, re.DOTALL | re.MULTILINE)
-PROBLEMS = ("numbers_ende", "text_files", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
+PROBLEMS = ("numbers_ende", "text_files", "tfds", "wmt_ende", "wmt_enfr", "wsj_parsing", "wsj_parsing_semi")
 COMMON_FLAGS = {"completion", "help", "registry_help", "t2t_usr_dir", "version"}
 
 

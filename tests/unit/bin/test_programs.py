@@ -60,6 +60,7 @@ def test_windows_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     [
         ("attention", "matplotlib", "figures", "--output_dir=model --source=dog --out=x"),
         ("datagen", "tensorflow_datasets", "datasets", "--problem=wmt_enfr --data_dir=D --tmp_dir=T"),
+        ("datagen", "tensorflow_datasets", "datasets", "--problem=tfds --data_dir=D --tmp_dir=T"),
         ("exporter", "ctranslate2", "ctranslate2", "--output_dir=model --format=ctranslate2"),
         ("insights", "flask", "insights", "--output_dir=model"),
         ("insights", "waitress", "insights", "--output_dir=model"),
