@@ -51,7 +51,7 @@ def test_settings_are_flags(tmp_path: Path, flags: list[str], dropped: dict[str,
 
 
 def test_a_repeated_train_flag_adds_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = "a_name_of_a_corpus_that_is_longer_than_a_column_of_the_table"
+    name = "a_name_that_is_longer_than_a_line" * 3
     (tmp_path / f"{name}.tsv").write_text(f"new {ENGLISH[0]}\t{GREEK[0]}\n \tx\n")
     assert generate(tmp_path, f"--train={tmp_path}/{name}.tsv", "--clean_duplicates", "--clean_max_words=5") == 0
     description = json.loads((tmp_path / "data" / "text_files.json").read_text("utf-8"))

@@ -76,6 +76,8 @@ def test_batches_are_the_same_from_any_start(records: Records, weights: tuple[fl
     assert len(unbroken) == stop
     for start in (stop - 1, 0, 1, 8, stop):
         assert list(map(values, once.batches(start, stop))) == unbroken[start:]
+    epoch = [number for batch in unbroken[: once.steps_per_epoch] for number in batch[2]]
+    assert (len({*epoch}) < len(epoch)) == any(weights)
 
 
 def test_batches_equal_those_of_plain_reading(records: Records) -> None:

@@ -19,7 +19,7 @@ from t2t_repro.data.dataset import load_data
 from t2t_repro.data.job import Options
 from t2t_repro.errors import UserError
 from t2t_repro.problem import Problem
-from toys import GREEK, Toy, lines, text_files
+from toys import GREEK, Toy, failure, lines, text_files
 
 VOCABULARY = "vocab.toy.400.model"
 
@@ -87,6 +87,16 @@ def test_a_damaged_shard_is_never_kept(tmp_path: Path) -> None:
         vocabulary = tmp_path / folder / VOCABULARY
         generate_data(new, tmp_path / folder, "", Options(0, vocabulary, overwrite=True))
     assert contents(tmp_path / "damaged") == contents(tmp_path / "whole")
+
+
+def test_other_weights_are_other_data(tmp_path: Path) -> None:
+    fingerprints = set()
+    for weights in ((1.0, 2.0), (1.0, 3.0), (0.0, 0.0)):
+        problem = Corpora(first=(0, 40, weights[0]), second=(40, 60, weights[1]))
+        if fingerprints:
+            assert "holds data of problem toy" in failure(problem, tmp_path)
+        fingerprints.add(generate_data(problem, tmp_path, "", Options(overwrite=True)).fingerprint)
+    assert len(fingerprints) == 3
 
 
 def test_the_data_knows_its_corpora(tmp_path: Path) -> None:
