@@ -22,10 +22,12 @@ from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
 from folders import contents
 from models import weights_of, write_checkpoint
 from subwords import small_subwords
+from t2t_repro import registry
 from t2t_repro.checkpoints.averaging import average_checkpoints
 from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
+from t2t_repro.corpora.parallel import read_rows
 from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
@@ -97,6 +99,12 @@ def read_weights(folder: Path) -> None:
     assert read_checkpoint(ModelFolder(folder).checkpoint()).weights
 
 
+def corpora(path: str) -> None:
+    problem = registry.problem("text_files", {"train": path, "dev": "b.de.tsv", "targets": "de"})
+    problem.check()
+    problem.corpora("train")
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of file, and how it is damaged and read."""
@@ -137,6 +145,11 @@ KINDS = (
     Kind(SHARD, read_data, is_limited=False),
     Kind(f"{SHARD}.index", read_data, is_checked=False),  # the index is made again if it does not match the shard
     Kind(f"{OUTPUT}.unfinished", read_journal, is_limited=False),
+    Kind("corpora.json", lambda folder: corpora(str(folder / "corpora.json")), damaged_json, is_checked=False,
+         contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '
+                  b'"weight": 2.5}}'),
+    Kind("x.jsonl", lines_of(lambda path: read_rows(path, ("en", "de")), "x.jsonl"), damaged_json_lines,
+         contents=b'{"inputs": "a", "targets": "b"}\n{"translation": {"en": "c", "de": "d"}}\n', is_limited=False),
     Kind("metrics.jsonl", training_results, damaged_json_lines, is_checked=False),
     Kind("results.json", read_results, damaged_json),
     Kind("checkpoint", read_weights, is_checked=False),
