@@ -74,16 +74,16 @@ class GraphSentencePieceVocabulary(tf.Module):
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(
                 model=vocabulary.checked_model, out_type=tf.int32, add_eos=False
             )
-        self._is_renumbered = vocabulary.is_renumbered
         self._ids, self._model_ids = (tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids))
-        self._guard = vocabulary.unknown_id
-        (guard_text,) = vocabulary.decode([[self._guard]])
-        self._guard_bytes = len(guard_text.encode())
+        numbers = range(vocabulary.unknown_id, vocabulary.size)
+        texts = dict(zip(numbers, vocabulary.decode([[number] for number in numbers]), strict=True))
+        self._guard = next((number for number in numbers if texts[number].strip()), vocabulary.unknown_id)
+        self._guard_bytes = len(texts[self._guard].encode())
         self._keeps_spaces = vocabulary.keeps_spaces
 
     def tokenize(self, texts: Any) -> Any:
         ids = self._tokenizer.tokenize(texts)
-        return ids.with_flat_values(tf.gather(self._ids, ids.flat_values)) if self._is_renumbered else ids
+        return ids.with_flat_values(tf.gather(self._ids, ids.flat_values))
 
     def detokenize(self, ids: Any) -> Any:
         texts = self._text(ids)
@@ -97,9 +97,7 @@ class GraphSentencePieceVocabulary(tf.Module):
         return tf.where(has_space, tf.strings.regex_replace(guarded, "^ ", ""), texts)
 
     def _text(self, ids: Any) -> Any:
-        if self._is_renumbered:
-            ids = ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values))
-        return self._tokenizer.detokenize(ids)
+        return self._tokenizer.detokenize(ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values)))
 
 
 class GraphSubwordVocabulary(tf.Module):

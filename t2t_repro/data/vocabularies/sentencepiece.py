@@ -24,8 +24,6 @@ from t2t_repro.errors import UserError
 
 NO_ID = -1
 """SentencePiece's id of a piece that a model lacks."""
-NO_UNKNOWN = "unk is not defined"
-"""SentencePiece's error message for a model without an unknown piece."""
 NEW_PIECES = {PAD_ID: "<pad>", EOS_ID: "</s>"}
 """Names of the pieces that a vocabulary has but its model lacks."""
 
@@ -72,9 +70,9 @@ class SentencePieceVocabulary(Vocabulary):
             if count > MAX_PIECES:
                 raise ValueError
             if self._processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
-                raise ValueError(NO_UNKNOWN)
+                raise ValueError("unk is not defined")
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            reason = "has no unknown piece" if NO_UNKNOWN in str(error) else "not a SentencePiece model"
+            reason = "has no unknown piece" if "unk is not defined" in str(error) else "not a SentencePiece model"
             raise UserError(
                 f"{source}: {reason}; make it again with t2t-datagen or spm_train; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
@@ -89,9 +87,7 @@ class SentencePieceVocabulary(Vocabulary):
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
-                while piece in pieces:
-                    piece += "_"
-                self._all_pieces[number] = piece
+                self._all_pieces[number] = f"{piece}_" if piece in pieces else piece
 
     @property
     def size(self) -> int:

@@ -21,6 +21,7 @@ from checkpoints import Training
 from damage import Damaged, damaged_bytes, damaged_json, damaged_json_lines
 from folders import contents
 from models import weights_of, write_checkpoint
+from sentencepieces import trained
 from subwords import small_subwords
 from t2t_repro import registry
 from t2t_repro.checkpoints.averaging import average_checkpoints
@@ -32,6 +33,7 @@ from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
 from t2t_repro.data.job import Options
+from t2t_repro.data.vocabularies.graph import graph_vocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
@@ -78,6 +80,12 @@ def read_model(folder: Path) -> None:
 def use(vocabulary: Vocabulary) -> None:
     vocabulary.pieces(range(vocabulary.size))
     assert len(vocabulary.decode(vocabulary.encode(["the dog \u00fc\u6f22"]))) == 1
+
+
+def serve(vocabulary: Vocabulary) -> None:
+    """Encodes and decodes in a graph, with an older version of SentencePiece."""
+    graph = graph_vocabulary(vocabulary)
+    graph.detokenize(graph.tokenize(["the dog \u00fc\u6f22 \ufb01 \U0001f100 x\u0323\u0301"]))
 
 
 def read_data(folder: Path) -> None:
@@ -133,6 +141,7 @@ KINDS = (
     Kind("problem.json", read_model, damaged_json),
     Kind(VOCABULARY, read_model),
     Kind("vocab.subwords", lambda folder: use(load_vocabulary(folder / "vocab.subwords")), is_checked=False),
+    Kind("vocab.model", lambda folder: serve(load_vocabulary(folder / "vocab.model")), contents=trained()),
     Kind("vocab.tokens", lambda folder: use(load_vocabulary(folder / "vocab.tokens")), is_checked=False,
          contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n"),
     Kind("vocab.bpe", lambda folder: use(load_vocabulary(folder / "vocab.bpe")), is_checked=False,
