@@ -94,15 +94,15 @@ def plan(
     short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)
     if not len(short):
         return Plan(short, np.zeros(1, np.int64), np.empty((0, BLOCKS), np.int32))
-    fewest, all_tokens = len(short), None
+    fewest, epoch_tokens = len(short), 0
     if any(corpus.weight for corpus in corpora):
-        short, fewest, all_tokens = _weighted(lengths, short, corpora, seed, epoch)
+        short, fewest, epoch_tokens = _weighted(lengths, short, corpora, seed, epoch)
     order = _sorted(short, _sort_key(lengths if random.random() < 0.5 else lengths[::-1], short, random))
     del short
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
-    count = len(order)
-    steps = min(max(1, round((all_tokens or int(tokens[-1])) / batch_size)), fewest)
+    count, epoch_tokens = len(order), epoch_tokens or int(tokens[-1])
+    steps = min(max(1, round(epoch_tokens / batch_size)), fewest)
     blocks = steps * min(BLOCKS, fewest // steps)
     numbers = np.arange(blocks + 1)
     cuts = (numbers + random.uniform(-JITTER, JITTER, blocks + 1)) / blocks
