@@ -1,4 +1,7 @@
-"""A training run that was killed or stopped resumes and gives the same model. The model is Lookup, with dropout."""
+"""A training run that was killed or stopped resumes and gives the same model.
+
+The model is Lookup, with dropout. Its data are two corpora with weights, and its subwords are sampled.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,15 @@ from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-HPARAMS = f"{SMALL},layer_prepostprocess_dropout=0.1,attention_dropout=0.1,relu_dropout=0.1"
+HPARAMS = f"{SMALL},subword_alpha=0.1,layer_prepostprocess_dropout=0.1,attention_dropout=0.1,relu_dropout=0.1"
 STEPS = 20
+NUMBERS = {"large": range(1000, 1700), "small": range(1700, 1900)}
+"""The numbers that are the text of each corpus."""
+TWO_DEVICES = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
 TIMES = {"seconds", "source_tokens_per_second", "target_tokens_per_second"}
 
 
@@ -51,7 +61,8 @@ class Killed:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     """Runs benchmarks/kill_resume.py with --kills=2 and returns its files and its result."""
     root = tmp_path_factory.mktemp("killed")
-    train = write_pairs(root / "text", "train", range(1000, 1900))
+    corpora = (write_pairs(root / "text", name, numbers) for name, numbers in NUMBERS.items())
+    train = ";".join(f"{files}:{weight}" for files, weight in zip(corpora, (1, 4), strict=True))
     dev = write_pairs(root / "text", "dev", range(1900, 1950))
     arguments = [
         "kill_resume", f"--train={train}", f"--dev={dev}", f"--work={root}", "--kills=2", "--seed=24",
@@ -112,6 +123,20 @@ def test_kills_at_any_moment_change_nothing(killed: Killed) -> None:
     assert models
     for model in models:
         assert_same(model, killed.unbroken)
+
+
+def test_a_kill_changes_nothing_on_two_devices(killed: Killed, tmp_path: Path) -> None:
+    waits = code_that_waits("t2t_repro.training.step:TrainStep", "__call__", call=9)
+    process = start_program("trainer", *killed.flags(tmp_path / "killed"), before=TWO_DEVICES + waits)
+    unbroken = start_program("trainer", *killed.flags(tmp_path / "unbroken"), before=TWO_DEVICES)
+    process.wait_for("waits\n")
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert steps(tmp_path / "killed") == [5]
+    result = start_program("trainer", *killed.flags(tmp_path / "killed"), before=TWO_DEVICES).result()
+    assert result.returncode == 0 and "resuming after step 5\n" in result.stderr and "; 2 x " in result.stderr
+    assert unbroken.wait() == 0
+    assert_same(tmp_path / "killed", tmp_path / "unbroken")
 
 
 def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: Killed, tmp_path: Path) -> None:
