@@ -119,7 +119,7 @@ class HParams:
     """Subword sampling in training: probability that a merge of byte pairs is skipped, or exponent of the probabilities
     from which the pieces of a unigram vocabulary are drawn; 0 means none. See docs/training.md."""
     subword_nbest_size: int = -1
-    """Number of most likely encodings from which a unigram vocabulary draws, at least 2; -1 means all."""
+    """Number of most likely splits of each word from which a unigram vocabulary draws, at least 2; -1 means all."""
     train_steps: int = 100000
     """Number of training steps. The flag --train_steps overrides it."""
     local_eval_frequency: int = 1500
