@@ -98,8 +98,7 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
     """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
-    paths = (path for path in Path(data_dir).glob("*.json") if not path.name.startswith("vocab."))
-    problems = sorted(path.stem for path in paths if path.name != summary.FILE_NAME)
+    problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
     contents = f" (it holds {', '.join(problems)})" if problems else ""
     cure = f"run {datagen_command(data_dir, problem, tmp_dir)}"
     if problem.replaced_by:

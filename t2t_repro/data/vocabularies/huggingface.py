@@ -34,7 +34,8 @@ SERVED = (("Llama's", "none", "Llama's"), ("none", "Metaspace", "Llama's"), ("no
 class TokenizerVocabulary(ListVocabulary):
     """The vocabulary in a `tokenizer.json`. Its ids are padding, the end, and the others in the order of the file."""
 
-    kind, suffix = "tokenizer", ".json"
+    kind = "tokenizer"
+    suffix = ".tokenizer"  # CTranslate2 has a file vocabulary.json of its own
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from t2t_repro.data.vocabularies.graph import graph_vocabulary
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from tokenizers_json import BYTES, LLAMA, METASPACE, PIECES, SPECIAL, added_token, tokenizer_json
@@ -52,6 +53,14 @@ def test_the_name_of_a_special_token_is_ordinary_text() -> None:
     assert vocabulary.decode([[2, 3, *ids[0]]]) == ["</s>"]  # special tokens have no text
 
 
+def test_a_pair_that_a_merge_makes_may_come_before_other_places_of_the_merge() -> None:
+    vocab = {piece: number for number, piece in enumerate((*SPECIAL, *BYTES, *PIECES, "thet"))}
+    vocabulary = TokenizerVocabulary(tokenizer_json({"vocab": vocab, "merges": ["the t", "h e", "t he"]}))
+    [ids] = vocabulary.encode(["thethe"])
+    assert vocabulary.pieces(ids[:-1]) == ["\u2581", "thet", "he"]
+    assert graph_vocabulary(vocabulary).tokenize(["thethe"]).to_list() == [ids[:-1]]
+
+
 def test_a_tokenizer_that_cannot_be_served_is_refused_with_its_reason(tmp_path: Path) -> None:
     for reason, changes in {
         "WordPiece": {"model": {"type": "WordPiece"}},
@@ -77,7 +86,7 @@ def test_a_tokenizer_that_cannot_be_served_is_refused_with_its_reason(tmp_path: 
 
 
 def test_the_kind_follows_from_the_name_or_the_contents(tmp_path: Path) -> None:
-    for name in ("tokenizer.json", "vocab.x.281.json", "x"):
+    for name in ("tokenizer.json", "vocab.x.281.tokenizer", "x"):
         (tmp_path / name).write_bytes(tokenizer_json())
         vocabulary = load_vocabulary(tmp_path / name)
         assert isinstance(vocabulary, TokenizerVocabulary)
