@@ -28,7 +28,7 @@ class Cleaning:
         max_ratio: drop a pair if one side has more than `max_ratio` times as many words as the other; 0 keeps all.
         drops_duplicates: True to drop a pair if an earlier pair has the same source and target.
         target_language: language whose tag precedes each source; the tag is no word of the source. "" for none.
-        seen: hashes of the pairs of earlier corpora, which also count as earlier pairs. The first pass appends its own.
+        seen: sorted hashes of each earlier corpus, whose pairs count as earlier, too. The first pass appends its own.
     """
 
     def __init__(
@@ -86,11 +86,13 @@ class Cleaning:
         hashes = np.frombuffer(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of equal pairs comes first.
         self._is_repeat = np.zeros(len(hashes), np.bool_)
-        self._is_repeat[order[1:]] = hashes[order[1:]] == hashes[order[:-1]]
+        hashes = hashes[order]
+        is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
         if self._seen is not None:
-            for earlier in self._seen:
-                self._is_repeat |= np.isin(hashes, earlier)
-            self._seen.append(hashes[~self._is_repeat])
+            for earlier in filter(len, self._seen):
+                is_repeat |= earlier.take(np.searchsorted(earlier, hashes), mode="clip") == hashes
+            self._seen.append(hashes[~is_repeat])
+        self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
 
