@@ -124,25 +124,18 @@ def test_vocabularies_of_tensor2tensor_are_exported(tmp_path: Path, tiny_hparams
     assert difference(model, vocabulary, path) < 1e-4
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_unknown_characters_are_the_unknown_piece_of_the_sources(
-    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, order: int
+def test_unknown_text_of_a_tokenizer_is_the_unknown_piece_of_the_sources(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
-    model = trained(unk_piece="[UNK]", model_type="char")
-    targets, sources = (tiny_vocabulary, SentencePieceVocabulary(model))[::order]
-    vocabulary = targets.with_sources(sources)
-    transformer = new_model(dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary)
-    path = exported(transformer, vocabulary, tmp_path / "x")
-    assert difference(transformer, vocabulary, path) < 1e-4
-    assert vocabulary.pieces([vocabulary.unknown_id]) == [{1: "<unk>", -1: "[UNK]"}[order]]
-    if order == 1:  # a client sends unknown text as a piece
-        translator, tokenizer = (
-            ctranslate2.Translator(str(path)),
-            sentencepiece.SentencePieceProcessor(model_proto=model),
-        )
-        rows = [tokenizer.encode(SOURCES[2], out_type=str), sources.pieces(sources.encode(SOURCES)[2][:-1])]
-        results = translator.score_batch(rows, [["a"]] * 2)
-        assert results[0].log_probs == results[1].log_probs and "[UNK]" in rows[1] and "[UNK]" not in rows[0]
+    tokenizer = sentencepiece.SentencePieceProcessor(model_proto=trained(unk_piece="[UNK]", model_type="char"))
+    vocabulary = tiny_vocabulary.with_sources(SentencePieceVocabulary(tokenizer.serialized_model_proto()))
+    model = new_model(dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary)
+    sources, targets = vocabulary.sources.encode(SOURCES[2:3]), vocabulary.encode(TARGETS[:1])
+    logits = model(padded(sources), padded(targets))
+    expected = -tf.nn.sparse_softmax_cross_entropy_with_logits(padded(targets), logits).numpy()[0]
+    translator = ctranslate2.Translator(str(exported(model, vocabulary, tmp_path / "x")), intra_threads=1)
+    pieces = tokenizer.encode(SOURCES[2:3], out_type=str), [vocabulary.pieces(targets[0][:-1])]
+    np.testing.assert_allclose(translator.score_batch(*pieces)[0].log_probs, expected, atol=1e-4)
 
 
 def test_every_quantization_has_its_size_and_almost_the_same_log_probabilities(

@@ -80,52 +80,44 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
 
 @pytest.mark.parametrize("size", [0, 320])
 def test_separate_vocabularies_are_learned_from_each_side(tmp_path: Path, size: int, user_file: Path) -> None:
-    settings = vars(text_files(tmp_path).settings) | {"separate_vocabularies": True, "vocab_size": size}
-    problem = registry.problem("text_files", settings | {"targets": "el"})
+    changes = {"separate_vocabularies": True, "vocab_size": size, "targets": "el"}
+    problem = registry.problem("text_files", vars(text_files(tmp_path).settings) | changes)
     description = generate_data(problem, tmp_path / "new", "")
     data = load_data(str(tmp_path / "new"), "text_files")
     sides = (data.vocabulary.sources, data.vocabulary)
-    letters = [{char for piece in side.pieces(range(side.size)) for char in piece if char.isalpha()} for side in sides]
-    texts = [[pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")]
+    letters = [{char for piece in side.pieces(range(side.size)) for char in piece} for side in sides]
     assert "κ" in letters[1] - letters[0] and "g" in letters[0] - letters[1]
     assert [side.missing_symbols([">>el<<"]) for side in sides] == [[], [">>el<<"]]
     assert not size or {side.size for side in sides} == {size}
-    records = [data.records["train"][number] for number in range(40)]
-    decoded = [
-        data.vocabulary.decode_sources([ids for ids, _ in records]),
-        sides[1].decode([ids for _, ids in records]),
-    ]
-    assert decoded == texts
+    sources, targets = zip(*(data.records["train"][number] for number in range(40)), strict=True)
+    texts = [[pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")]
+    assert [data.vocabulary.decode_sources(sources), sides[1].decode(targets)] == texts
     before = contents(tmp_path / "new")
     assert generate_data(problem, tmp_path / "new", "") == description and contents(tmp_path / "new") == before
-    rest = registry.problem("text_files", settings)
-    assert "--overwrite" in failure(rest, tmp_path / "new")
-    assert str(user_file) in failure(rest, tmp_path / "newer", user_file)
+    # One vocabulary for both sides is other data, and a user's vocabulary leaves nothing to learn.
+    assert "--overwrite" in failure(text_files(tmp_path), tmp_path / "new")
+    assert str(user_file) in failure(registry.problem("text_files", vars(problem.settings)), tmp_path / "x", user_file)
     with pytest.raises(UserError, match="shared_embedding_and_softmax_weights=false"):
         make_model(registry.hparams("transformer_tiny"), sides[1].size, source_vocab_size=sides[0].size)
 
 
-@pytest.mark.parametrize("of_sources", [True, False])
-def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path, of_sources: bool) -> None:
-    toy = Toy()
-    toy.settings = dataclasses.replace(toy.settings, separate_vocabularies=True)
-    toy.symbols, toy.symbols_of_sources = ("▁(NP",), of_sources  # type: ignore[misc]
-    description = generate_data(toy, tmp_path, "")
-    sources, targets = (
-        load_vocabulary(tmp_path / name) for name in (description.source_vocabulary, description.vocabulary)
-    )
-    assert not targets.missing_symbols(toy.symbols) and bool(sources.missing_symbols(toy.symbols)) != of_sources
+def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path) -> None:
+    for of_sources in (True, False):
+        toy = Toy()
+        toy.settings = dataclasses.replace(toy.settings, separate_vocabularies=True)
+        toy.symbols, toy.symbols_of_sources = ("▁(NP",), of_sources  # type: ignore[misc]
+        generate_data(toy, tmp_path, "", Options(overwrite=True))
+        assert not load_vocabulary(tmp_path / "vocab.toy.400.model").missing_symbols(toy.symbols)
+        sources = load_vocabulary(tmp_path / "vocab.toy.400.source.model")
+        assert bool(sources.missing_symbols(toy.symbols)) != of_sources
 
 
 def test_tags_are_looked_for_in_the_sources(tmp_path: Path, user_file: Path) -> None:
-    problem = text_files(tmp_path)
-    problem = registry.problem("text_files", vars(problem.settings) | {"targets": "el"})
-    sentencepiece.train(lines(60), 310, [">>el<<"]).save(tmp_path / "tags.model")
-    assert ">>el<<" in user_error(
-        generate_data, problem, tmp_path / "x", "", Options(1, tmp_path / "tags.model", source_vocab_file=user_file)
-    )
-    options = Options(1, user_file, source_vocab_file=tmp_path / "tags.model")
-    assert generate_data(problem, tmp_path / "x", "", options).source_vocabulary
+    problem = registry.problem("text_files", vars(text_files(tmp_path).settings) | {"targets": "el"})
+    sentencepiece.train(lines(60), 310, [">>el<<"]).save(tags := tmp_path / "tags.model")
+    options = Options(1, tags, source_vocab_file=user_file)
+    assert ">>el<<" in user_error(generate_data, problem, tmp_path / "x", "", options)
+    generate_data(problem, tmp_path / "x", "", Options(1, user_file, source_vocab_file=tags))
 
 
 def test_another_vocabulary_replaces_data_only_with_overwrite(tmp_path: Path, user_file: Path) -> None:

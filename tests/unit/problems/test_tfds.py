@@ -17,11 +17,12 @@ from user_errors import user_error
 tfds: Any = pytest.importorskip("tensorflow_datasets", reason="the extra datasets is not installed")
 pytest.importorskip("importlib_resources", reason="the extra datasets is not installed")
 PAIRS = [*zip(lines(60), lines(60, GREEK), strict=True)]
-TEXT, LANGUAGES = tfds.features.Text(), tfds.features.Translation(("el", "en"))
+LANGUAGES, TEXT = tfds.features.Translation(("el", "en")), tfds.features.Text()
+LABEL = tfds.features.ClassLabel(num_classes=60)
 FEATURES = {
     "keys": (LANGUAGES, ("en", "el"), "test"),
     "order": (LANGUAGES, None, "validation"),
-    "none": ({"el": TEXT, "en": TEXT, "label": tfds.features.ClassLabel(num_classes=60)}, None, "other"),
+    "none": (tfds.features.FeaturesDict({"el": TEXT, "en": TEXT, "label": LABEL}), None, "other"),
 }
 """Features, supervised keys and the second split of each configuration."""
 
@@ -34,7 +35,6 @@ class ToyTranslations(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
 
     def _info(self) -> Any:
         features, keys, _ = FEATURES[self.builder_config.name]
-        features = tfds.features.FeaturesDict(features) if isinstance(features, dict) else features
         return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=keys)
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
@@ -55,9 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("name", "settings", "order"),
     [
         ("keys", {}, 1),
-        ("order", {"languages": "en, el"}, 1),
-        ("order", {"tfds_dev": "train[:10%]"}, -1),
-        ("none", {"languages": "en,el", "tfds_dev": "other"}, 1),
+        ("order", {"tfds_train": "train[:50]"}, -1),
+        ("none", {"languages": "en, el", "tfds_dev": "other"}, 1),
     ],
 )
 def test_data_has_the_pairs_of_the_data_set(
@@ -67,13 +66,9 @@ def test_data_has_the_pairs_of_the_data_set(
     generate_data(problem, tmp_path, str(folder))
     data = load_data(str(tmp_path), "tfds")
     for split, count in (("train", 50), ("dev", 5)):
-        records = data.records[split]
-        decoded = [tuple(data.vocabulary.decode(records[number])) for number in range(len(records))]
-        pairs = [(english, f"{greek} .")[::order] for english, greek in PAIRS[:count]]
-        assert len(decoded) == count and {*decoded} <= {*[(e, f"{g} .")[::order] for e, g in PAIRS[:50]]}
-        assert "tfds_dev" in settings or sorted(decoded) == sorted(pairs)
+        decoded = [tuple(data.vocabulary.decode(data.records[split][number])) for number in range(count)]
+        assert sorted(decoded) == sorted((english, f"{greek} .")[::order] for english, greek in PAIRS[:count])
     assert problem.languages == (("en", "el") if "languages" in settings else ("", ""))
-    assert [*problem.generate("train", str(folder))] == [*problem.generate("train", str(folder))]
 
 
 @pytest.mark.parametrize(
