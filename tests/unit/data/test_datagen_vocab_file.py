@@ -96,7 +96,8 @@ def test_separate_vocabularies_are_learned_from_each_side(tmp_path: Path, size: 
     assert generate_data(problem, tmp_path / "new", "") == description and contents(tmp_path / "new") == before
     # One vocabulary for both sides is other data, and a user's vocabulary leaves nothing to learn.
     assert "--overwrite" in failure(text_files(tmp_path), tmp_path / "new")
-    assert str(user_file) in failure(registry.problem("text_files", vars(problem.settings)), tmp_path / "x", user_file)
+    problem = registry.problem("text_files", vars(problem.settings) | {"targets": ""})
+    assert "--separate_vocabularies" in failure(problem, tmp_path / "x", user_file)
     with pytest.raises(UserError, match="shared_embedding_and_softmax_weights=false"):
         make_model(registry.hparams("transformer_tiny"), sides[1].size, source_vocab_size=sides[0].size)
 

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 
+from sentencepieces import trained
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
@@ -107,6 +109,13 @@ def test_words_are_between_spaces(tiny_vocabulary: Vocabulary) -> None:
     characters = ByteVocabulary()
     words = Tokens.words(characters, characters.encode(["é ab"])[0])
     assert words.labels[:2] == ("é", "ab") and words.starts == (0, 3, 5)  # a space belongs to the word before it
+
+
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_pieces_may_have_their_space_at_either_end(at_the_end: bool) -> None:
+    vocabulary = SentencePieceVocabulary(trained(model_type="bpe", treat_whitespace_as_suffix=at_the_end))
+    ids = vocabulary.encode(["The dog runs, fox."])[0]
+    assert Tokens.words(vocabulary, ids).labels == ("The", "dog", "runs,", "fox.", "</s>")
 
 
 def test_the_decoder_reads_the_start_and_all_tokens_but_the_last() -> None:
