@@ -241,7 +241,9 @@ def _define_settings(values: flags.FlagValues) -> list[str]:
         if field.metadata.get("is_list"):
             define = flags.DEFINE_multi_string
         default = f" (default: {field.default})" if str(field.default) not in ("", "False") else ""
-        define(field.name, None, f"{problem_class.setting_help(field.name)}{default}", flag_values=values)
+        help = f"{problem_class.setting_help(field.name)}{default}"
+        define(field.name, None, help, flag_values=values)
+        values[field.name].help = help  # without absl's words about a list
     return [field.name for field in fields]
 
 

@@ -48,11 +48,13 @@ class TextFiles(StatedLanguages):
         train: str = setting(
             "",
             "source and target file to train on, separated by a comma, or one file .tsv or .jsonl; plain or "
-            "compressed. Repeat the flag for several corpora, each with its share of the tokens: "
+            "compressed. Repeat the flag for several corpora, each with its weight, a share of the tokens: "
             "--train=a.en,a.de:1 --train=b.tsv:4; or give a file corpora.json",
             is_list=True,
         )
-        dev: str = setting("", "files to compute the dev loss on, as for train but without weights", is_list=True)
+        dev: str = setting(
+            "", "files to compute the dev loss on, like those of --train but without weights", is_list=True
+        )
         languages: str = setting(
             "", "languages of the source and the target files, e.g. en,de; for the paper's BLEU", is_label=True
         )

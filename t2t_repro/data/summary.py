@@ -113,6 +113,7 @@ def _table(split: str, corpora: Sequence[dict[str, Any]]) -> str:
     count = "{:,}".format
     columns = [
         Column("name", "corpus", lambda name: name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"),
+        Column("target_language", "target"),
         Column("pairs_kept", "pairs", count),
         *(Column(reason, reason, count) for reason in reasons),
         *(Column(side, title, count) for side, title in (("inputs", "source tokens"), ("targets", "target tokens"))),
