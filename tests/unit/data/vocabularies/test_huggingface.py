@@ -46,10 +46,14 @@ def test_padding_and_the_end_are_the_first_ids(pieces: list[str], changes: dict[
 
 
 def test_the_name_of_a_special_token_is_ordinary_text() -> None:
-    vocabulary = TokenizerVocabulary(tokenizer_json(**LLAMA))
-    texts = ["</s>", "a<pad> b", "<unk>", "<0x41>"]
+    names = (*SPECIAL, ".")
+    added = [added_token((*SPECIAL, *BYTES, *PIECES).index(name), name) for name in names]
+    vocabulary = TokenizerVocabulary(tokenizer_json(**LLAMA, added_tokens=added))
+    texts = ["</s>", "a<pad> b", "<unk>", "<0x41>", "dog."]
     ids = vocabulary.encode(texts)
-    assert all(min(row[:-1]) > 3 for row in ids) and vocabulary.decode(ids) == texts
+    assert vocabulary.decode(ids) == texts
+    assert not {"<pad>", *names} & {piece for row in ids for piece in vocabulary.pieces(row[:-1])}
+    assert graph_vocabulary(vocabulary).tokenize(texts).to_list() == [row[:-1] for row in ids]
     assert vocabulary.decode([[2, 3, *ids[0]]]) == ["</s>"]  # special tokens have no text
 
 
