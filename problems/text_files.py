@@ -98,7 +98,8 @@ class TextFiles(StatedLanguages):
                         f"{flag}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
                     )
             *source, target = map(os.path.realpath, corpus.files)
-            if target in targets.union(source):
+            # A single corpus may be a task of copying, for which `TextCheck` has a warning.
+            if target in targets.union(source if len(corpora) > 1 else ()):
                 raise UserError(f"{flag}: {corpus.files[-1]} is given twice; a target file belongs to one corpus")
             targets.add(target)
             if has_weight and not corpus.weight:

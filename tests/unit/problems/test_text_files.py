@@ -106,7 +106,7 @@ def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
         *((f"a.en,a.de:{weight};c.jsonl:1", {}, f"a.de:{weight}") for weight in ("0", "-1", "nan", "inf", "x", "")),
         ("a.en,b.de;b.en,a.de", {}, "a.en and b.de"),
         ("a.en,a.de;b.en,./a.de", {}, "./a.de"),
-        ("a.en,a.en", {}, "a.en"),
+        ("a.en,a.de;b.en,b.en", {}, "b.en"),
         ("b.fr.tsv;b.fr.tsv", {}, "b.fr.tsv"),
         ("a.en,a.de:2;b.en,b.de", {}, "b.de"),
         ("a.en,a.de:2;b.en,b.de:1", {"corpus_temperature": 2.0}, "--corpus_temperature"),
