@@ -15,10 +15,9 @@ def trained(**options: Any) -> bytes:
     """Returns a model of at most 300 pieces that SentencePiece's own trainer made."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXTS),
         model_writer=model,
         hard_vocab_limit=False,
         minloglevel=2,
-        **({"vocab_size": 300} | options),
+        **({"sentence_iterator": iter(TEXTS), "vocab_size": 300} | options),
     )
     return model.getvalue()

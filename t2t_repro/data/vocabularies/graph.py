@@ -19,7 +19,7 @@ from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, table
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
-from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.sentencepiece import UNIGRAM, SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
     UNDEFINED,
@@ -74,6 +74,10 @@ class GraphSentencePieceVocabulary(tf.Module):
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(
                 model=vocabulary.checked_model, out_type=tf.int32, add_eos=False
             )
+            self._fast_tokenizer = None
+            if vocabulary.model_type == UNIGRAM:
+                self._fast_tokenizer = tensorflow_text.FastSentencepieceTokenizer(vocabulary.checked_model)
+        self._pieces = tf.constant(vocabulary.pieces(vocabulary.ids))
         self._ids, self._model_ids = (tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids))
         numbers = range(vocabulary.unknown_id, vocabulary.size)
         texts = dict(zip(numbers, vocabulary.decode([[number] for number in numbers]), strict=True))
@@ -83,7 +87,16 @@ class GraphSentencePieceVocabulary(tf.Module):
 
     def tokenize(self, texts: Any) -> Any:
         ids = self._tokenizer.tokenize(texts)
+        if self._fast_tokenizer:
+            # Rounding decides between two splits with almost the same score. The fast tokenizer rounds as SentencePiece
+            # does in Python, but it lacks bytes and some kinds of normalization. So compare the texts of the splits.
+            fast_ids = tf.cast(self._fast_tokenizer.tokenize(texts), tf.int32).with_row_splits_dtype(tf.int64)
+            is_same, count = self._joined(ids) == self._joined(fast_ids), ids.nrows()
+            ids = tf.gather(tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0))
         return ids.with_flat_values(tf.gather(self._ids, ids.flat_values))
+
+    def _joined(self, ids: Any) -> Any:
+        return tf.strings.reduce_join(ids.with_flat_values(tf.gather(self._pieces, ids.flat_values)), axis=1)
 
     def detokenize(self, ids: Any) -> Any:
         texts = self._text(ids)

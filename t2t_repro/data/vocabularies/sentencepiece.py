@@ -104,6 +104,11 @@ class SentencePieceVocabulary(Vocabulary):
         """True if decoding removes only the first space of a text."""
         return bool(self._processor.Decode([SPACE, SPACE]) == " ")
 
+    @property
+    def model_type(self) -> int:
+        """The kind of model, e.g. `UNIGRAM`."""
+        return int(dict(_fields(dict(_fields(self.checked_model))[2])).get(3, UNIGRAM))
+
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
         return np.array([number != NO_ID and self._processor.IsByte(number) for number in self.model_ids])
@@ -132,10 +137,9 @@ class SentencePieceVocabulary(Vocabulary):
             for number, model_id in enumerate(self.model_ids)
             if model_id != NO_ID and types[model_id] == NORMAL and number not in tags
         }
-        kind = dict(_fields(dict(fields)[2])).get(3, UNIGRAM)
-        if kind == UNIGRAM:
+        if self.model_type == UNIGRAM:
             return UnigramSampler(pieces, alpha, nbest_size)
-        if kind != BYTE_PAIRS:
+        if self.model_type != BYTE_PAIRS:
             raise UserError(f"{self.source}: its pieces are words or characters; omit subword_alpha")
         if nbest_size != -1:
             raise UserError(f"{self.source}: its pieces are byte pairs; omit subword_nbest_size={nbest_size}")

@@ -74,6 +74,13 @@ def test_the_graph_encodes_and_decodes_as_python_does(name: str) -> None:
     assert graph.tokenize(tf.constant([], tf.string)).shape[0] == 0
 
 
+def test_of_splits_with_the_same_score_the_graph_has_that_of_python() -> None:
+    cubes = (str(number**3) for number in range(2000))
+    vocabulary = sentencepiece.SentencePieceVocabulary(trained(sentence_iterator=cubes, vocab_size=40))
+    texts = [str(number**7) for number in range(1000, 1300)]
+    assert [[*row, 1] for row in graph_vocabulary(vocabulary).tokenize(texts).to_list()] == vocabulary.encode(texts)
+
+
 def test_the_graph_ignores_words_that_python_refuses() -> None:
     tokens = TokenVocabulary(WORDS.replace("<unk>", "cat").encode())
     assert graph_vocabulary(tokens).tokenize(["the mouse dog,", "mouse"]).to_list() == [[2, 3], []]
