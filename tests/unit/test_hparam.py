@@ -61,6 +61,8 @@ def test_an_override_has_the_type_of_its_field() -> None:
             ("pos=timings", "did you mean 'timing'?"),
             ("max_relative_position=20", "needs both"),
             (f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4", "self_attention_neighborhood=4 has"),
+            ("subword_nbest_size=8", "subword_alpha"),
+            ("subword_alpha=0.1,subword_nbest_size=1", "2 or more"),
             ("shared_embedding=true", "shared_embedding=true has no effect"),
             ("learning_rate_schedule=constant*noan", "did you mean 'noam'?"),
         )),

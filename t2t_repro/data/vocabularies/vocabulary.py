@@ -143,7 +143,7 @@ class Vocabulary(abc.ABC):
 
     def sampler(self, alpha: float, nbest_size: int) -> Sampler:
         """Returns the sampler for hparams subword_alpha and subword_nbest_size. UserError if there is none."""
-        raise UserError(f"{self.source}: {self.kind} vocabularies split a text in only one way; omit subword_alpha")
+        raise UserError(f"{self.source}: subword_alpha needs a SentencePiece vocabulary, not {self.kind}; omit it")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of each id, as the vocabulary's file writes it.
