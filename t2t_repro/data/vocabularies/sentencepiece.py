@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.data.vocabularies.subword_sampler import SPACE as SPACE
-from t2t_repro.data.vocabularies.subword_sampler import MergeSampler, UnigramSampler
+from t2t_repro.data.vocabularies.subword_sampler import BestSampler, MergeSampler, UnigramSampler
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Sampler, Vocabulary
 from t2t_repro.errors import UserError
@@ -129,8 +129,7 @@ class SentencePieceVocabulary(Vocabulary):
         return [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows] if self.is_renumbered else rows
 
     def sampler(self, alpha: float, nbest_size: int) -> Sampler:
-        fields = _fields(self.checked_model)
-        types = [dict(_fields(data)).get(3, NORMAL) for number, data in fields if number == 1]
+        types = [dict(_fields(data)).get(3, NORMAL) for number, data in _fields(self.checked_model) if number == 1]
         tags = self._own_tags.values()
         pieces = {
             number: (self._all_pieces[number], self._processor.GetScore(model_id))
@@ -138,7 +137,7 @@ class SentencePieceVocabulary(Vocabulary):
             if model_id != NO_ID and types[model_id] == NORMAL and number not in tags
         }
         if self.model_type == UNIGRAM:
-            return UnigramSampler(pieces, alpha, nbest_size)
+            return UnigramSampler(pieces, alpha) if nbest_size < 0 else BestSampler(pieces, alpha, nbest_size)
         if self.model_type != BYTE_PAIRS:
             raise UserError(f"{self.source}: its pieces are words or characters; omit subword_alpha")
         if nbest_size != -1:

@@ -13,17 +13,15 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 SPACE = "\u2581"
 """The character that stands for a space in SentencePiece's pieces."""
 CACHED = 1 << 18
-"""Maximum number of results for words that a sampler remembers. They need about 100 MB."""
+"""Maximum number of results for words that a sampler remembers. They need about 100 MB. Larger results: fewer."""
 
 Ids = tuple[int, ...]
-Ends = tuple[list[float], list[tuple[int, Ids]]]
-"""Possible ends of a beginning of a word: their cumulative weights, and the ends as (start in the word, ids)."""
 
 
 class SubwordSampler(abc.ABC):
@@ -120,59 +118,75 @@ class MergeSampler(SubwordSampler):
 
 
 class UnigramSampler(SubwordSampler):
-    """Draws splits with weights exp(alpha * score), of all splits or of the `nbest_size` with the highest scores."""
+    """Draws a split with probability proportional to exp(alpha * score). Its score is the sum of its pieces' scores."""
 
-    def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float, nbest_size: int) -> None:
+    def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
         super().__init__(pieces, alpha)
-        self._longest, self._nbest_size = max(map(len, self.id_of)), nbest_size
-        self._ends = functools.lru_cache(CACHED)(self._all_ends if nbest_size < 0 else self._best_ends)
+        self.longest = max(map(len, self.id_of))
+        # A factor for each character keeps products of many weights in the range of floats.
+        shift = sum(score / len(piece) for piece, score in pieces.values()) / len(pieces)
+        self._weight_of = {
+            piece: (math.exp(alpha * (score - shift * len(piece))), number) for number, (piece, score) in pieces.items()
+        }
+        self._last_pieces = functools.lru_cache(CACHED // 4)(self._find_last_pieces)
 
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
-            table, ids = self._ends(word), Ids()
-            end = len(table) - 1
+            text, table = self._last_pieces(word)
+            ids, end = [], len(text)
             while end:
-                weights, ends = table[end]
+                weights, numbers = table[end]
                 place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
-                end, last = ends[place]
-                ids = last + ids
-            return ids
+                ids.append(numbers[place])
+                end -= len(self.pieces[numbers[place]][0])
+            return tuple(reversed(ids))
 
         return draw
 
-    def _last_pieces(self, text: str, end: int) -> Iterator[tuple[int, int, float]]:
-        """Yields the start, the id and the score of each piece that ends at `end`."""
-        for start in range(max(0, end - self._longest), end):
-            if (number := self.id_of.get(text[start:end])) is not None:
-                yield start, number, self.pieces[number][1]
+    def _find_last_pieces(self, word: Ids) -> tuple[str, list[tuple[list[float], list[int]]]]:
+        """Returns the word's text and, for each length of its beginnings, the possible last pieces of the beginning.
 
-    def _all_ends(self, word: Ids) -> list[Ends]:
-        """Returns, for each beginning of the word, its last pieces, weighted by the sum over all splits before them."""
-        text, totals = self.text(word), [0.0]
-        table: list[Ends] = [([], [])]
+        The pieces are two lists: cumulative weights, summed over the splits that end with the piece, and ids.
+        """
+        text, totals, table = self.text(word), [1.0], [(list[float](), list[int]())]
         for end in range(1, len(text) + 1):
-            last = list(self._last_pieces(text, end))
-            logs = [totals[start] + self.alpha * score for start, _, score in last]
-            weights = _cumulative(logs)
-            totals.append(max(logs) + math.log(weights[-1]) if weights and weights[-1] else -math.inf)
-            table.append((weights, [(start, (number,)) for start, number, _ in last]))
-        return table
+            total, weights, numbers = 0.0, [], []
+            for start in range(max(0, end - self.longest), end):
+                if found := self._weight_of.get(text[start:end]):
+                    total += totals[start] * found[0]
+                    weights.append(total)
+                    numbers.append(found[1])
+            totals.append(total)
+            table.append((weights, numbers))
+        return text, table
 
-    def _best_ends(self, word: Ids) -> list[Ends]:
-        """Returns the best splits as the ends of the whole word."""
+
+class BestSampler(SubwordSampler):
+    """Draws one of the `nbest_size` splits with the highest scores, with probabilities like those of UnigramSampler."""
+
+    def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float, nbest_size: int) -> None:
+        super().__init__(pieces, alpha)
+        self._nbest_size = nbest_size
+        self._best = functools.lru_cache(CACHED // 64)(self._find_best)
+
+    def draws(self, random: Random) -> Callable[[Ids], Ids]:
+        def draw(word: Ids) -> Ids:
+            weights, splits = self._best(word)
+            return splits[bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)]
+
+        return draw
+
+    def _find_best(self, word: Ids) -> tuple[list[float], list[Ids]]:
+        """Returns the cumulative weights of the best splits of a word, and the splits."""
         text, best = self.text(word), [[(0.0, Ids())]]
         for end in range(1, len(text) + 1):
             splits = (
-                (total + score, (*ids, number))
-                for start, number, score in self._last_pieces(text, end)
+                (total + self.pieces[number][1], (*ids, number))
+                for start in range(end)
+                if (number := self.id_of.get(text[start:end])) is not None
                 for total, ids in best[start]
             )
             best.append(heapq.nlargest(self._nbest_size, splits))
-        weights = _cumulative([self.alpha * score for score, _ in best[-1]])
-        return [*[([], [])] * len(text), (weights, [(0, ids) for _, ids in best[-1]])]
-
-
-def _cumulative(logs: list[float]) -> list[float]:
-    """Returns the cumulative sums of exp(log), scaled so that the largest summand is 1."""
-    largest = max(logs, default=-math.inf)
-    return list(itertools.accumulate(math.exp(log - largest) for log in logs if largest > -math.inf))
+        highest = best[-1][0][0]
+        weights = list(itertools.accumulate(math.exp(self.alpha * (score - highest)) for score, _ in best[-1]))
+        return weights, [ids for _, ids in best[-1]]
