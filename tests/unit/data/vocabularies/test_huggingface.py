@@ -79,12 +79,8 @@ def test_a_tokenizer_that_cannot_be_served_is_refused_with_its_reason(tmp_path: 
     }.items():
         message = user_error(TokenizerVocabulary, tokenizer_json(**changes), "x.json")
         assert message.startswith("x.json: ") and reason in message and "cannot" in message
-    for changes in (
-        {"model": {"vocab": 1}},
-        {"model": {"merges": ["t x"]}},
-        {"added_tokens": [{"id": 5}]},
-        {"padding": [1]},
-    ):
+    repeated_id = {"added_tokens": [added_token("[PAD]", 3)]}
+    for changes in ({"model": {"vocab": 1}}, {"model": {"merges": ["t x"]}}, repeated_id, {"padding": [1]}):
         assert "not a sound" in user_error(TokenizerVocabulary, tokenizer_json(**changes), "x.json")
 
 
