@@ -78,7 +78,8 @@ class SentencePieceVocabulary(Vocabulary):
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
             ) from None
         self.checked_model = self._processor.serialized_model_proto()
-        if not _is_complete(self.checked_model):
+        # SentencePiece loads a model that ends before fields 2 and 3, the trainer's settings and the rules.
+        if not {2, 3} <= {number for number, _ in _fields(self.checked_model)}:
             raise UserError(f"{source}: truncated, because it ends before its normalization rules; copy it again")
         reserved = (self._processor.pad_id(), self._processor.eos_id())
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
@@ -150,14 +151,6 @@ class SentencePieceVocabulary(Vocabulary):
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         rows = ([self.model_ids[number] for number in sequence[: output_length(sequence)]] for sequence in ids)
         return [str(self._processor.Decode(row)) for row in rows]
-
-
-def _is_complete(model: bytes) -> bool:
-    """Returns True if a SentencePiece model has all its parts. SentencePiece loads models without the last ones.
-
-    In the protobuf message, fields 2 and 3 are the trainer's settings and the normalizer, which follow the pieces.
-    """
-    return {2, 3} <= {number for number, _ in _fields(model)}
 
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:
