@@ -44,7 +44,7 @@ def test_words_are_cut_as_subword_nmt_does(name: str, golden: dict[str, Any]) ->
     check_graph(vocabulary, golden["texts"], ids, decoded)
 
 
-@pytest.mark.parametrize("name", ["metaspace.json", "llama.json"])
+@pytest.mark.parametrize("name", ["metaspace.json", "llama.json", "gpt2.json"])
 def test_texts_have_the_tokens_of_the_library_tokenizers(name: str, golden: dict[str, Any]) -> None:
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     vocabulary = load_vocabulary(DATA / name)

@@ -11,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.bpe import END, JOINT, LINE_ENDS, BpeVocabulary, Merges
-from t2t_repro.data.vocabularies.huggingface import BYTE_PIECES, SPACE, TokenizerVocabulary, has_prefix
+from t2t_repro.data.vocabularies.gpt2_words import graph_gpt2_words
+from t2t_repro.data.vocabularies.huggingface import SPACE, TokenizerVocabulary, has_prefix
 
 
 def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
@@ -141,28 +142,37 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         super().__init__(vocabulary.size, vocabulary.merges, is_greedy=True)
         pieces, (_, before, after) = vocabulary.pieces(range(vocabulary.size)), vocabulary.kinds
         self._is_split = before == "Metaspace" and vocabulary.pre_tokenizer.get("split", True)
-        self._start = f"^([^{SPACE}])" if has_prefix(vocabulary.pre_tokenizer) else ""
+        self._is_byte_level = vocabulary.is_byte_level
+        self._space = " " if self._is_byte_level else SPACE
+        self._start = f"^([^{self._space}])" if has_prefix(vocabulary.pre_tokenizer) else ""
         """Regular expression for the beginning of a text before which a space is written."""
         if before == "none":
             self._start = "(?s)^(.)"
         ids = {piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special}
-        characters = {piece: number for piece, number in ids.items() if len(piece) == 1}
+        characters = {piece: ids[piece] for piece in ids if len(piece) == 1 and not self._is_byte_level}
         self._character_ids = table(characters, tf.string, tf.int32, -1)
-        self._byte_ids = tf.constant([ids[piece] for piece in BYTE_PIECES])
+        self._byte_ids = tf.constant([ids[piece] for piece in vocabulary.byte_pieces])
         self._is_text = tf.constant([piece in ids for piece in pieces])
-        bytes_of = {piece: bytes([byte]) for byte, piece in enumerate(BYTE_PIECES) if after == "Llama's"}
-        self._is_byte = tf.constant([piece in bytes_of for piece in pieces])
+        bytes_of = {piece: bytes([byte]) for byte, piece in enumerate(vocabulary.byte_pieces) if after != "Metaspace"}
+        self._is_byte = tf.constant([piece in bytes_of and not self._is_byte_level for piece in pieces])
         texts = starts = [bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces]
-        if after == "Llama's":
+        if self._is_byte_level:
+            texts = starts = [
+                b"".join(bytes_of.get(char, b"") for char in piece) if bytes_of.keys() >= {*piece} else piece.encode()
+                for piece in pieces
+            ]
+        elif after == "Llama's":
             starts = [text.removeprefix(b" ") for text in texts]
         elif has_prefix(vocabulary.decoder):
             starts = [text.replace(b" ", b"") for text in texts]
         self._texts, self._starts = tf.constant(texts), tf.constant(starts)
 
     def _words(self, texts: Any) -> Any:
-        texts = tf.strings.regex_replace(texts, " ", SPACE)
+        texts = tf.strings.regex_replace(texts, " ", self._space)
         if self._start:
-            texts = tf.strings.regex_replace(texts, self._start, rf"{SPACE}\1")
+            texts = tf.strings.regex_replace(texts, self._start, rf"{self._space}\1")
+        if self._is_byte_level:
+            return graph_gpt2_words(texts)
         if self._is_split:
             texts = tf.strings.regex_replace(texts, SPACE, f" {SPACE}")
         return tf.strings.split(texts, " ")
@@ -188,6 +198,10 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
         joined = tf.strings.unsorted_segment_join(texts, runs, tf.reduce_sum(tf.cast(~is_inner, tf.int32)))
-        is_valid = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace") == joined
+        is_valid = self._is_byte_level | (_utf8(joined) == joined)
         texts = tf.where(tf.gather(is_valid, runs), texts, "\ufffd")
-        return tf.strings.reduce_join(ids.with_flat_values(texts), axis=1)
+        return _utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
+
+
+def _utf8(texts: Any) -> Any:
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Hugging Face's `tokenizer.json`: byte-pair encoding with byte fallback, such as Llama's.
+"""Hugging Face's `tokenizer.json`: byte-pair encoding with byte fallback (Llama) or of bytes (GPT-2).
 
 In Python, the library tokenizers encodes and decodes. A tokenizer is refused if `graph_bpe.py` cannot do exactly the
 same. The name of a special token in a text, such as "</s>", is ordinary text.
@@ -14,11 +14,15 @@ from t2t_repro.errors import UserError, first_line, require_extra, shortened
 from t2t_repro.files.untrusted import as_text, parse_json
 
 SPACE = "\u2581"
-"""The character that stands for a space in pieces."""
+"""The character that stands for a space in pieces, unless these are bytes."""
 ENDS, PADDINGS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]"), ("<pad>", "[PAD]")
 """Names of the end token and of padding, if the file does not say which tokens these are."""
-BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+FALLBACK_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 """Pieces for the bytes of characters that have no piece."""
+_VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = sorted({*range(256)} - {*_VISIBLE})
+GPT2_PIECES = [chr(byte if byte in _VISIBLE else 256 + _OTHERS.index(byte)) for byte in range(256)]
+"""The characters that stand for the bytes in GPT-2's pieces."""
 _TO_PIECES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _TO_TEXT = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
@@ -27,7 +31,12 @@ LLAMA = (
     {"type": "Sequence", "decoders": [_TO_TEXT, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP]},
 )
 """Llama's normalizer and decoder."""
-SERVED = (("Llama's", "none", "Llama's"), ("none", "Metaspace", "Llama's"), ("none", "Metaspace", "Metaspace"))
+SERVED = (
+    ("Llama's", "none", "Llama's"),
+    ("none", "Metaspace", "Llama's"),
+    ("none", "Metaspace", "Metaspace"),
+    ("none", "ByteLevel", "ByteLevel"),
+)
 """Kinds of the normalizer, the pre-tokenizer and the decoder that `graph_bpe.py` has."""
 
 
@@ -68,7 +77,12 @@ class TokenizerVocabulary(ListVocabulary):
         self.pre_tokenizer, self.decoder = steps[1:]
         if any(step.get("replacement", SPACE) != SPACE for step in steps):
             yield "its spaces are not U+2581"
-        if not model["byte_fallback"] or set(BYTE_PIECES) - (model["vocab"].keys() - added):
+        if self.pre_tokenizer.get("use_regex") is False:
+            yield "its words are not GPT-2's"
+        self.is_byte_level = self.kinds[1] == "ByteLevel"
+        self.byte_pieces = GPT2_PIECES if self.is_byte_level else FALLBACK_PIECES
+        has_bytes = self.is_byte_level or model["byte_fallback"]
+        if not has_bytes or set(self.byte_pieces) - (model["vocab"].keys() - added):
             yield "it lacks byte fallback, or the piece of a byte"
 
     def _read(self) -> None:

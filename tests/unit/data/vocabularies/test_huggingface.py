@@ -76,6 +76,8 @@ def test_a_tokenizer_that_cannot_be_served_is_refused_with_its_reason(tmp_path: 
         "decoder none": {"decoder": None},
         "U+2581": {"pre_tokenizer": {**METASPACE, "replacement": "_"}},
         "byte": {"model": {"byte_fallback": False}},
+        "piece of a byte": {"pre_tokenizer": {"type": "ByteLevel"}, "decoder": {"type": "ByteLevel"}},
+        "GPT-2's": {"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}, "decoder": {"type": "ByteLevel"}},
     }.items():
         message = user_error(TokenizerVocabulary, tokenizer_json(**changes), "x.json")
         assert message.startswith("x.json: ") and reason in message and "cannot" in message
