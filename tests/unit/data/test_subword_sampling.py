@@ -84,14 +84,14 @@ def merges(text: str) -> dict[tuple[str, ...], float]:
     return results
 
 
-@pytest.mark.parametrize(("kind", "nbest_size"), [("bpe", -1), ("unigram", -1), ("unigram", 5)])
+@pytest.mark.parametrize(("kind", "nbest_size"), [("bpe", -1), ("unigram", -1), ("unigram", 3)])
 def test_pieces_have_the_probabilities_that_an_enumeration_gives(kind: str, nbest_size: int) -> None:
     vocabulary, draws, generator = VOCABULARIES[kind], 4000, Random(1)
     sample, [row] = vocabulary.sampler(ALPHA, nbest_size), vocabulary.encode(["lowernew"])
     counts = Counter(tuple(vocabulary.pieces(sample(row, generator)[:-1])) for _ in range(draws))
     weights = merges("▁lowernew") if kind == "bpe" else segmentations("▁lowernew", kind)
     weights = dict(sorted(weights.items(), key=lambda item: -item[1])[: nbest_size if nbest_size > 0 else None])
-    assert len(weights) >= 5 and counts.keys() <= weights.keys()
+    assert len(weights) >= 3 and counts.keys() <= weights.keys()
     for split, weight in weights.items():
         probability = weight / sum(weights.values())
         deviation = math.sqrt(draws * probability * (1 - probability))
@@ -112,7 +112,7 @@ def test_without_chance_the_pieces_are_those_of_sentencepiece(kind: str) -> None
 RECORDED = {
     ("bpe", -1): "▁ s low es t ▁ n ew er | ▁wi d er",
     ("unigram", -1): "▁sl ow est ▁new e r | ▁wi de r",
-    ("unigram", 5): "▁sl ow est ▁new e r | ▁wi de r",
+    ("unigram", 3): "▁sl ow est ▁new e r | ▁wi de r",
 }
 
 
