@@ -71,8 +71,9 @@ class GraphSentencePieceVocabulary(tf.Module):
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         super().__init__()
         with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
+            # In a loaded SavedModel, tokenizers with the same name would share the model of the first one.
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-                model=vocabulary.checked_model, out_type=tf.int32, add_eos=False
+                vocabulary.checked_model, out_type=tf.int32, add_eos=False, name=f"vocabulary_{vocabulary.fingerprint}"
             )
             self._fast_tokenizer = None
             if vocabulary.model_type == UNIGRAM:

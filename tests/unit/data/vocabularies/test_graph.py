@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -72,6 +73,17 @@ def test_the_graph_encodes_and_decodes_as_python_does(name: str) -> None:
     ]
     assert decoded == [text.replace("\ud800", "\ufffd") for text in vocabulary.decode(rows)]
     assert graph.tokenize(tf.constant([], tf.string)).shape[0] == 0
+
+
+def test_a_loaded_model_has_all_its_vocabularies(tmp_path: Path) -> None:
+    vocabularies = [sentencepiece.train(TEXTS, 400), sentencepiece.SentencePieceVocabulary(trained())]
+    model = tf.Module()
+    model.graphs = [graph_vocabulary(vocabulary) for vocabulary in vocabularies]
+    signature = [tf.TensorSpec([None], tf.string)]
+    model.encode = tf.function(lambda texts: [graph.tokenize(texts) for graph in model.graphs], signature)
+    tf.saved_model.save(model, str(tmp_path))
+    ids = tf.saved_model.load(str(tmp_path)).encode(tf.constant(TEXTS[:1]))
+    assert [[*rows.to_list()[0], 1] for rows in ids] == [vocabulary.encode(TEXTS[:1])[0] for vocabulary in vocabularies]
 
 
 def test_of_splits_with_the_same_score_the_graph_has_that_of_python() -> None:
