@@ -27,8 +27,8 @@ class Options:
     """Number of processes that encode text; 0: one per core, or one for fewer than 50,000 pairs; the data does not
     depend on this number."""
     vocab_file: str | Path = ""
-    """Vocabulary file to use instead of learning a vocabulary: vocab.* of a model folder, of another --data_dir or of
-    tensor2tensor (*.subwords, *.tokens)."""
+    """Vocabulary file to use instead of learning a vocabulary: vocab.* of a model folder or of another --data_dir, or a
+    file of SentencePiece (*.model), tensor2tensor (*.subwords, *.tokens) or another program."""
     overwrite: bool = False
     """Generate the data again, even if --data_dir has finished data, or data from other text or settings."""
     source_vocab_file: str | Path = ""
