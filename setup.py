@@ -8,7 +8,8 @@ ROOT = Path(__file__).parent
 EXTRAS = {
     "beam": ["apache-beam>=2.70,<3"],
     "ctranslate2": ["ctranslate2>=4.7,<5"],
-    "datasets": ["tensorflow-datasets>=4.9.9,<5"],
+    # TensorFlow Datasets imports importlib_resources, but does not require it.
+    "datasets": ["importlib-resources>=6,<8", "tensorflow-datasets>=4.9.9,<5"],
     "figures": ["matplotlib>=3.9,<4"],
     "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
     "tokenizers": ["tokenizers>=0.21,<1"],
