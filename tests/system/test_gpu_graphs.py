@@ -58,8 +58,9 @@ SEARCHES = {
     "with penalties": DecodeHParams(4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2),
     "random": DecodeHParams(sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9),
 }
-RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor"}
-"""Operations without a GPU kernel that a served model needs, because a tokenizer gives lists of different lengths."""
+RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor", "Fill", "GatherNd"}
+"""Operations that have no GPU kernel, or none for all types. A served model needs them, because a tokenizer reads and
+gives lists of ids of different lengths."""
 
 
 def graph_of(function: Callable[..., Any], *specs: tf.TensorSpec) -> Any:
