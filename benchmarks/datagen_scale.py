@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from absl import app, flags
 
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data.batching import plan
 from t2t_repro.files.output_files import UNFINISHED
 from t2t_repro.files.textfile import read_lines
@@ -123,7 +123,7 @@ def time_plan() -> None:
         part[0] = np.clip(draws.gamma(2.2, 13.0, part.shape[1]), 1, 250)
         part[1] = np.clip(part[0] * draws.normal(1.1, 0.15, part.shape[1]), 1, 250)
     ends = (0, 20_000_000, 30_000_000, 33_000_000, 35_000_000, PLANNED)
-    weighted = [CorpusRange("", 2 if start else 1, "", start, stop) for start, stop in itertools.pairwise(ends)]
+    weighted = [StoredCorpus("", 2 if start else 1, "", start, stop) for start, stop in itertools.pairwise(ends)]
     for corpora, name in (((), "without weights"), (weighted, "with weights")):
         start = time.process_time()
         steps = plan(lengths, batch_size=25_000, max_length=256, seed=1, epoch=3, corpora=corpora).steps

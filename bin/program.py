@@ -210,14 +210,14 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
     elif values.version:
         write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
     else:
-        lists = [name for name in values if isinstance(values[name], flags.MultiFlag)]
         for name in values:
             values[name].unparse()  # so that `present` counts only once
         if positional := values(argv)[1:]:
             raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
-        if repeated := [name for name in values if values[name].present > 1 and name not in lists]:
-            joined = ", its changes joined by commas: a=1,b=2" if repeated[0].endswith("hparams") else ""
-            raise UserError(f"--{repeated[0]} is given twice; give it once{joined}")
+        for name in values:
+            if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
+                joined = ", its changes joined by commas: a=1,b=2" if name.endswith("hparams") else ""
+                raise UserError(f"--{name} is given twice; give it once{joined}")
         main(values)
 
 

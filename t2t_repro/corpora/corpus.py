@@ -16,17 +16,12 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class CorpusRange(Corpus):
-    """A corpus whose records have the numbers `start` to `stop` - 1 in their split."""
+class StoredCorpus(Corpus):
+    """A corpus of the generated data. The description of the data has its fields."""
 
     start: int = 0
     stop: int = 0
-
-
-@dataclass(frozen=True)
-class StoredCorpus(CorpusRange):
-    """A corpus of the generated data. The description of the data has its fields."""
-
+    """Its records have the numbers `start` to `stop` - 1 in their split."""
     shards: int = 0
     """Number of its shards."""
     text: str = ""

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_repro.corpora.corpus import Corpus, CorpusRange
+from t2t_repro.corpora.corpus import Corpus, StoredCorpus
 from t2t_repro.errors import UserError
 
 BLOCKS = 2
@@ -64,12 +64,7 @@ class Plan:
 
 
 def plan(
-    lengths: np.ndarray,
-    batch_size: int,
-    max_length: int,
-    seed: int,
-    epoch: int,
-    corpora: Sequence[CorpusRange] = (),
+    lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int, corpora: Sequence[StoredCorpus] = ()
 ) -> Plan:
     """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than `max_length`.
 
@@ -97,7 +92,7 @@ def plan(
     fewest, epoch_tokens = len(short), 0
     if any(corpus.weight for corpus in corpora):
         short, fewest, epoch_tokens = _weighted(lengths, short, corpora, seed, epoch)
-    order = _sorted(short, _sort_key(lengths if random.random() < 0.5 else lengths[::-1], short, random))
+    order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], short, random)
     del short
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
@@ -117,13 +112,9 @@ def plan(
 
 
 def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
-    """Returns the number of target tokens that each corpus supplies to an epoch, by the weights.
+    """Returns how many target tokens each corpus supplies to an epoch, by its weight. `tokens` has those in its text.
 
-    Args:
-        tokens: number of target tokens in each corpus.
-
-    Raises:
-        UserError: if a corpus would be repeated more than `MAX_PASSES` times.
+    Raises UserError if a corpus would be repeated more than `MAX_PASSES` times.
     """
     weights = [Fraction(corpus.weight) for corpus in corpora]
     amounts = [sum(tokens) * weight / sum(weights) for weight in weights]
@@ -137,7 +128,7 @@ def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
 
 
 def _weighted(
-    lengths: np.ndarray, short: np.ndarray, corpora: Sequence[CorpusRange], seed: int, epoch: int
+    lengths: np.ndarray, short: np.ndarray, corpora: Sequence[StoredCorpus], seed: int, epoch: int
 ) -> tuple[np.ndarray, int, int]:
     """Chooses the examples of an epoch by the weights of the corpora.
 
@@ -163,15 +154,15 @@ def _weighted(
             examples = group
             if first > 0 or last < size:
                 random = np.random.default_rng([seed, number_of_pass, number, 1])
-                examples = _sorted(group, _sort_key(np.broadcast_to(np.int32(0), lengths.shape), group, random))
+                examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), group, random)
                 # An example belongs to the epoch that has its first token.
                 examples = examples[slice(*(_count_before(lengths[1], examples, token) for token in (first, last)))]
             chosen.append(examples)
     return np.sort(np.concatenate(chosen)), max(fewest, 1), sum(tokens)
 
 
-def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns uint64 keys of the examples whose indices are `short`. Sorting the keys sorts the examples by length.
+def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Returns the indices `short` of examples in the order of the examples' lengths, by sorting uint64 keys.
 
     From its highest to its lowest bits, a key consists of:
       - the example's length on the side in row 0 of `lengths`;
@@ -194,16 +185,10 @@ def _sort_key(lengths: np.ndarray, short: np.ndarray, random: np.random.Generato
         part_key <<= np.uint64(position_bits)
         part_key |= np.arange(part.start, part.stop, dtype=np.uint64)
         key[part] = part_key
-    return key
-
-
-def _sorted(examples: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Returns `examples` in the order of their keys, whose lowest bits are positions in `examples`. Sorts `key`."""
     key.sort()
-    mask = np.uint64((1 << len(examples).bit_length()) - 1)
-    order = np.empty_like(examples)
-    for part in _slices(len(examples)):
-        order[part] = examples[(key[part] & mask).astype(np.int64)]
+    order = np.empty_like(short)
+    for part in _slices(len(short)):
+        order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
     return order
 
 

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from t2t_repro.console.progress import progress, say
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
-from t2t_repro.data import batching, summary, test_set_files
+from t2t_repro.data import summary, test_set_files
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
@@ -69,8 +68,8 @@ class Text:
 
     corpora: list[CleanCorpus]
     """The corpora of all splits, with the counts of kept and dropped pairs."""
-    sample: list[str]
-    """Texts from which the run learns the vocabulary. Empty if the user supplied a vocabulary."""
+    samples: list[list[str]]
+    """Texts from which the run learns each vocabulary, that of the targets last. Empty with the user's vocabulary."""
     fingerprint: str
     """Hash of the text, the settings and the user's vocabulary, as hex digits."""
 
@@ -83,16 +82,16 @@ def _read_all(job: Job) -> tuple[Job, Text]:
     settings = job.settings
     corpora = _corpora(job)
     train, dev = (_first_pass(job, [corpus for corpus in corpora if corpus.split == split]) for split in SPLITS)
-    check, sample = TextCheck(dev), []
+    check, samples = TextCheck(dev), list[list[str]]()
     pairs = progress(check.train(train), "reading", None, "pairs")
+    sides = (side for pair in pairs for side in (pair["inputs"], pair["targets"]))
     if job.user_vocabulary:
-        exhaust(pairs)
+        exhaust(sides)
     else:
-        sample = sentencepiece.sample(side for pair in pairs for side in (pair["inputs"], pair["targets"]))
-    _refuse_empty(job, corpora)
+        sample = sentencepiece.sample(sides)  # sources and targets alternate
+        samples = [sample[::2], sample[1::2]] if settings.separate_vocabularies else [sample]
     warnings = check.warnings(job.problem.target_language)
-    if not job.user_vocabulary:
-        samples = _sides(job, sample)
+    if samples:
         pairs_kept = sum(corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train")
         *source_size, default = (sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples)
         job = dataclasses.replace(
@@ -113,46 +112,37 @@ def _read_all(job: Job) -> tuple[Job, Text]:
         hashed.append(job.user_vocabulary.fingerprint)
     if len(corpora) > len(SPLITS):
         hashed.append(str([corpus.corpus for corpus in corpora]))
-    return job, Text(corpora, sample, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
+    return job, Text(corpora, samples, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
 
 
 def _corpora(job: Job) -> list[CleanCorpus]:
     """Returns the corpora of all splits, before the first pass of their cleaning."""
-    seen = list[np.ndarray]()
-    corpora = []
-    for split in SPLITS:
+    settings, corpora = job.settings, []
+    train_rules = settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates
+    split_rules: dict[str, tuple[int, float, bool]] = {"train": train_rules, "dev": (0, 0.0, False)}
+    for split, rules in split_rules.items():
         split_corpora = job.problem.corpora(split)
+        seen: list[np.ndarray] | None = [] if len(split_corpora) > 1 else None
         for number, corpus in enumerate(split_corpora):
-            rules: dict[str, Any] = {"target_language": corpus.target_language}
-            if split == "train":
-                rules |= {name: getattr(job.settings, f"clean_{name}") for name in ("max_words", "max_ratio")}
-                rules["drops_duplicates"] = job.settings.clean_duplicates
-                rules["seen"] = seen if len(split_corpora) > 1 else None
-            corpora.append(CleanCorpus(split, number, corpus, Cleaning(**rules)))
+            cleaning = Cleaning(*rules, corpus.target_language, seen)
+            corpora.append(CleanCorpus(split, number, corpus, cleaning))
     return corpora
 
 
 def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
-    """Yields the pairs of corpora that their cleaning keeps, without the tags of target languages."""
-    for corpus in corpora:
-        pairs = corpus.cleaning.first_pass(_valid_pairs(job, corpus))
-        if not corpus.corpus.target_language:
-            yield from pairs
-            continue
-        for pair in pairs:
-            yield {"inputs": split_tag(pair["inputs"])[1], "targets": pair["targets"]}
+    """Yields the pairs of corpora that their cleaning keeps, without the tags of target languages.
 
-
-def _refuse_empty(job: Job, corpora: list[CleanCorpus]) -> None:
-    """Raises UserError if no pair is left in a corpus."""
+    Raises UserError if no pair is left in a corpus.
+    """
     for corpus in corpora:
         cleaning = corpus.cleaning
+        for pair in cleaning.first_pass(_valid_pairs(job, corpus)):
+            yield pair | {"inputs": split_tag(pair["inputs"])[1]} if corpus.corpus.target_language else pair
         if not cleaning.pairs_kept:
             reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
-            is_only = [other.split for other in corpora].count(corpus.split) == 1
-            place = "its" if is_only else f"corpus {corpus.corpus.name} of its"
+            name = f"corpus {corpus.corpus.name} of " if len(corpora) > 1 else ""
             raise UserError(
-                f"problem {job.name}: no pair is left in {place} {corpus.split} split (read {cleaning.pairs_read:,}"
+                f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read {cleaning.pairs_read:,}"
                 f"{reasons}); check the source"
             )
 
@@ -197,10 +187,8 @@ def _finished(job: Job, text: Text) -> Description | None:
 
 def _generate(job: Job, text: Text, folder: Path) -> Description:
     """Writes all files to `folder`, and then moves them to the data directory."""
-    vocabulary, sample = job.user_vocabulary, text.sample
-    if not vocabulary:
-        vocabulary = _learn(job, sample)
-        sample.clear()  # because it is large
+    vocabulary = job.user_vocabulary or _learn(job, text.samples)
+    text.samples.clear()  # because they are large
     vocabulary.save(folder / job.vocabulary_name)
     if job.source_vocabulary_name:
         vocabulary.sources.save(folder / job.source_vocabulary_name)
@@ -239,15 +227,11 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     return description
 
 
-def _sides(job: Job, sample: list[str]) -> list[list[str]]:
-    """Returns a sample's sources and targets, which alternate, if they have separate vocabularies; else all texts."""
-    return [sample[::2], sample[1::2]] if job.settings.separate_vocabularies else [sample]
-
-
-def _learn(job: Job, sample: list[str]) -> Vocabulary:
+def _learn(job: Job, samples: list[list[str]]) -> Vocabulary:
     """Returns the vocabulary of the targets, with that of the sources if they are separate."""
-    *sources, targets = _sides(job, sample)
-    say(f"learning {'two vocabularies' if sources else 'a vocabulary'} from {counted(len(sample), 'text')}")
+    *sources, targets = samples
+    count = counted(sum(map(len, samples)), "text")
+    say(f"learning {'two vocabularies' if sources else 'a vocabulary'} from {count}")
     symbols = [symbol for symbol in job.problem.symbols if not (sources and is_tag(symbol))]
     vocabulary: Vocabulary = sentencepiece.train(targets, job.settings.vocab_size, symbols)
     for texts in sources:
@@ -257,10 +241,7 @@ def _learn(job: Job, sample: list[str]) -> Vocabulary:
 
 
 def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[str, list[StoredCorpus]]:
-    """Returns the facts about the corpora of each split. The weights of train corpora may be those of a temperature.
-
-    Raises UserError if a train corpus is too small for its weight.
-    """
+    """Returns the facts about the corpora of each split. The weights of train corpora may be those of a temperature."""
     corpora: dict[str, list[StoredCorpus]] = {split: [] for split in SPLITS}
     for clean in text.corpora:
         cleaning = clean.cleaning
@@ -278,12 +259,10 @@ def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[st
                 dropped=dict(cleaning.dropped),
             )
         )
-    train = corpora["train"]
-    if job.problem.corpus_temperature > 1 and len(train) > 1:
-        train[:] = [
-            dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / job.problem.corpus_temperature))
-            for corpus in train
+    train, temperature = corpora["train"], job.problem.corpus_temperature
+    if temperature > 1 and len(train) > 1:
+        weights = [corpus.tokens["targets"] ** (1 / temperature) for corpus in train]
+        corpora["train"] = [
+            dataclasses.replace(corpus, weight=weight) for corpus, weight in zip(train, weights, strict=True)
         ]
-    if any(corpus.weight for corpus in train):
-        batching.quotas(train, [corpus.tokens["targets"] for corpus in train])
     return corpora

@@ -167,16 +167,10 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     """
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)
-    records = {
-        split: Records(
-            find_shards(data_dir, problem.base_name, split),
-            problem.was_reversed,
-            sizes,
-            description.stored_corpora(split),
-        )
-        for split in SPLITS
-    }
-    for split, split_records in records.items():
+    records = {}
+    for split in SPLITS:
+        shards, corpora = find_shards(data_dir, problem.base_name, split), description.stored_corpora(split)
+        records[split] = split_records = Records(shards, problem.was_reversed, sizes, corpora)
         pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:

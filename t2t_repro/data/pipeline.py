@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
 from t2t_repro.data.records import Records
 from t2t_repro.data.subword_sampling import SampledRecords
@@ -143,18 +143,14 @@ class Pipeline:
             for step_groups in groups
             for position, group in enumerate(step_groups)
         ]
-        micro_batches = iter(pad(self._examples, local_groups))
-        return [
-            self._batch(step, step_groups, list(itertools.islice(micro_batches, len(step_groups))))
-            for step, step_groups in zip(steps, groups, strict=True)
-        ]
-
-    def _batch(self, step: int, groups: list[np.ndarray], micro_batches: list[MicroBatch]) -> Batch:
-        """Returns the batch of a step. `groups` holds the indices of each micro-batch's examples."""
-        examples, lengths = np.concatenate(groups), self._examples.lengths
-        source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
-        positions = sum(batching.count_positions(lengths, group) for group in groups)
-        return Batch(step, micro_batches, examples, source_tokens, target_tokens, positions)
+        micro_batches, batches = iter(pad(self._examples, local_groups)), []
+        for step, step_groups in zip(steps, groups, strict=True):
+            examples = np.concatenate(step_groups)
+            source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
+            positions = sum(batching.count_positions(lengths, group) for group in step_groups)
+            step_batches = list(itertools.islice(micro_batches, len(step_groups)))
+            batches.append(Batch(step, step_batches, examples, source_tokens, target_tokens, positions))
+        return batches
 
     def _blocks(self, step: int) -> list[np.ndarray]:
         """Returns the blocks of a step, see `batching.Plan`. Makes a plan if the step is in another epoch."""
@@ -203,7 +199,7 @@ def batches_once(records: Records, max_tokens: int, max_length: int = MAX_INT) -
             yield pad(records, [order[start:stop]])[0]
 
 
-def _short(records: Records, max_length: int, corpus: CorpusRange) -> np.ndarray:
+def _short(records: Records, max_length: int, corpus: StoredCorpus) -> np.ndarray:
     """Returns the numbers of a corpus's records without a longer side, by target length, then by source length."""
     order = corpus.start + np.lexsort(records.lengths[:, corpus.start : corpus.stop])
     return order[records.lengths[:, order].max(axis=0) <= max_length]

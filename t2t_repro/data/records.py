@@ -20,7 +20,7 @@ import google_crc32c
 import numpy as np
 
 from t2t_repro.console.progress import say
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data.serialization import Ids, parse, parse_many, serialize
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.output_files import whole_file, write_file
@@ -199,7 +199,7 @@ class Records:
         paths: list[Path],
         was_reversed: bool = False,
         vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
-        corpora: tuple[CorpusRange, ...] = (),
+        corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
         self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
         # A mapped file that another process truncates would end this process, without a message.
@@ -210,7 +210,7 @@ class Records:
         self._index = np.concatenate([np.empty(0, INDEX), *indexes])
         self.lengths = np.stack([self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]])
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
-        self.corpora = corpora or (CorpusRange(stop=len(self)),)
+        self.corpora = corpora or (StoredCorpus(stop=len(self)),)
         """The corpora of the split, in the order of their records."""
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from t2t_repro.console.progress import progress
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import CleanCorpus
 from t2t_repro.data.dataset import SPLITS, Description
@@ -133,7 +133,7 @@ def is_intact(job: Job, description: Description) -> bool:
         return False
 
 
-def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[CorpusRange]) -> str:
+def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[StoredCorpus]) -> str:
     """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the train corpora."""
     digest = hashlib.sha256(vocabulary.model)
     if vocabulary.separate_source_size:

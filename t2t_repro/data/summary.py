@@ -26,10 +26,7 @@ def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) ->
     """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
     Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary. A split has "corpora" if it has
-    several.
-
-    Args:
-        corpora: the corpora of each split.
+    several. `corpora` has the corpora of each split.
     """
     splits = {}
     for split, split_corpora in corpora.items():
@@ -49,10 +46,9 @@ def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) ->
 
 
 def _figures(corpora: Sequence[StoredCorpus]) -> dict[str, Any]:
-    dropped, tokens, pairs = Counter[str](), Counter[str](), sum(corpus.pairs for corpus in corpora)
-    for corpus in corpora:
-        dropped.update(corpus.dropped)
-        tokens.update(corpus.tokens)
+    pairs = sum(corpus.pairs for corpus in corpora)
+    dropped = sum((Counter(corpus.dropped) for corpus in corpora), Counter[str]())
+    tokens = sum((Counter(corpus.tokens) for corpus in corpora), Counter[str]())
     return {
         "pairs_read": pairs + dropped.total(),
         "pairs_kept": pairs,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 
 from properties import few
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
 from t2t_repro.data.batching import Plan, first_steps, micro_batches, padding, plan
 from user_errors import user_error
@@ -43,7 +43,7 @@ def test_plans_are_those_of_commit_2e29fd7(monkeypatch: pytest.MonkeyPatch, slic
     """So a training of then can be resumed."""
     monkeypatch.setattr(batching, "SLICE", slice_size)
     for expected, (count, *arguments) in PLANS.items():
-        halves = CorpusRange("a", stop=count // 2), CorpusRange("b", start=count // 2, stop=count)
+        halves = StoredCorpus("a", stop=count // 2), StoredCorpus("b", start=count // 2, stop=count)
         ours = plan(news(count), *arguments, corpora=halves)  # type: ignore[arg-type]
         arrays = (np.asarray(array, np.int64).tobytes() for array in (ours.order, ours.ends, ours.shuffle))
         assert hashlib.sha256(b"".join(arrays)).hexdigest()[:12] == expected
@@ -120,10 +120,10 @@ def test_any_plan_has_each_short_example_once_and_no_empty_block(
     assert one.steps == next_epoch.steps
 
 
-def corpora_of(sizes: list[int], weights: list[float]) -> list[CorpusRange]:
+def corpora_of(sizes: list[int], weights: list[float]) -> list[StoredCorpus]:
     starts = [0, *itertools.accumulate(sizes)]
     return [
-        CorpusRange(f"corpus{number}", weight, "", starts[number], starts[number + 1])
+        StoredCorpus(f"corpus{number}", weight, "", starts[number], starts[number + 1])
         for number, weight in enumerate(weights)
     ]
 

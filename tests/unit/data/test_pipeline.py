@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shards import write_shard
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
 from t2t_repro.data import records as records_module
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
@@ -68,7 +68,7 @@ def values(batch: Batch) -> list[Any]:
 
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, 5.0)])
 def test_batches_are_the_same_from_any_start(records: Records, weights: tuple[float, float]) -> None:
-    corpora = CorpusRange("a", weights[0], stop=40), CorpusRange("b", weights[1], start=40, stop=150)
+    corpora = StoredCorpus("a", weights[0], stop=40), StoredCorpus("b", weights[1], start=40, stop=150)
     records = Records(records.paths, corpora=corpora)
     once = Pipeline(records, HParams(batch_size=300, max_length=LONGEST), 1, 60, 1)
     stop = 2 * once.steps_per_epoch + 1

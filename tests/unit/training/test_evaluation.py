@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from models import Copier
 from shards import write_shard
-from t2t_repro.corpora.corpus import CorpusRange
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
@@ -189,7 +189,7 @@ def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_voca
 @pytest.mark.parametrize("max_batches", [0, 3])
 def test_each_corpus_has_its_own_loss(model: Transformer, tmp_path: Path, max_batches: int) -> None:
     records = written(tmp_path, [*PAIRS, *PAIRS[:1]])
-    ranges = (CorpusRange("x", stop=1), CorpusRange("y", start=1, stop=4), CorpusRange("z", start=4, stop=5))
+    ranges = (StoredCorpus("x", stop=1), StoredCorpus("y", start=1, stop=4), StoredCorpus("z", start=4, stop=5))
     result = Evaluator(model, Records(records.paths, corpora=ranges), 8 if max_batches else 1000, max_batches)()
     for name, pairs in (("x", PAIRS[:1]), ("y", PAIRS[1:]), ("z", PAIRS[:1])):
         (tmp_path / name).mkdir()
@@ -212,7 +212,7 @@ def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: 
     texts = [(f">>en<< {source}", target) for source, target in TEXTS] + [(f">>zh<< {a}", b) for a, b in chinese]
     sources, targets = zip(*texts, strict=True)
     pairs = list(zip(vocabulary.encode_sources(sources), vocabulary.encode(targets), strict=True))
-    ranges = (CorpusRange("x.en", 0.0, "en", 0, 7), CorpusRange("x.zh", 0.0, "zh", 7, 10))
+    ranges = (StoredCorpus("x.en", 0.0, "en", 0, 7), StoredCorpus("x.zh", 0.0, "zh", 7, 10))
     dev = Records(written(tmp_path, pairs).paths, corpora=ranges)
     decoded = dev_decoder(vocabulary, dev, 3)()
     assert [part.lines for part in decoded.corpora if part] == [3, 3] and decoded.lines == 6
