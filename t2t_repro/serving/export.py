@@ -21,6 +21,7 @@ from t2t_repro.data.vocabularies.text_rules import (
     graph_one_line,
     graph_output_length,
     graph_strip,
+    graph_utf8,
 )
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
@@ -62,18 +63,18 @@ class Served(tf.Module):
         copies = getattr(translator.model, "non_trainable_variables", [])
         self._weights = [variable.value for variable in (*translator.model.trainable_variables, *copies)]
         self._vocabulary = graph_vocabulary(translator.vocabulary)
-        has_sources = translator.vocabulary.separate_source_size > 0
-        self._sources = graph_vocabulary(translator.vocabulary.sources) if has_sources else self._vocabulary
+        sources = translator.vocabulary.sources
+        self._sources = self._vocabulary if sources is translator.vocabulary else graph_vocabulary(sources)
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         languages = [texts] if translator.tags else []
-        methods: list[tuple[str, Callable[..., dict[str, Any]], list[Any]]] = [
-            ("serving_default", self.translate, [texts, *languages]),
-            ("nbest", self.translate_nbest, [texts, *languages]),
-            ("tokens", self.translate_tokens, [ids]),
-            ("score", self.score, [texts, texts, *languages]),
-        ]
         self.functions = {
-            name: tf.function(method, autograph=False, input_signature=specs) for name, method, specs in methods
+            name: tf.function(method, autograph=False, input_signature=specs)
+            for name, method, specs in (
+                ("serving_default", self.translate, [texts, *languages]),
+                ("nbest", self.translate_nbest, [texts, *languages]),
+                ("tokens", self.translate_tokens, [ids]),
+                ("score", self.score, [texts, texts, *languages]),
+            )
         }
         """TensorFlow functions by signature name."""
 
@@ -129,19 +130,19 @@ class Served(tf.Module):
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
             return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
 
-        tags, texts = self._split_tags(utf8(inputs), target_language)
+        target_ids = self._vocabulary.tokenize(graph_strip(graph_utf8(targets)))
         ids = [
-            self._encode(self._sources, texts, self._longest_source, tags),
-            self._encode(self._vocabulary, utf8(targets), self._longest_target),
+            self._source_ids(*self._split_tags(graph_utf8(inputs), target_language)),
+            _with_ends(target_ids, self._longest_target),
         ]
         (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
     def _translate(self, inputs: Any, target_language: Any, params: DecodeHParams) -> dict[str, Any]:
         """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
-        tags, texts = self._split_tags(utf8(inputs), target_language)
+        tags, texts = self._split_tags(graph_utf8(inputs), target_language)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
-        tags, texts = tf.gather_nd(tags, not_empty), tf.gather_nd(texts, not_empty)
+        tags, texts = tf.gather(tags, not_empty[:, 0]), tf.gather_nd(texts, not_empty)
         if self._splits_sentences:
             sentences = split_sentences(texts)
             tags = tf.gather(tags, sentences.value_rowids())
@@ -155,29 +156,30 @@ class Served(tf.Module):
         }
 
     def _split_tags(self, texts: Any, languages: Any) -> tuple[Any, Any]:
-        """Returns the ids of the tags of texts, strings [B], and the other text: int32 [B, 1] and strings [B].
+        """Returns the id of the tag of each text in strings [B], int32 [B, (0 or 1)], and the other text, strings [B].
 
-        The tag of a text without one is that of its language in `languages`, strings [B]. The id 0 stands for no tag:
-        if the text is empty, or `languages` is None.
+        The tag of a text without one is that of its language in `languages`, strings [B]. A text has no tag if it is
+        empty, or `languages` is None.
         """
         if languages is None:
-            return tf.fill([tf.size(texts), 1], PAD_ID), texts
+            return tf.zeros([tf.size(texts), 0], tf.int32), texts
         own_tags, rests = graph_split_tag(texts)
         tags = tf.where(own_tags == "", tf.strings.join([">>", languages, "<<"]), own_tags)
         names, id_of = list(self._translator.tags), self._translator.vocabulary.tags
-        is_tag = (tags[:, None] == names) & ~graph_is_empty(texts)[:, None]  # [B, number of tags]
-        is_wrong = ~tf.reduce_any(is_tag, axis=1) & ~graph_is_empty(texts)
+        is_empty = graph_is_empty(texts)
+        is_tag = (tags[:, None] == names) & ~is_empty[:, None]  # [B, number of tags]
+        is_wrong = ~tf.reduce_any(is_tag, axis=1) & ~is_empty
         message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
         tf.debugging.Assert(~tf.reduce_any(is_wrong), [message, tf.boolean_mask(tags, is_wrong)], 1)
         ids = tf.where(is_tag, [id_of[name] for name in names], PAD_ID)
-        return tf.reduce_sum(ids, axis=1, keepdims=True), rests
+        return tf.ragged.boolean_mask(ids, is_tag), rests
 
     def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
         """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n].
 
-        `tags` are the ids of their tags, int32 [W, 1].
+        `tags` are the ids of their tags, int32 [W, (0 or 1)].
         """
-        best = self._search(self._encode(self._sources, texts, self._longest_source, tags), texts, params)
+        best = self._search(self._source_ids(tags, texts), texts, params)
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
         return tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)), best.scores
@@ -200,15 +202,10 @@ class Served(tf.Module):
             )
         )
 
-    def _encode(self, vocabulary: GraphVocabulary, texts: Any, longest: int, tags: Any = None) -> Any:
-        """Returns the ids of strings [B], without the white space around them, as `_with_ends` does.
-
-        `tags` are the ids of their tags, int32 [B, 1]; 0 is no tag.
-        """
-        ids = vocabulary.tokenize(graph_strip(texts))
-        if tags is not None:
-            ids = tf.concat([tf.ragged.boolean_mask(tags, tags != PAD_ID), ids], axis=1)
-        return _with_ends(ids, longest)
+    def _source_ids(self, tags: Any, texts: Any) -> Any:
+        """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as `_with_ends` does."""
+        ids = tf.concat([tags, self._sources.tokenize(graph_strip(texts))], axis=1)
+        return _with_ends(ids, self._longest_source)
 
     def _clean(self, ids: Any) -> Any:
         """Returns source ids [B, S] as `_with_ends` does, without invalid ids and ids after a row's first end token."""
@@ -246,11 +243,6 @@ def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:
     """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
     lengths = graph_output_length(ids[:, None])[:, 0]
     return vocabulary.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
-
-
-def utf8(texts: Any) -> Any:
-    """Returns strings with U+FFFD in place of bytes that are not UTF-8."""
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def export(

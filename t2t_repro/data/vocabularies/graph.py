@@ -17,7 +17,7 @@ import tensorflow_text
 
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
-from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, table
+from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, joined, table
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import UNIGRAM, SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
@@ -28,7 +28,7 @@ from t2t_repro.data.vocabularies.tensor2tensor import (
     TokenVocabulary,
     escaped,
 )
-from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
+from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE, graph_utf8
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
 MAX_BYTES = (1 << 31) - 1
@@ -92,12 +92,9 @@ class GraphSentencePieceVocabulary(tf.Module):
             # Rounding decides between two splits with almost the same score. The fast tokenizer rounds as SentencePiece
             # does in Python, but it lacks bytes and some kinds of normalization. So compare the texts of the splits.
             fast_ids = tf.cast(self._fast_tokenizer.tokenize(texts), tf.int32).with_row_splits_dtype(tf.int64)
-            is_same, count = self._joined(ids) == self._joined(fast_ids), ids.nrows()
+            is_same, count = joined(ids, self._pieces) == joined(fast_ids, self._pieces), ids.nrows()
             ids = tf.gather(tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0))
         return ids.with_flat_values(tf.gather(self._ids, ids.flat_values))
-
-    def _joined(self, ids: Any) -> Any:
-        return tf.strings.reduce_join(ids.with_flat_values(tf.gather(self._pieces, ids.flat_values)), axis=1)
 
     def detokenize(self, ids: Any) -> Any:
         texts = self._text(ids)
@@ -120,9 +117,10 @@ class GraphSubwordVocabulary(tf.Module):
     def __init__(self, vocabulary: SubwordVocabulary) -> None:
         super().__init__()
         self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
-        self._piece_of = _pieces_table(vocabulary)
+        self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._id_of = table(vocabulary.id_of, tf.string, tf.int64, -1)
-        self._escapes = _escapes(vocabulary.alphabet)
+        escapes = {ord(char): escaped(char, vocabulary.alphabet)[:-1] for char in sorted(vocabulary.alphabet)}
+        self._escapes = table(escapes, tf.int32, tf.string, "")
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
             suffix_indicator="",
@@ -156,8 +154,7 @@ class GraphSubwordVocabulary(tf.Module):
         return tf.searchsorted(self._changes, codes, side="right") % 2 == 1
 
     def detokenize(self, ids: Any) -> Any:
-        joined = tf.strings.reduce_join(ids.with_flat_values(self._piece_of.lookup(ids.flat_values)), axis=1)
-        tokens = tf.strings.split(joined, "_")
+        tokens = tf.strings.split(joined(ids, self._pieces), "_")
         tokens = tf.ragged.boolean_mask(tokens, tokens != "")
         texts, rows = _unescaped(tokens.flat_values), tokens.value_rowids()
         is_alphanumeric = self._is_alphanumeric(tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values)
@@ -171,8 +168,7 @@ class GraphTokenVocabulary(tf.Module):
 
     def __init__(self, vocabulary: TokenVocabulary) -> None:
         super().__init__()
-        self._size = vocabulary.size
-        self._piece_of = _pieces_table(vocabulary)
+        self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._id_of = table(vocabulary.id_of, tf.string, tf.int32, vocabulary.unknown_id or -1)
 
     def tokenize(self, texts: Any) -> Any:
@@ -182,9 +178,7 @@ class GraphTokenVocabulary(tf.Module):
         return tf.ragged.boolean_mask(ids, ids >= 0)
 
     def detokenize(self, ids: Any) -> Any:
-        ids = tf.ragged.boolean_mask(ids, ids < self._size)
-        words = ids.with_flat_values(self._piece_of.lookup(ids.flat_values))
-        return tf.strings.reduce_join(words, axis=1, separator=" ")
+        return joined(ids, self._pieces, " ")
 
 
 class GraphByteVocabulary(tf.Module):
@@ -198,21 +192,7 @@ class GraphByteVocabulary(tf.Module):
         return tf.strings.unicode_decode(texts, "ISO-8859-1") + len(RESERVED)
 
     def detokenize(self, ids: Any) -> Any:
-        is_byte = (ids >= len(RESERVED)) & (ids < len(RESERVED) + 256)
-        codes = tf.ragged.boolean_mask(ids, is_byte) - len(RESERVED)
-        all_bytes = tf.constant([bytes([byte]) for byte in range(256)])
-        texts = tf.strings.reduce_join(codes.with_flat_values(tf.gather(all_bytes, codes.flat_values)), axis=1)
-        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-
-
-def _pieces_table(vocabulary: Vocabulary) -> tf.lookup.StaticHashTable:
-    """Returns a table from ids to pieces. Other ids have empty pieces."""
-    return table(dict(enumerate(vocabulary.pieces(range(vocabulary.size)))), tf.int32, tf.string, "")
-
-
-def _escapes(alphabet: set[str]) -> tf.lookup.StaticHashTable:
-    """Returns a table from the codes of an alphabet's characters to what `escaped` writes for them."""
-    return table({ord(char): escaped(char, alphabet)[:-1] for char in sorted(alphabet)}, tf.int32, tf.string, "")
+        return graph_utf8(joined(ids, tf.constant([b""] * len(RESERVED) + [bytes([byte]) for byte in range(256)])))
 
 
 def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:

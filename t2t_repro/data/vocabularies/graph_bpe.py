@@ -13,6 +13,7 @@ import tensorflow as tf
 from t2t_repro.data.vocabularies.bpe import END, JOINT, LINE_ENDS, BpeVocabulary, Merges
 from t2t_repro.data.vocabularies.gpt2_words import graph_gpt2_words
 from t2t_repro.data.vocabularies.huggingface import SPACE, TokenizerVocabulary, has_prefix
+from t2t_repro.data.vocabularies.text_rules import graph_utf8
 
 
 def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
@@ -23,6 +24,12 @@ def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: An
     return tf.lookup.StaticHashTable(initializer, default)
 
 
+def joined(ids: Any, pieces: Any, separator: str = "") -> Any:
+    """Returns the joined pieces of each row of ids, int32 [B, (S)], without ids that have no piece: strings [B]."""
+    ids = tf.ragged.boolean_mask(ids, ids < tf.size(pieces))
+    return tf.strings.reduce_join(ids.with_flat_values(tf.gather(pieces, ids.flat_values)), axis=1, separator=separator)
+
+
 class _GraphBytePairs(tf.Module, abc.ABC):
     """A vocabulary that merges the symbols of words, all words of a batch at once.
 
@@ -31,9 +38,9 @@ class _GraphBytePairs(tf.Module, abc.ABC):
             tokenizers. Only merges in an unusual order have such pairs.
     """
 
-    def __init__(self, size: int, merges: Merges, is_greedy: bool) -> None:
+    def __init__(self, merges: Merges, is_greedy: bool) -> None:
         super().__init__()
-        self._size, self._count = size, 1 + max((rank for rank, _ in merges.values()), default=0)
+        self._count = 1 + max((rank for rank, _ in merges.values()), default=0)
         self._base = 1 + max((symbol for pair in merges for symbol in pair), default=0)
         ranks = {left * self._base + right: rank for (left, right), (rank, _) in merges.items()}
         self._ranks = table(ranks, tf.int64, tf.int32, self._count)
@@ -101,7 +108,7 @@ class GraphBpeVocabulary(_GraphBytePairs):
     """`BpeVocabulary` as TensorFlow operations."""
 
     def __init__(self, vocabulary: BpeVocabulary) -> None:
-        super().__init__(vocabulary.size, vocabulary.merges, is_greedy=False)
+        super().__init__(vocabulary.merges, is_greedy=False)
         self._has_final_symbol, self._end = vocabulary.has_final_symbol, vocabulary.symbol_of[END]
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._symbol_of = table(vocabulary.symbol_of, tf.string, tf.int32, len(vocabulary.symbol_of))
@@ -124,9 +131,7 @@ class GraphBpeVocabulary(_GraphBytePairs):
         return symbols.with_flat_values(tf.where(_is_last(symbols), last_ids, inner_ids))
 
     def detokenize(self, ids: Any) -> Any:
-        ids = tf.ragged.boolean_mask(ids, ids < self._size)
-        pieces = ids.with_flat_values(tf.gather(self._pieces, ids.flat_values))
-        return tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=1, separator=" "), JOINT, "")
+        return tf.strings.regex_replace(joined(ids, self._pieces, " "), JOINT, "")
 
 
 def _is_last(words: Any) -> Any:
@@ -139,7 +144,7 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
     """`TokenizerVocabulary` as TensorFlow operations."""
 
     def __init__(self, vocabulary: TokenizerVocabulary) -> None:
-        super().__init__(vocabulary.size, vocabulary.merges, is_greedy=True)
+        super().__init__(vocabulary.merges, is_greedy=True)
         pieces, (_, before, after) = vocabulary.pieces(range(vocabulary.size)), vocabulary.kinds
         self._is_split = before == "Metaspace" and vocabulary.pre_tokenizer.get("split", True)
         self._is_byte_level = vocabulary.is_byte_level
@@ -188,7 +193,7 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         return self._merged(characters.with_flat_values(tf.concat([known, byte_ids], axis=1)).merge_dims(1, 2))
 
     def detokenize(self, ids: Any) -> Any:
-        ids = tf.ragged.boolean_mask(ids, ids < self._size)
+        ids = tf.ragged.boolean_mask(ids, ids < tf.size(self._texts))
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values)))
         flat, rows = ids.flat_values, ids.value_rowids()
         is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
@@ -197,11 +202,7 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_byte = tf.gather(self._is_byte, flat)
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
-        joined = tf.strings.unsorted_segment_join(texts, runs, tf.reduce_sum(tf.cast(~is_inner, tf.int32)))
-        is_valid = self._is_byte_level | (_utf8(joined) == joined)
+        run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.reduce_sum(tf.cast(~is_inner, tf.int32)))
+        is_valid = self._is_byte_level | (graph_utf8(run_texts) == run_texts)
         texts = tf.where(tf.gather(is_valid, runs), texts, "\ufffd")
-        return _utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
-
-
-def _utf8(texts: Any) -> Any:
-    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return graph_utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))

@@ -50,6 +50,7 @@ class SentencePieceVocabulary(Vocabulary):
         checked_model: the model as SentencePiece writes it again. Bytes of another program can hide fields from some
             versions of SentencePiece.
         model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
+        ids: the vocabulary's id of each id of the model.
         is_renumbered: True if any id differs from the model's.
     """
 
@@ -85,20 +86,11 @@ class SentencePieceVocabulary(Vocabulary):
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
         self.unknown_id = self.model_ids.index(self._processor.unk_id())
+        self.ids = sorted(range(len(self.model_ids)), key=self.model_ids.__getitem__)[self.model_ids.count(NO_ID) :]
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
                 self._all_pieces[number] = f"{piece}_" if piece in pieces else piece
-
-    @property
-    def size(self) -> int:
-        return len(self.model_ids)
-
-    @functools.cached_property
-    def ids(self) -> list[int]:
-        """The vocabulary's id of each id of the model."""
-        by_model_id = sorted(range(self.size), key=self.model_ids.__getitem__)
-        return by_model_id[self.model_ids.count(NO_ID) :]
 
     @property
     def keeps_spaces(self) -> bool:
@@ -144,9 +136,6 @@ class SentencePieceVocabulary(Vocabulary):
         if nbest_size != -1:
             raise UserError(f"{self.source}: its pieces are byte pairs; omit subword_nbest_size={nbest_size}")
         return MergeSampler(pieces, alpha)
-
-    def _pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._all_pieces[number] for number in ids]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         rows = ([self.model_ids[number] for number in sequence[: output_length(sequence)]] for sequence in ids)

@@ -55,6 +55,13 @@ def utf8(text: str) -> bytes:
         ) from None
 
 
+def graph_utf8(texts: Any) -> Any:
+    """Returns strings [B] with U+FFFD in place of bytes that are not UTF-8."""
+    import tensorflow as tf
+
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
 def output_length(ids: Sequence[int]) -> int:
     """Returns the number of ids before the first end or padding id."""
     return next((position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID)), len(ids))

@@ -44,6 +44,7 @@ class Vocabulary(abc.ABC):
     """End of the names of our files of this kind."""
     unknown_id: int | None = None
     """Id of everything that has no other ids; None if there is none."""
+    _all_pieces: list[str]
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         self.model, self.source = model, source
@@ -76,7 +77,7 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def _own_tags(self) -> dict[str, int]:
-        return {piece: number for number, piece in enumerate(self.pieces(range(self.size))) if is_tag(piece)}
+        return {piece: number for number, piece in enumerate(self._all_pieces) if is_tag(piece)}
 
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns one of `tags` and the text after it for each text that begins with it; else "" and the text."""
@@ -120,9 +121,9 @@ class Vocabulary(abc.ABC):
         return self.model
 
     @property
-    @abc.abstractmethod
     def size(self) -> int:
         """Number of ids in the vocabulary."""
+        return len(self._all_pieces)
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
@@ -152,10 +153,7 @@ class Vocabulary(abc.ABC):
         """
         if outside := [number for number in ids if not 0 <= number < self.size]:
             raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")
-        return self._pieces(ids)
-
-    @abc.abstractmethod
-    def _pieces(self, ids: Sequence[int]) -> list[str]: ...
+        return [self._all_pieces[number] for number in ids]
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
@@ -163,28 +161,18 @@ class Vocabulary(abc.ABC):
 
 
 class ListVocabulary(Vocabulary):
-    """A vocabulary with a list of its pieces. A subclass has `_ids` and `_text`."""
-
-    _all_pieces: list[str]
+    """A vocabulary that encodes and decodes single texts. A subclass has `_ids` and `_text`."""
 
     def _hashed(self) -> bytes:
         # Two kinds can read the same file differently, so the kind is part of the hash.
         return self.kind.encode() + self.model
 
-    @property
-    def size(self) -> int:
-        return len(self._all_pieces)
-
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         return [[*self._ids(text), EOS_ID] for text in texts]
 
-    def _pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._all_pieces[number] for number in ids]
-
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        size = self.size
-        lists = ([int(number) for number in sequence[: output_length(sequence)]] for sequence in ids)
-        return [self._text([number for number in numbers if number < size]) for numbers in lists]
+        size, rows = self.size, (sequence[: output_length(sequence)] for sequence in ids)
+        return [self._text([int(number) for number in row if number < size]) for row in rows]
 
     @abc.abstractmethod
     def _ids(self, text: str) -> list[int]:
