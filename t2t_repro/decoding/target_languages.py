@@ -18,18 +18,20 @@ def with_tags(
     Raises UserError, which names the line in `input_file`, if a text has another tag, or none and no `target_language`
     is given; and if the model does not have this language.
     """
+    if not tags:
+        if target_language:
+            raise UserError(f"--target_language={target_language}: the model has only one target language; omit it")
+        return list(texts)
     languages = [name[2:-2] for name in tags]
-    if target_language and not tags:
-        raise UserError(f"--target_language={target_language}: the model has only one target language; omit it")
     if target_language:
         refuse_unknown("--target_language", target_language, languages)
     tagged = []
     for text, line_number in zip(texts, input_file.line_numbers, strict=False):
-        own_tag, rest = split_tag(text) if tags else ("", text)
+        own_tag, _ = split_tag(text)
         place = f"{input_file.name}:{line_number + 1}"
         if own_tag and own_tag not in tags:
             raise UserError(f"{place}: {unknown('tag', own_tag, tags)}")
-        needs_tag = tags and not own_tag and not is_empty(rest)
+        needs_tag = not own_tag and not is_empty(text)
         if needs_tag and not target_language:
             raise UserError(
                 f"{place}: no target language; begin the line with its tag, e.g. {tags[0]}, or give --target_language; "

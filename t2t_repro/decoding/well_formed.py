@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.vocabularies.sentencepiece import SPACE, SentencePieceVocabulary
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.rules import OutputRules

@@ -49,8 +49,8 @@ class Decoded:
     """Number of decoded lines."""
     samples: list[tuple[str, str, str]]
     """Source, reference and output of the first decoded lines, at most `SAMPLES`, after `Problem.finish`."""
-    corpora: list[Decoded | None] = field(default_factory=list)
-    """The result of each corpus; None for a corpus without lines. Empty if the split has only one corpus."""
+    corpora: dict[str, Decoded] = field(default_factory=dict)
+    """The result of each corpus with lines, by name. Empty if the split has only one corpus."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ class Evaluator:
         decoded = self._decoder(should_stop) if self._decoder else None
         number = len(batches) if is_sample else 0
         means = [(total / max(tokens, 1), correct / max(tokens, 1)) for total, correct, tokens in (sums.sum(0), *sums)]
-        results = (decoded and decoded.corpora) or [None] * len(corpora)
-        rows = zip(corpora, means[1:], results, sums[:, 2], strict=True)
-        parts = {corpus.name: Evaluation(*mean, decoded=result) for corpus, mean, result, tokens in rows if tokens}
+        names, results = [corpus.name for corpus in corpora], decoded.corpora if decoded else {}
+        rows = zip(names, means[1:], sums[:, 2], strict=True)
+        parts = {name: Evaluation(*mean, decoded=results.get(name)) for name, mean, tokens in rows if tokens}
         return Evaluation(*means[0], number, source_use, decoded, parts if len(corpora) > 1 else {})
 
     def source_use(self) -> float | None:
@@ -218,17 +218,18 @@ class DevDecoder:
         order = np.argsort([rank for count in self._counts for rank in range(count)], kind="stable")
         samples = [lines[index] for index in order[:SAMPLES]]  # of all corpora
         scores = self._problem.scores(outputs, self._references)
-        return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else [])
+        return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {})
 
-    def _parts(self, lines: list[tuple[str, str, str]]) -> list[Decoded | None]:
-        """Returns the result of each corpus, scored as its target language; None for a corpus without lines."""
-        parts: list[Decoded | None] = []
+    def _parts(self, lines: list[tuple[str, str, str]]) -> dict[str, Decoded]:
+        """Returns the result of each corpus with lines, scored as its target language."""
+        parts = {}
         for corpus, count in zip(self._corpora, self._counts, strict=True):
             part, lines = lines[:count], lines[count:]
-            problem = copy.copy(self._problem)
-            problem.target_language = corpus.target_language or problem.target_language
-            _, references, outputs = zip(*part, strict=True) if part else [()] * 3
-            parts.append(Decoded(problem.scores(outputs, references), count, part[:SAMPLES]) if part else None)
+            if part:
+                problem = copy.copy(self._problem)
+                problem.target_language = corpus.target_language or problem.target_language
+                _, references, outputs = zip(*part, strict=True)
+                parts[corpus.name] = Decoded(problem.scores(outputs, references), count, part[:SAMPLES])
         return parts
 
 

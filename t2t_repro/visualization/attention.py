@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.sentencepiece import SPACE
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, SPACE, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import refuse_diverged
 from t2t_repro.decoding.target_languages import with_tags

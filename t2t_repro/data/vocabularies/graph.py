@@ -137,12 +137,10 @@ class GraphSubwordVocabulary(tf.Module):
         starts = tf.where(tf.pad(is_new, [[1, 0]], constant_values=True)[: tf.size(flat)])[:, 0]
         tokens = tf.RaggedTensor.from_row_starts(flat, starts)  # codes [N, (characters)]
         rows = tf.gather(rows, starts)
-        is_other_row = rows[1:] != rows[:-1]
-        is_edge = tf.pad(is_other_row, [[1, 0]], constant_values=True) | tf.pad(
-            is_other_row, [[0, 1]], constant_values=True
-        )
+        is_same_row = rows[1:] == rows[:-1]
+        is_inner = (tf.pad(is_same_row, [[1, 0]]) & tf.pad(is_same_row, [[0, 1]]))[: tf.size(starts)]
         is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
-        is_kept = ~is_space | is_edge[: tf.size(starts)]
+        is_kept = ~(is_space & is_inner)
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
         ids = self._matcher.tokenize(_escaped(tokens, self._escapes))
         rows = tf.boolean_mask(rows, is_kept)
@@ -204,7 +202,7 @@ def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
 
 
 def _unescaped(tokens: Any) -> Any:
-    """Returns escaped tokens, strings [N] without "_", as `unescaped` does."""
+    """Returns escaped tokens, strings [N] without "_", as text: strings [N]."""
     parts = tf.strings.split(tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_"), "_")
     texts = parts.flat_values
     digits = tf.strings.regex_replace(texts, r"^\\0*([0-9]+);$", r"\1")

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from t2t_repro.data.vocabularies.bpe import END, JOINT, LINE_ENDS, BpeVocabulary, Merges
 from t2t_repro.data.vocabularies.gpt2_words import graph_gpt2_words
-from t2t_repro.data.vocabularies.huggingface import SPACE, TokenizerVocabulary, has_prefix
-from t2t_repro.data.vocabularies.text_rules import graph_utf8
+from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary, has_prefix
+from t2t_repro.data.vocabularies.text_rules import SPACE, graph_utf8
 
 
 def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
@@ -44,13 +44,11 @@ class _GraphBytePairs(tf.Module, abc.ABC):
         self._base = 1 + max((symbol for pair in merges for symbol in pair), default=0)
         ranks = {left * self._base + right: rank for (left, right), (rank, _) in merges.items()}
         self._ranks = table(ranks, tf.int64, tf.int32, self._count)
-        first_ranks: dict[int, int] = {}
         results, is_single = [0] * (self._count + 1), [False] * (self._count + 1)
-        for pair, (rank, result) in sorted(merges.items(), key=lambda item: item[1], reverse=True):
-            first_ranks |= dict.fromkeys(pair, rank)
-            results[rank] = result
-        for rank, result in merges.values():
-            is_single[rank] = is_greedy and first_ranks.get(result, rank) < rank
+        earlier_symbols: set[int] = set()
+        for pair, (rank, result) in sorted(merges.items(), key=lambda item: item[1]):
+            results[rank], is_single[rank] = result, is_greedy and result in earlier_symbols
+            earlier_symbols |= {*pair}
         self._results, self._is_single = tf.constant(results), tf.constant(is_single)
 
     def tokenize(self, texts: Any) -> Any:
@@ -163,7 +161,7 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         texts = starts = [bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces]
         if self._is_byte_level:
             texts = starts = [
-                b"".join(bytes_of.get(char, b"") for char in piece) if bytes_of.keys() >= {*piece} else piece.encode()
+                b"".join(map(bytes_of.__getitem__, piece)) if bytes_of.keys() >= {*piece} else piece.encode()
                 for piece in pieces
             ]
         elif after == "Llama's":

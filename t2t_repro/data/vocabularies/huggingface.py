@@ -8,13 +8,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from t2t_repro.data.vocabularies.text_rules import utf8
+from t2t_repro.data.vocabularies.text_rules import SPACE, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, first_line, require_extra, shortened
 from t2t_repro.files.untrusted import as_text, parse_json
 
-SPACE = "\u2581"
-"""The character that stands for a space in pieces, unless these are bytes."""
 ENDS, PADDINGS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]"), ("<pad>", "[PAD]")
 """Names of the end token and of padding, if the file does not say which tokens these are."""
 FALLBACK_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]

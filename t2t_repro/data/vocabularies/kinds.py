@@ -22,8 +22,6 @@ KINDS: dict[str, type[Vocabulary]] = {
 """The kinds of vocabularies by name."""
 BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kind, b"{": TokenizerVocabulary.kind}
 """Kinds that are known by the beginning of the file if its name does not tell the kind."""
-SUFFIXES = tuple(kind.suffix for kind in KINDS.values())
-"""Ends of vocabularies' file names."""
 
 
 def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
@@ -65,7 +63,7 @@ def check_vocabulary_name(name: str) -> None:
     if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
         raise UserError(
             f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
-            f"vocab.* that ends with one of {', '.join(SUFFIXES)}"
+            f"vocab.* that ends with one of {', '.join(kind.suffix for kind in KINDS.values())}"
         )
 
 

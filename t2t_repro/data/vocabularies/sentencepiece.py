@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.subword_sampler import SPACE as SPACE
-from t2t_repro.data.vocabularies.subword_sampler import BestSampler, MergeSampler, UnigramSampler
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length, utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Sampler, Vocabulary
+from t2t_repro.data.vocabularies.subword_sampler import BestSampler, MergeSampler, SubwordSampler, UnigramSampler
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, output_length, utf8
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError
 
 NO_ID = -1
@@ -121,7 +120,7 @@ class SentencePieceVocabulary(Vocabulary):
             raise
         return [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows] if self.is_renumbered else rows
 
-    def sampler(self, alpha: float, nbest_size: int) -> Sampler:
+    def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
         types = [dict(_fields(data)).get(3, NORMAL) for number, data in _fields(self.checked_model) if number == 1]
         tags = self._own_tags.values()
         pieces = {

@@ -16,8 +16,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-SPACE = "\u2581"
-"""The character that stands for a space in SentencePiece's pieces."""
+from t2t_repro.data.vocabularies.text_rules import SPACE
+
 CACHED = 1 << 18
 """Maximum number of results for words that a sampler remembers. They need about 100 MB. Larger results: fewer."""
 

@@ -6,7 +6,7 @@ text_encoder.py and tokenizer.py.
 
 import functools
 import re
-from itertools import chain
+from itertools import chain, pairwise, zip_longest
 
 from t2t_repro.data.vocabularies.text_rules import utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
@@ -74,15 +74,9 @@ class SubwordVocabulary(ListVocabulary):
 
     def _text(self, ids: list[int]) -> str:
         joined = "".join(map(self._all_pieces.__getitem__, ids))
-        tokens = [unescaped(token) for token in joined.split("_") if token]
-        text, was_alphanumeric = [], False
-        for token in tokens:
-            is_alphanumeric = token[0].isalnum()
-            if was_alphanumeric and is_alphanumeric:
-                text.append(" ")
-            text.append(token)
-            was_alphanumeric = is_alphanumeric
-        return "".join(text)
+        tokens = [ESCAPE.sub(_character, token) for token in joined.split("_") if token]
+        has_space = (left[0].isalnum() and right[0].isalnum() for left, right in pairwise(tokens))
+        return "".join(f"{token} " if space else token for token, space in zip_longest(tokens, has_space))
 
 
 def escaped(token: str, alphabet: set[str]) -> str:
@@ -91,12 +85,8 @@ def escaped(token: str, alphabet: set[str]) -> str:
     return "".join(char if char in alphabet else f"\\{ord(char)};" for char in token) + "_"
 
 
-def unescaped(token: str) -> str:
-    """Returns an escaped token, without its final "_", as text."""
-    return ESCAPE.sub(_character, token) if "\\" in token else token
-
-
 def _character(escape: re.Match[str]) -> str:
+    """Returns the character for which an escape stands."""
     if not escape[1]:
         return "_" if escape[0] == "\\u" else "\\"
     try:

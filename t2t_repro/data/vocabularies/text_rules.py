@@ -16,6 +16,8 @@ PAD_ID = 0
 """Id of padding, which fills each row of a batch up to the length of the longest row."""
 EOS_ID = 1
 """Id of the end token, the last token of a text."""
+SPACE = "\u2581"
+"""The character that stands for a space in the pieces of SentencePiece and of Llama's tokenizer."""
 WHITE_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """Regular expression for the characters that `str.strip` and `str.split` take for white space."""
 VISIBLE = re.compile(

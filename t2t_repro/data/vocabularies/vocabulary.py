@@ -9,13 +9,13 @@ import abc
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
 
+from t2t_repro.data.vocabularies.subword_sampler import SubwordSampler
 from t2t_repro.data.vocabularies.tags import is_tag, split_tag
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, output_length
 from t2t_repro.errors import UserError
@@ -23,9 +23,6 @@ from t2t_repro.files.output_files import write_file
 
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""
-
-Sampler = Callable[[Sequence[int], Random], list[int]]
-"""Returns the ids of a text, split into random pieces, from its ids and the state of random numbers."""
 
 
 class Vocabulary(abc.ABC):
@@ -142,7 +139,7 @@ class Vocabulary(abc.ABC):
             num_threads: number of threads of a SentencePiece vocabulary; -1 for one per core. Other kinds use one.
         """
 
-    def sampler(self, alpha: float, nbest_size: int) -> Sampler:
+    def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
         """Returns the sampler for hparams subword_alpha and subword_nbest_size. UserError if there is none."""
         raise UserError(f"{self.source}: subword_alpha needs a SentencePiece vocabulary, not {self.kind}; omit it")
 

@@ -215,9 +215,9 @@ def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: 
     ranges = (StoredCorpus("x.en", 0.0, "en", 0, 7), StoredCorpus("x.zh", 0.0, "zh", 7, 10))
     dev = Records(written(tmp_path, pairs).paths, corpora=ranges)
     decoded = dev_decoder(vocabulary, dev, 3)()
-    assert [part.lines for part in decoded.corpora if part] == [3, 3] and decoded.lines == 6
+    assert [part.lines for part in decoded.corpora.values()] == [3, 3] and decoded.lines == 6
     assert [source[:6] for source, *_ in decoded.samples] == [">>en<<", ">>zh<<"] * 2 + [">>en<<"]
-    for part, tokenize in zip(decoded.corpora, ("13a", "zh"), strict=True):
+    for part, tokenize in zip(decoded.corpora.values(), ("13a", "zh"), strict=True):
         assert part
         _, references, outputs = zip(*part.samples, strict=True)
         score = sacrebleu.corpus_bleu(outputs, [references], tokenize=tokenize).score
@@ -226,7 +226,7 @@ def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: 
     evaluation = Evaluator(Copier(300), dev, 1000, decoder=dev_decoder(vocabulary, dev, 3))()
     Logs(tmp_path, 0, 1).evaluation(7, evaluation)
     [line] = read_metrics(tmp_path)
-    for part, name in zip(decoded.corpora, ("x.en", "x.zh"), strict=True):
+    for part, name in zip(decoded.corpora.values(), ("x.en", "x.zh"), strict=True):
         assert part and line[f"dev_bleu/{name}"] == pytest.approx(part.scores[0].score)
         assert line[f"dev_loss/{name}"] == pytest.approx(evaluation.corpora[name].loss)
         assert f"{name}: dev loss {line[f'dev_loss/{name}']:.4f}" in evaluation.describe(False)
