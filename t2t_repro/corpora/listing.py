@@ -12,8 +12,8 @@ from t2t_repro.files.json_file import from_fields
 from t2t_repro.files.textfile import OPENERS
 from t2t_repro.files.untrusted import parse_json, read_text
 
-READERS = {".tsv": read_tsv, ".jsonl": read_rows}
-"""Functions that read a file with both sides, by suffix of its name without that of a compression."""
+SUFFIXES = (".tsv", ".jsonl")
+"""Suffixes of the name of a file with both sides, without that of a compression."""
 CURE = 'write {"NAME": {"files": ["a.en", "a.de"], "weight": 1}, ...}'
 
 
@@ -39,7 +39,8 @@ class CorpusFiles:
         """Yields the pairs. `languages` are the keys of source and target in a JSONL file."""
         if len(self.files) == 2:
             return read_pairs(*self.files)
-        return READERS[_suffix(self.files[0])](self.files[0], languages)
+        [path] = self.files
+        return read_tsv(path) if _suffix(path) == ".tsv" else read_rows(path, languages)
 
 
 def read_listing(flag: str, value: str) -> list[CorpusFiles]:
@@ -52,14 +53,18 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
         paths, colon, weight = item.rpartition(":")
         # A colon in the name of an existing file begins no weight.
         if not colon or "/" in weight or os.path.exists(item.rpartition(",")[2].strip()):
-            paths, weight = item, "0"
+            paths, weight = item, ""
         elif not _is_weight(weight):
             raise UserError(f"{flag}={item}: the weight must be a number above 0, e.g. {flag}={paths}:2")
         files = [path.strip() for path in paths.split(",")]
         if len(files) == 1 and _suffix(files[0]) == ".json":
+            if weight:
+                raise UserError(f"{flag}={item}: omit :{weight}; write weights into {paths}, one for each corpus")
             corpora += _read_json(files[0])
         else:
-            corpora.append(_checked(CorpusFiles(files, float(weight)), f"{flag}={value}", f"{flag}=text.en,text.de"))
+            corpora.append(
+                _checked(CorpusFiles(files, float(weight or 0)), f"{flag}={value}", f"{flag}=text.en,text.de")
+            )
     return corpora
 
 
@@ -87,7 +92,7 @@ def _read_json(path: str) -> list[CorpusFiles]:
 
 def _checked(corpus: CorpusFiles, place: str, example: str) -> CorpusFiles:
     files = corpus.files
-    if not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in READERS):
+    if not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES):
         raise UserError(
             f"{place}: name two files, source and target, without commas or semicolons in their names, or one file "
             f".tsv or .jsonl: {example}"

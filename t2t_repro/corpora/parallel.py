@@ -32,7 +32,7 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
         yield {"inputs": texts[0], "targets": texts[1]}
 
 
-def read_tsv(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
+def read_tsv(path: str) -> Iterator[Pair]:
     """Yields the pairs of a file with lines source<TAB>target. Raises UserError if a line has not two columns."""
     for number, line in enumerate(read_lines(path), 1):
         columns = line.split("\t")

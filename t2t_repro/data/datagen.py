@@ -93,13 +93,11 @@ def _read_all(job: Job) -> tuple[Job, Text]:
     warnings = check.warnings(job.problem.target_language)
     if samples:
         pairs_kept = sum(corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train")
-        *source_size, default = (sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples)
-        job = dataclasses.replace(
-            job,
-            settings=dataclasses.replace(settings, vocab_size=settings.vocab_size or default),
-            source_vocab_size=settings.vocab_size or sum(source_size),
-        )
-        if job.settings.vocab_size > 2 * default:
+        *source_sizes, default = (sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples)
+        sized_settings = dataclasses.replace(settings, vocab_size=settings.vocab_size or default)
+        source_size = sum(settings.vocab_size or size for size in source_sizes)
+        job = dataclasses.replace(job, settings=sized_settings, source_vocab_size=source_size)
+        if settings.vocab_size > 2 * default:
             warnings.append(
                 f"--vocab_size={settings.vocab_size} makes most subwords of {counted(pairs_kept, 'pair')} whole words "
                 f"that occur too rarely to be learned; --vocab_size={default} suits this text"

@@ -47,7 +47,7 @@ class Job:
     options: Options
     user_vocabulary: Vocabulary | None
     source_vocab_size: int = 0
-    """Number of pieces to learn from the sources, if the settings ask for separate vocabularies."""
+    """Number of pieces to learn from the sources, if the settings ask for separate vocabularies; else 0."""
 
     @property
     def name(self) -> str:
@@ -62,11 +62,10 @@ class Job:
     @property
     def source_vocabulary_name(self) -> str:
         """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
-        if not self.user_vocabulary and self.settings.separate_vocabularies:
-            return f"vocab.{self.name}.{self.source_vocab_size}.source{SentencePieceVocabulary.suffix}"
-        if not self.user_vocabulary or not (source_size := self.user_vocabulary.separate_source_size):
-            return ""
-        return f"vocab.{self.name}.{source_size}.source{self.user_vocabulary.sources.suffix}"
+        size, suffix = self.source_vocab_size, SentencePieceVocabulary.suffix
+        if self.user_vocabulary:
+            size, suffix = self.user_vocabulary.separate_source_size, self.user_vocabulary.sources.suffix
+        return f"vocab.{self.name}.{size}.source{suffix}" if size else ""
 
     @property
     def data_settings(self) -> dict[str, Any]:

@@ -128,11 +128,14 @@ class Pipeline:
             yield from next_batches.result()
 
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
-        """Returns the batches of steps of the same epoch."""
-        blocks = [self._blocks(step) for step in steps]
+        """Returns the batches of steps of the same epoch. Makes its plan if the steps before were in another epoch."""
+        epoch = steps.start // self.steps_per_epoch
+        if epoch != self._epoch:
+            self._epoch, self._plan = epoch, self._make_plan(epoch)
+        blocks = [self._plan.blocks(step % self.steps_per_epoch) for step in steps]
         lengths = self._examples.lengths
         if isinstance(self._examples, SampledRecords):
-            self._examples.draw(self._epoch, np.concatenate(list(itertools.chain(*blocks))))
+            self._examples.draw(epoch, np.concatenate(list(itertools.chain(*blocks))))
             # In the order of the new lengths, micro-batches need less padding.
             blocks = [
                 [block[lengths[:, block].max(axis=0).argsort(kind="stable")] for block in pair] for pair in blocks
@@ -151,13 +154,6 @@ class Pipeline:
             step_batches = list(itertools.islice(micro_batches, len(step_groups)))
             batches.append(Batch(step, step_batches, examples, source_tokens, target_tokens, positions))
         return batches
-
-    def _blocks(self, step: int) -> list[np.ndarray]:
-        """Returns the blocks of a step, see `batching.Plan`. Makes a plan if the step is in another epoch."""
-        epoch, position = divmod(step, self._plan.steps)
-        if epoch != self._epoch:
-            self._epoch, self._plan = epoch, self._make_plan(epoch)
-        return self._plan.blocks(position)
 
 
 def pad(records: Records | SampledRecords, groups: Sequence[np.ndarray]) -> list[MicroBatch]:

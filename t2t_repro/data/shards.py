@@ -33,19 +33,13 @@ MAX_SHARDS, PAIRS_PER_SHARD = 100, 10_000
 
 
 def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path) -> None:
-    """Reads the text again, writes the shards to `folder`, and sets the counts of the corpora.
+    """Reads the text of all splits again, writes the shards to `folder`, and sets the counts of the corpora.
 
-    Args:
-        corpora: the corpora of all splits. The first pass of their cleaning has ended.
-
-    Raises:
-        UserError: if the text is not the same as in the first pass.
+    Raises UserError if the text is not the same as in the first pass of the cleaning, which has ended.
     """
     new = [corpus for corpus in corpora if not corpus.stored]
-    processes = job.options.num_concurrent_processes
-    if not processes:
-        few = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
-        processes = 1 if few else len(os.sched_getaffinity(0))
+    has_few_pairs = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
+    processes = job.options.num_concurrent_processes or (1 if has_few_pairs else len(os.sched_getaffinity(0)))
     # A single call encodes the portions of all shards, so that no process is idle between two shards.
     with contextlib.closing(encoding.encode(_portions(job, new), vocabulary, processes)) as encoded:
         for split in SPLITS:

@@ -80,6 +80,7 @@ def test_one_file_may_have_both_sides(tmp_path: Path) -> None:
 def test_a_line_without_a_pair_is_named(tmp_path: Path, name: str, line: str) -> None:
     first = {"a.tsv": "a\tb", "a.jsonl": '{"en": "a", "de": "b"}'}[name]
     (tmp_path / name).write_text(f"{first}\n{line}\n{first}\n")
-    pairs = (read_tsv if name == "a.tsv" else read_rows)(f"{tmp_path}/{name}", ("en", "de"))
+    path = f"{tmp_path}/{name}"
+    pairs = read_tsv(path) if name == "a.tsv" else read_rows(path, ("en", "de"))
     assert next(pairs) == {"inputs": "a", "targets": "b"}
     assert user_error(next, pairs).startswith(f"{tmp_path}/{name}:2:")
