@@ -169,7 +169,8 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> st
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    commands = f"to {use}: t2t-decoder {flag} {files}"
+    language = f" --target_language={folder.tags[0][2:-2]}" if folder.tags else ""  # the tag without >> and <<
+    commands = f"to {use}: t2t-decoder {flag}{language} {files}"
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
     for best in checkpoints_in(folder.path / "best")[-1:]:

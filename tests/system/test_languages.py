@@ -26,7 +26,7 @@ def test_one_model_translates_into_each_of_its_languages(tmp_path: Path) -> None
     assert first_ids == [generated.vocabulary.tags[tag] for tag in (">>de<<", ">>fr<<") for _ in texts]
     flags = ["--hparams_set=transformer_tiny", "--train_steps=2", "--hparams=batch_size=200", "--eval_decode_lines=3"]
     trained = succeed("trainer", *data, *LOOKUP, folder, *flags).stderr
-    assert "x.de: dev loss" in trained and "x.fr: dev loss" in trained
+    assert "x.de: dev loss" in trained and "x.fr: dev loss" in trained and " --target_language=de " in trained
 
     decode, results = ["decoder", folder, LOOKUP[0]], []
     for flags, red in ((["--target_language=fr"], "red"), ([], ">>fr<< red")):
