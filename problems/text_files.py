@@ -56,13 +56,13 @@ class TextFiles(StatedLanguages):
             "", "files to compute the dev loss on, like those of --train but without weights", is_list=True
         )
         languages: str = setting(
-            "", "languages of the source and the target files, e.g. en,de; for the paper's BLEU", is_label=True
+            "", "languages of both sides, e.g. en,de; for the paper's BLEU and as keys of JSONL files", is_label=True
         )
         targets: str = setting(
-            "", "target languages of a model for several, e.g. de,fr; each is a part of its files' names", is_new=True
+            "", "target languages, if there are several, e.g. de,fr; names of target files end with them", is_new=True
         )
         corpus_temperature: float = setting(
-            1.0, "T: without weights, shares are in proportion to (target tokens) ** (1 / T)", is_new=True
+            1.0, "T, 1 or more: without weights, shares are in proportion to (target tokens) ** (1 / T)", is_new=True
         )
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
@@ -100,14 +100,14 @@ class TextFiles(StatedLanguages):
             *source, target = map(os.path.realpath, corpus.files)
             # A single corpus may be a task of copying, for which `TextCheck` has a warning.
             if target in targets.union(source if len(corpora) > 1 else ()):
-                raise UserError(f"{flag}: {corpus.files[-1]} is given twice; a target file belongs to one corpus")
+                raise UserError(f"{flag}: {corpus.files[-1]} is given twice; each corpus needs its own target file")
             targets.add(target)
             if has_weight and not corpus.weight:
                 raise UserError(f"{flag}: {corpus.files[-1]} has no weight but others have one; give all or none")
         if has_weight and flag == "--dev":
             raise UserError(f"--dev={self.settings.dev}: only corpora of --train have weights; omit them")
         if has_weight and self.corpus_temperature > 1:
-            raise UserError("--corpus_temperature has no effect on corpora with weights; omit one of both")
+            raise UserError("--corpus_temperature has no effect on corpora with weights; omit it, or the weights")
 
     def _files(self, split: str) -> list[CorpusFiles]:
         return read_listing(f"--{split}", getattr(self.settings, split))
@@ -135,7 +135,7 @@ class TextFiles(StatedLanguages):
         """Returns the target language of a corpus, by its list or else by the name of its target file."""
         if corpus.target_language:
             if corpus.target_language not in self._targets:
-                raise UserError(f"{corpus.listed_in}: {corpus.target_language} is none of --targets; add it there")
+                raise UserError(f"{corpus.listed_in}: {corpus.target_language!r} is not one of --targets; add it")
             return corpus.target_language
         for part in reversed(corpus.target_name.split(".")):
             if part in self._targets:

@@ -28,7 +28,8 @@ class Options:
     depend on this number."""
     vocab_file: str | Path = ""
     """Vocabulary file to use instead of learning a vocabulary: vocab.* of a model folder or of another --data_dir, or a
-    file of SentencePiece (*.model), tensor2tensor (*.subwords, *.tokens) or another program."""
+    file of SentencePiece (*.model), subword-nmt (*.bpe), Hugging Face (tokenizer.json) or tensor2tensor (*.subwords,
+    *.tokens)."""
     overwrite: bool = False
     """Generate the data again, even if --data_dir has finished data, or data from other text or settings."""
     source_vocab_file: str | Path = ""
