@@ -70,9 +70,9 @@ class Tfds(Problem):
 @functools.cache
 def _prepared(name: str, tmp_dir: str) -> tuple[Any, Any]:
     """Returns the module and the builder of a data set, which is downloaded if `tmp_dir` lacks it."""
+    require_extra("datasets", "tensorflow_datasets", "importlib_resources")
     if not name:
         raise UserError("--tfds_name: name the data set, e.g. --tfds_name=ted_hrlr_translate/ru_to_en")
-    require_extra("datasets", "tensorflow_datasets", "importlib_resources")
     with quiet_tensorflow():
         import tensorflow  # noqa: F401
     import tensorflow_datasets as tfds
