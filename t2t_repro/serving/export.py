@@ -158,21 +158,21 @@ class Served(tf.Module):
     def _split_tags(self, texts: Any, languages: Any) -> tuple[Any, Any]:
         """Returns the id of the tag of each text in strings [B], int32 [B, (0 or 1)], and the other text, strings [B].
 
-        The tag of a text without one is that of its language in `languages`, strings [B]. A text has no tag if it is
-        empty, or `languages` is None.
+        If `languages`, strings [B], are given, a nonempty text without a tag has that of its language.
         """
-        if languages is None:
+        id_of = self._translator.vocabulary.tags
+        if not id_of:
             return tf.zeros([tf.size(texts), 0], tf.int32), texts
-        own_tags, rests = graph_split_tag(texts)
-        tags = tf.where(own_tags == "", tf.strings.join([">>", languages, "<<"]), own_tags)
-        names, id_of = list(self._translator.tags), self._translator.vocabulary.tags
-        is_empty = graph_is_empty(texts)
-        is_tag = (tags[:, None] == names) & ~is_empty[:, None]  # [B, number of tags]
-        is_wrong = ~tf.reduce_any(is_tag, axis=1) & ~is_empty
-        message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
-        tf.debugging.Assert(~tf.reduce_any(is_wrong), [message, tf.boolean_mask(tags, is_wrong)], 1)
-        ids = tf.where(is_tag, [id_of[name] for name in names], PAD_ID)
-        return tf.ragged.boolean_mask(ids, is_tag), rests
+        tags, rests = graph_split_tag(texts)
+        if languages is not None:
+            needs_tag = (tags == "") & ~graph_is_empty(texts)
+            tags, names = tf.where(needs_tag, tf.strings.join([">>", languages, "<<"]), tags), self._translator.tags
+            wrong = tf.boolean_mask(tags, (tags != "") & ~tf.reduce_any(tags[:, None] == list(names), axis=1))
+            message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
+            tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong], 1)
+        is_tag = tags[:, None] == list(id_of)  # [B, number of tags]
+        ids = tf.where(is_tag, list(id_of.values()), PAD_ID)
+        return tf.ragged.boolean_mask(ids, is_tag), tf.where(tf.reduce_any(is_tag, axis=1), rests, texts)
 
     def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
         """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n].
@@ -189,18 +189,14 @@ class Served(tf.Module):
         arrays, rules = {"inputs": sources}, self._translator.rules(params)
         if rules:
             arrays["facts"] = rules.graph_facts(texts, self._vocabulary)
-        rows = tf.shape(sources)[0]
-        results = Hypotheses(tf.zeros([rows, params.n, 0], tf.int32), tf.zeros([rows, params.n]))
-        return Hypotheses(
-            *graph_run_in_batches(
-                lambda *rows: generate_outputs(
-                    self._translator.model, params, Sources(**dict(zip(arrays, rows, strict=True))), rules
-                ),
-                list(arrays.values()),
-                results,
-                params.batch_size,
-            )
-        )
+        count = tf.shape(sources)[0]
+        results = Hypotheses(tf.zeros([count, params.n, 0], tf.int32), tf.zeros([count, params.n]))
+
+        def search(*rows: Any) -> Hypotheses:
+            batch = Sources(**dict(zip(arrays, rows, strict=True)))
+            return generate_outputs(self._translator.model, params, batch, rules)
+
+        return Hypotheses(*graph_run_in_batches(search, list(arrays.values()), results, params.batch_size))
 
     def _source_ids(self, tags: Any, texts: Any) -> Any:
         """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as `_with_ends` does."""

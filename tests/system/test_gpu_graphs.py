@@ -58,7 +58,7 @@ SEARCHES = {
     "with penalties": DecodeHParams(4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2),
     "random": DecodeHParams(sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9),
 }
-RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor", "Fill", "GatherNd"}
+RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor", "Fill"}
 """Operations that have no GPU kernel, or none for all types. A served model needs them, because a tokenizer reads and
 gives lists of ids of different lengths."""
 

@@ -238,3 +238,13 @@ def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams:
     scores = Server(scored).ask("score", sources, targets, ["de", "de", "de"])["log_probs"]
     pairs = scored.score(sources, targets, target_language="de")
     assert scores == pytest.approx([pair.log_prob for pair in pairs], rel=1e-5)
+
+
+def test_a_model_without_target_languages_reads_its_vocabularys_tags(tiny_hparams: HParams) -> None:
+    vocabulary = train(["the dog", "a cat", "the cat sat on the dog"], 292, TAGS)
+    translator = Translator(word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(beam_size=2), 12)
+    server, texts = Server(translator), [" >>de<<the dog", ">>it<< a cat", ">>fr<< ", "a >>de<< cat"]
+    scores = server.ask("score", texts, texts[::-1])["log_probs"]
+    assert scores == pytest.approx([pair.log_prob for pair in translator.score(texts, texts[::-1])], rel=1e-5)
+    scores = server.ask("serving_default", texts)["scores"]
+    assert scores == pytest.approx([translation.score for translation in translator.translate(texts)], rel=1e-5)
