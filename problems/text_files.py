@@ -67,15 +67,12 @@ class TextFiles(StatedLanguages):
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
+        self.is_self_contained = bool(self.settings.train and self.settings.dev)
         self.corpus_temperature = self.settings.corpus_temperature
         self._targets = [name.strip() for name in self.settings.targets.split(",") if self.settings.targets]
         self.symbols = tuple(map(tag, self._targets))
         if was_reversed and self.symbols:
             raise UserError(f"problem {self.name}: --targets needs the sources in front; swap the files of --train")
-
-    @property
-    def is_self_contained(self) -> bool:
-        return bool(self.settings.train and self.settings.dev)
 
     def check(self) -> None:
         super().check()

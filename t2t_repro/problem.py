@@ -47,8 +47,8 @@ def setting(default: Any, help: str = "", is_label: bool = False, is_new: bool =
         is_new: True if older data lacks the setting, and is as if it had the default.
         is_list: True if the flag may be repeated. The setting's value has ";" between the values of the flags.
     """
-    marks = {"is_label": is_label, "is_new": is_new, "is_list": is_list}
-    return dataclasses.field(default=default, metadata={"help": help, **marks})
+    metadata = {"help": help, "is_label": is_label, "is_new": is_new, "is_list": is_list}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class Problem:
@@ -104,6 +104,9 @@ class Problem:
     """Suffixes of the test sets' file names, for sources and for targets, such as ("en", "de")."""
     replaced_by: str = ""
     """Problem that generates text of this kind, if this problem only reads data that tensor2tensor generated."""
+    is_self_contained: bool = True
+    """True if t2t-datagen needs no downloads, and no files except those that the settings name. Then t2t-trainer
+    generates missing data. If False, t2t-datagen refuses a --tmp_dir that others can write."""
     corpus_temperature: float = 1.0
     """T, 1 or more: without weights, shares of corpora are in proportion to (target tokens) ** (1 / T)."""
     target_space_id: int = 0
@@ -161,14 +164,6 @@ class Problem:
             if field and field.metadata.get("help"):
                 return str(field.metadata["help"])
         return ""
-
-    @property
-    def is_self_contained(self) -> bool:
-        """True if t2t-datagen needs no downloads, and no files except those that the settings name.
-
-        If True, t2t-trainer generates missing data. If False, t2t-datagen refuses a --tmp_dir that others can write.
-        """
-        return True
 
     def source_files(self) -> list[tuple[str, str]]:
         """Returns files of text that no setting names directly, each with the flag that led there."""

@@ -89,14 +89,14 @@ def plan(
     short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)
     if not len(short):
         return Plan(short, np.zeros(1, np.int64), np.empty((0, BLOCKS), np.int32))
-    fewest, epoch_tokens = len(short), 0
+    fewest, epoch_tokens = len(short), int(lengths[1, short].sum(dtype=np.int64))
     if any(corpus.weight for corpus in corpora):
-        short, fewest, epoch_tokens = _weighted(lengths, short, corpora, seed, epoch)
+        short, fewest = _weighted(lengths, short, corpora, seed, epoch)
     order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], short, random)
     del short
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
-    count, epoch_tokens = len(order), epoch_tokens or int(tokens[-1])
+    count = len(order)
     steps = min(max(1, round(epoch_tokens / batch_size)), fewest)
     blocks = steps * min(BLOCKS, fewest // steps)
     numbers = np.arange(blocks + 1)
@@ -129,16 +129,14 @@ def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
 
 def _weighted(
     lengths: np.ndarray, short: np.ndarray, corpora: Sequence[StoredCorpus], seed: int, epoch: int
-) -> tuple[np.ndarray, int, int]:
+) -> tuple[np.ndarray, int]:
     """Chooses the examples of an epoch by the weights of the corpora.
 
     Each corpus is an endless sequence of passes. A pass has all examples of the corpus that are in `short`, in an order
     that depends on the seed, the corpus and the pass. An epoch takes the next tokens of the sequence, so that all
     examples of a corpus are used equally often.
 
-    Returns:
-        The indices of the examples, in ascending order; the fewest examples that any epoch has; and the number of
-        target tokens of `short`.
+    Returns the indices of the examples, in ascending order, and a lower bound for the examples of all epochs.
     """
     bounds = np.searchsorted(short, [corpus.start for corpus in corpora])
     groups = np.split(short, bounds[1:])
@@ -158,7 +156,7 @@ def _weighted(
                 # An example belongs to the epoch that has its first token.
                 examples = examples[slice(*(_count_before(lengths[1], examples, token) for token in (first, last)))]
             chosen.append(examples)
-    return np.sort(np.concatenate(chosen)), max(fewest, 1), sum(tokens)
+    return np.sort(np.concatenate(chosen)), max(fewest, 1)
 
 
 def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -72,8 +72,7 @@ class Description:
 
     def stored_corpora(self, split: str) -> tuple[StoredCorpus, ...]:
         """Returns the corpora of a split, in the order of their shards. Raises UserError if they are invalid."""
-        fields = self.corpora.get(split, [])
-        items = fields if isinstance(fields, list) else [fields]
+        items = self.corpora.get(split, [])
         corpora = tuple(from_fields(StoredCorpus, item, f"corpora of {split}") for item in items)
         bounds = [0, *(bound for corpus in corpora for bound in (corpus.start, corpus.stop)), self.pairs[split]]
         is_valid = all(0 <= corpus.weight < math.inf and corpus.shards >= 0 for corpus in corpora)
