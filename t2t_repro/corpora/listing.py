@@ -63,7 +63,7 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
             corpora += _read_json(files[0])
         else:
             corpora.append(
-                _checked(CorpusFiles(files, float(weight or 0)), f"{flag}={item}", f"{flag}=text.en,text.de")
+                _checked(CorpusFiles(files, float(weight or 0)), f"{flag}={item or value}", f"{flag}=text.en,text.de")
             )
     return corpora
 

@@ -34,8 +34,8 @@ def with_tags(
         needs_tag = not own_tag and not is_empty(text)
         if needs_tag and not target_language:
             raise UserError(
-                f"{place}: no target language; begin the line with its tag, e.g. {tags[0]}, or give --target_language; "
-                f"the languages are {', '.join(languages)}"
+                f"{place}: no target language; begin the line with its tag, e.g. {tags[0]}, or give t2t-decoder "
+                f"--target_language; the languages are {', '.join(languages)}"
             )
         tagged.append(f"{tag(target_language)} {text}" if needs_tag else text)
     return tagged
