@@ -27,8 +27,7 @@ from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
-from t2t_repro.decoding.target_languages import with_tags
-from t2t_repro.decoding.translation import InputFile, Translation
+from t2t_repro.decoding.translation import InputFile, Translation, with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
 from t2t_repro.files.textfile import decode_lines, read_lines

@@ -20,8 +20,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
-from t2t_repro.decoding.target_languages import with_tags
-from t2t_repro.decoding.translation import InputFile
+from t2t_repro.decoding.translation import InputFile, with_tags
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines

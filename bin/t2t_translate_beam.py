@@ -19,7 +19,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
-from t2t_repro.decoding.target_languages import with_tags
+from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.hparam import override, refuse_decode_hparams
 

@@ -27,8 +27,7 @@ from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
-from t2t_repro.decoding.target_languages import with_tags
-from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation
+from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation, with_tags
 from t2t_repro.decoding.well_formed import TreeRules, tree_rules
 from t2t_repro.errors import UserError, refuse_unknown, text_list
 from t2t_repro.hparam import DecodeHParams, with_changes

@@ -15,8 +15,7 @@ import numpy as np
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, SPACE, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.output import refuse_diverged
-from t2t_repro.decoding.target_languages import with_tags
-from t2t_repro.decoding.translation import InputFile
+from t2t_repro.decoding.translation import InputFile, with_tags
 from t2t_repro.errors import UserError, shortened
 
 if TYPE_CHECKING:

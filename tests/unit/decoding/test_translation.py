@@ -10,8 +10,7 @@ import pytest
 from models import Copier
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.target_languages import with_tags
-from t2t_repro.decoding.translation import EMPTY, InputFile
+from t2t_repro.decoding.translation import EMPTY, InputFile, with_tags
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.visualization.attention import source_ids
