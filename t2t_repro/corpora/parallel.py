@@ -45,14 +45,14 @@ def read_rows(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair
     """Yields the pairs of a file with a JSON object in each line.
 
     An object, or the object that it has under "translation", has the source and the target under "inputs" and "targets"
-    or under the two `languages`. Raises UserError if an object has no pair.
+    or under the two `languages`. A newline in them becomes a space. Raises UserError if an object has no pair.
     """
     for number, line in enumerate(read_lines(path), 1):
         row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
         row = row.get("translation", row) if isinstance(row, dict) else {}
         for source, target in (("inputs", "targets"), languages):
             if isinstance(row, dict) and isinstance(row.get(source), str) and isinstance(row.get(target), str):
-                yield {"inputs": row[source], "targets": row[target]}
+                yield {"inputs": row[source].replace("\n", " "), "targets": row[target].replace("\n", " ")}
                 break
         else:
             raise UserError(

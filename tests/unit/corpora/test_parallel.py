@@ -60,12 +60,12 @@ def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
 
 
 def test_one_file_may_have_both_sides(tmp_path: Path) -> None:
-    expected = [{"inputs": "one", "targets": 'ei"ns\u2028'}, {"inputs": "two", "targets": "zwei"}]
-    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress('one\tei"ns\u2028\r\ntwo\tzwei'.encode()))
+    expected = [{"inputs": "just one", "targets": 'ei"ns\u2028'}, {"inputs": "two", "targets": "zwei"}]
+    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress('just one\tei"ns\u2028\r\ntwo\tzwei'.encode()))
     assert list(read_tsv(f"{tmp_path}/a.tsv.xz")) == expected
     rows = [
         *expected,
-        {"en": "one", "de": expected[0]["targets"], "id": 3},
+        {"en": "just\none", "de": expected[0]["targets"], "id": 3},
         {"translation": {"de": "zwei", "en": "two"}},
     ]
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
