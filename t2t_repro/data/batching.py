@@ -68,8 +68,9 @@ def plan(
 ) -> Plan:
     """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than `max_length`.
 
-    If corpora have weights, these are their shares of the epoch's target tokens. Then an epoch omits and repeats
-    examples, but has as many target tokens as all examples together, except for rounding to whole examples.
+    If every example is longer, the plan has no steps. If corpora have weights, these are their shares of the epoch's
+    target tokens. Then an epoch omits and repeats examples, but has as many target tokens as all examples together,
+    except for rounding to whole examples.
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
@@ -77,13 +78,7 @@ def plan(
         max_length: maximum number of tokens on each side. The plan omits longer examples.
         seed: determines which examples share a step, and the order of the steps.
         epoch: number of the epoch. Each epoch has a different plan.
-        corpora: the corpora of the examples.
-
-    Returns:
-        The plan. If every example is longer than `max_length`, the plan has no steps.
-
-    Raises:
-        UserError: if a corpus is too small for its weight.
+        corpora: the corpora of the examples. UserError if one is too small for its weight.
     """
     random = np.random.default_rng([seed, epoch])
     short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)

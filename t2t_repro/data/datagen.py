@@ -161,8 +161,7 @@ def _finished(job: Job, text: Text) -> Description | None:
 
     Writes missing test sets, and the labels (such as the languages) that the user gave, into the description.
 
-    Raises:
-        UserError: if the directory has other data of the problem, and the user did not give --overwrite.
+    Raises UserError if the directory has other data of the problem, and the user did not give --overwrite.
     """
     description = job.existing_description
     if job.options.overwrite:

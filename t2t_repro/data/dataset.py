@@ -161,8 +161,7 @@ def has_data(data_dir: str, problem_name: str) -> bool:
 def load_data(data_dir: str, problem_name: str) -> Data:
     """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
 
-    Raises:
-        UserError: if the data is missing or damaged, or the shards are not those that the description is about.
+    Raises UserError if the data is missing or damaged, or the shards are not those that the description is about.
     """
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)

@@ -159,11 +159,8 @@ class Pipeline:
 def pad(records: Records | SampledRecords, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
     """Returns groups of records as micro-batches. Pads the ids of each side of a micro-batch to equal length.
 
-    All records are read together, which is faster than one micro-batch after another.
-
-    Args:
-        records: where to read.
-        groups: indices of each micro-batch's records.
+    All records are read together, which is faster than one micro-batch after another. `groups` has the indices of each
+    micro-batch's records.
     """
     numbers = np.concatenate(groups)
     ends = np.cumsum([len(group) for group in groups])[:-1]

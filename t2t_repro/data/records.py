@@ -50,8 +50,7 @@ def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
 def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     """Returns the paths of all shards of a split, ordered by number, or an empty list if no shard exists.
 
-    Raises:
-        UserError: if some shards are missing, or shards of different runs are mixed.
+    Raises UserError if some shards are missing, or shards of different runs are mixed.
     """
     shards = [path for path in find_files(data_dir, problem, split) if path.suffix != ".index"]
     total = int(shards[0].name[-5:]) if shards else 0
