@@ -113,7 +113,7 @@ def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
         ("a.en,a.de;b.en,b.de", {"corpus_temperature": 0.5}, "--corpus_temperature=0.5"),
         ("a.en,a.de;b.en,b.de", {"corpus_temperature": float("nan")}, "--corpus_temperature=nan"),
         ("a.en,a.de", {"dev": "b.en,b.de:2"}, "--dev=b.en,b.de:2"),
-        ("a.en,a.de;", {}, "--train=:"),
+        ("a.en,a.de;", {}, "--train=a.en,a.de;"),
         ("lists/c.json:2", {}, "lists/c.json:2"),
         ("a.en", {}, "--train=a.en"),
         ("a.en,a.de", {"targets": "de,fr"}, "fr"),
