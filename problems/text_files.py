@@ -77,7 +77,10 @@ class TextFiles(StatedLanguages):
     def check(self) -> None:
         super().check()
         if len({*self._targets}) < len(self._targets) or not all(map(is_tag, self.symbols)):
-            raise UserError(f"--targets={self.settings.targets}: name each target language once: --targets=de,fr")
+            raise UserError(
+                f"--targets={self.settings.targets}: name each language once, in letters, digits, _, - and ., e.g. "
+                "--targets=de,fr"
+            )
         if not 1 <= self.corpus_temperature < math.inf:
             raise UserError(f"--corpus_temperature={self.corpus_temperature} must be 1 or more")
         for split in SPLITS:

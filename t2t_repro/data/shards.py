@@ -29,7 +29,7 @@ FEW_PAIRS = 50_000
 """Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
 MAX_SHARDS, PAIRS_PER_SHARD = 100, 10_000
-"""Most shards of a train corpus and most pairs in each, where the problem does not set the number of shards."""
+"""Most shards of a train corpus and most pairs in each, if the problem does not set the number of shards."""
 
 
 def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path) -> None:
