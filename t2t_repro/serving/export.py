@@ -237,8 +237,7 @@ def _with_ends(ids: Any, longest: int) -> Any:
 
 def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:
     """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
-    lengths = graph_output_length(ids[:, None])[:, 0]
-    return vocabulary.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
+    return vocabulary.detokenize(tf.RaggedTensor.from_tensor(ids, graph_output_length(ids)))
 
 
 def export(

@@ -7,7 +7,7 @@ import functools
 import re
 from itertools import pairwise
 
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -25,8 +25,6 @@ LINE_ENDS = "\r\n "
 VERSION = re.compile(r"#version:(?:.*\s)?0\.([12])(?:\.0+)*\s*")
 """Matches the first line of a file of codes. Without this line, the version is 0.1."""
 CURE = "use the file that subword-nmt learn-bpe writes"
-MAX_CACHED_WORDS = 1 << 18
-"""Maximum number of words whose ids a vocabulary remembers."""
 Merges = dict[tuple[int, int], tuple[int, int]]
 """For each pair of neighboring symbols, its rank among all pairs and the symbol that replaces it."""
 
@@ -73,7 +71,7 @@ class BpeVocabulary(ListVocabulary):
         """Id of each symbol at the end of a word."""
         number = self.symbol_of.__getitem__
         self.merges = {(number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)}
-        self.ids_of_word = functools.lru_cache(MAX_CACHED_WORDS)(self._ids_of_word)
+        self.ids_of_word = functools.lru_cache(MAX_CACHED)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:
         return [number for word in text.strip(LINE_ENDS).split(" ") if word for number in self.ids_of_word(word)]

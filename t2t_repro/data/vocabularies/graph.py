@@ -81,9 +81,9 @@ class GraphSentencePieceVocabulary(tf.Module):
         self._pieces = tf.constant(vocabulary.pieces(vocabulary.ids))
         self._ids, self._model_ids = (tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids))
         numbers = range(vocabulary.unknown_id, vocabulary.size)
-        texts = dict(zip(numbers, vocabulary.decode([[number] for number in numbers]), strict=True))
-        self._guard = next((number for number in numbers if texts[number].strip()), vocabulary.unknown_id)
-        self._guard_bytes = len(texts[self._guard].encode())
+        visible = (number for number in numbers if vocabulary.decode([[number]])[0].strip())
+        self._guard = next(visible, vocabulary.unknown_id)
+        self._guard_bytes = len(vocabulary.decode([[self._guard]])[0].encode())
         self._keeps_spaces = vocabulary.keeps_spaces
 
     def tokenize(self, texts: Any) -> Any:

@@ -19,6 +19,9 @@ CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 GPT2_WORDS = rf"({CONTRACTIONS}| ?[a-z]+| ?1+| ?[!']+|\t+|\n)"
 """GPT-2's regular expression for texts in which a class stands for each character; see `_gpt2_words`."""
 
+BASE = 1 << 31
+"""A pair of symbols has the key left * BASE + right. Symbols are smaller."""
+
 
 def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
     """Returns a table of `values`, with the `default` for other keys."""
@@ -45,8 +48,7 @@ class _GraphBytePairs(tf.Module, abc.ABC):
     def __init__(self, merges: Merges, is_greedy: bool) -> None:
         super().__init__()
         self._count = 1 + max((rank for rank, _ in merges.values()), default=0)
-        self._base = 1 + max((symbol for pair in merges for symbol in pair), default=0)
-        ranks = {left * self._base + right: rank for (left, right), (rank, _) in merges.items()}
+        ranks = {left * BASE + right: rank for (left, right), (rank, _) in merges.items()}
         self._ranks = table(ranks, tf.int64, tf.int32, self._count)
         results, is_single = [0] * (self._count + 1), [False] * (self._count + 1)
         earlier_symbols: set[int] = set()
@@ -84,9 +86,8 @@ class _GraphBytePairs(tf.Module, abc.ABC):
 
         Returns the symbols [S], their words' rows [S], and whether a pair was merged.
         """
-        pairs = tf.cast(symbols[:-1], tf.int64) * self._base + tf.cast(symbols[1:], tf.int64)
-        is_pair = (rows[1:] == rows[:-1]) & (symbols[:-1] < self._base) & (symbols[1:] < self._base)
-        ranks = tf.where(is_pair, self._ranks.lookup(pairs), self._count)
+        pairs = tf.cast(symbols[:-1], tf.int64) * BASE + tf.cast(symbols[1:], tf.int64)
+        ranks = tf.where(rows[1:] == rows[:-1], self._ranks.lookup(pairs), self._count)
         is_best = (ranks < self._count) & (ranks == _least(ranks, rows[:-1]))
         # Of overlapping pairs, as in "aaa", the first, third, ... are merged.
         is_start = is_best & ~tf.pad(is_best, [[1, 0]])[:-1]

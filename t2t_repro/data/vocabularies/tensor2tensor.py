@@ -9,7 +9,7 @@ import re
 from itertools import chain, pairwise, zip_longest
 
 from t2t_repro.data.vocabularies.text_rules import utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -25,8 +25,6 @@ UNDEFINED = "\u3013"
 """Text of an escape whose number is not a character, as in tensor2tensor."""
 UNKNOWN_WORDS = ("<unk>", "UNK", "<UNK>", "[UNK]", "<OOV>")
 """A token vocabulary encodes a word that it lacks as the first of these words that it has."""
-MAX_CACHED_TOKENS = 1 << 18
-"""Maximum number of tokens whose ids a subword vocabulary remembers."""
 BYTES_MODEL = b"UTF-8 bytes, after the ids of <pad> and <EOS>\n"
 """Contents of the file of a byte vocabulary."""
 
@@ -55,7 +53,7 @@ class SubwordVocabulary(ListVocabulary):
                 "it is truncated or of another kind; copy it again"
             )
         self.longest = max(map(len, self.id_of))
-        self.ids_of_token = functools.lru_cache(MAX_CACHED_TOKENS)(self._ids_of_token)
+        self.ids_of_token = functools.lru_cache(MAX_CACHED)(self._ids_of_token)
 
     def _ids(self, text: str) -> list[int]:
         tokens = TOKENS.findall(text)

@@ -3,7 +3,7 @@
 Each rule has a function in Python and a function in TensorFlow, whose name starts with `graph_`. Only the `graph_`
 functions import TensorFlow, so that programs without a graph start fast.
 
-In shapes, B is the number of texts, n the number of outputs per text, and L the length of the longest output.
+In shapes, B is the number of texts, and L the length of the longest text.
 """
 
 import re
@@ -70,11 +70,11 @@ def output_length(ids: Sequence[int]) -> int:
 
 
 def graph_output_length(ids: Any) -> Any:
-    """Applies `output_length` to each output in a tensor of ids [B, n, L]. Returns int32 [B, n]."""
+    """Applies `output_length` to each row of a tensor of ids [B, L]. Returns int32 [B]."""
     import tensorflow as tf
 
     is_text = tf.cast((ids != EOS_ID) & (ids != PAD_ID), tf.int32)
-    return tf.reduce_sum(tf.math.cumprod(is_text, axis=2), axis=2)
+    return tf.reduce_sum(tf.math.cumprod(is_text, axis=1), axis=1)
 
 
 def one_line(text: str) -> str:

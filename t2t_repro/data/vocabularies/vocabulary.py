@@ -23,6 +23,8 @@ from t2t_repro.files.output_files import write_file
 
 MAX_PIECES = 1_000_000
 """Maximum number of pieces in a vocabulary file."""
+MAX_CACHED = 1 << 18
+"""Maximum number of words whose ids a vocabulary remembers."""
 
 
 class Vocabulary(abc.ABC):
