@@ -76,7 +76,7 @@ class Problem:
         """Settings that the user can choose. Each field is a flag of t2t-datagen."""
 
         vocab_size: int = setting(
-            0, "subwords in the shared vocabulary; 0: by the amount of text, 8,000 for 29,000 pairs and at most 32,000"
+            0, "subwords in the vocabulary; 0: by the amount of text, 8,000 for 29,000 pairs and at most 32,000"
         )
         clean_max_words: int = setting(0, "drop training pairs with more words than this on a side; 0 keeps all")
         clean_max_ratio: float = setting(

@@ -24,7 +24,7 @@ class CorpusFiles:
     files: list = field(default_factory=list)
     """Paths of the source and the target file, or of one file with both sides."""
     weight: float = 0.0
-    """0.0 for none."""
+    """0.0 if the list gives no weight."""
     target_language: str = ""
     name: str = ""
     listed_in: str = ""
