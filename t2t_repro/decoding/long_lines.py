@@ -75,8 +75,9 @@ def cut_texts(
             return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
         parts = split_text(text, (longest if is_long else len(ids)) - bool(tag), count)
         strings = [string for string in parts if not is_empty(string)]
-        encoded = zip(strings, vocabulary.encode_sources([tag + string for string in strings]), strict=True)
-        return [Segment(index, number, line_number, *pair) for number, pair in enumerate(encoded)]
+        rows = vocabulary.encode([string.strip() for string in strings])
+        pairs = enumerate(zip(strings, rows, strict=True))
+        return [Segment(index, number, line_number, string, ids[: bool(tag)] + row) for number, (string, row) in pairs]
 
     pairs = zip(vocabulary.split_tags(texts), vocabulary.encode_sources(texts), strict=True)
     return [cut(index, *tag_and_text, ids) for index, (tag_and_text, ids) in enumerate(pairs)]

@@ -10,6 +10,7 @@ import pytest
 from models import Copier
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.long_lines import cut_texts
 from t2t_repro.decoding.translation import EMPTY, InputFile, with_tags
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams
@@ -86,3 +87,8 @@ def test_a_missing_or_unknown_language_is_an_error(
 ) -> None:
     message = user_error(with_tags, texts, tags, language, InputFile("x.en", [10, 20]))
     assert all(word in message for word in words) and "\n" not in message
+
+
+def test_a_tag_inside_a_text_is_text(vocabulary: Vocabulary) -> None:
+    [segments] = cut_texts(["the dog. >>de<< a cat"], vocabulary, 0, "sentences", InputFile())
+    assert [segment.ids for segment in segments] == vocabulary.encode(["the dog.", ">>de<< a cat"])
