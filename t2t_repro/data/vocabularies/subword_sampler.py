@@ -19,7 +19,7 @@ from random import Random
 from t2t_repro.data.vocabularies.text_rules import SPACE
 
 CACHED = 1 << 18
-"""Maximum number of results for words that a sampler remembers. They need about 100 MB. Larger results: fewer."""
+"""Maximum number of results for words that a sampler remembers, in about 100 MB. It remembers fewer large ones."""
 
 Ids = tuple[int, ...]
 
