@@ -67,7 +67,7 @@ class TextFiles(StatedLanguages):
 
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
-        self.is_self_contained = bool(self.settings.train and self.settings.dev)
+        self.is_self_contained &= bool(self.settings.train and self.settings.dev)
         self.corpus_temperature = self.settings.corpus_temperature
         self._targets = [name.strip() for name in self.settings.targets.split(",") if self.settings.targets]
         self.symbols = tuple(map(tag, self._targets))

@@ -62,9 +62,8 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
                 raise UserError(f"{flag}={item}: omit :{weight}; write weights into {paths}, one for each corpus")
             corpora += _read_json(files[0])
         else:
-            corpora.append(
-                _checked(CorpusFiles(files, float(weight or 0)), f"{flag}={item or value}", f"{flag}=text.en,text.de")
-            )
+            corpus = CorpusFiles(files, float(weight or 0))
+            corpora.append(_checked(corpus, f"{flag}={item or value}", f"{flag}=text.en,text.de"))
     return corpora
 
 

@@ -262,9 +262,7 @@ def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[
     return boundaries
 
 
-def first_steps(
-    lengths: np.ndarray, epoch: Plan, max_tokens: int = MAX_TOKENS, replicas: int = 1
-) -> list[list[np.ndarray]]:
+def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1) -> list[list[np.ndarray]]:
     """Returns the micro-batches of each step, for the first `COUNTED_STEPS` steps of an epoch."""
     steps = range(min(epoch.steps, COUNTED_STEPS))
     return [micro_batches(lengths, epoch.blocks(step), max_tokens, replicas) for step in steps]

@@ -107,7 +107,7 @@ def test_a_folder_of_downloads_that_others_can_write_is_not_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Downloaded(Published):
-        is_self_contained = False  # type: ignore[assignment]
+        is_self_contained = False
 
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o777)
