@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.data.vocabularies.subword_sampler import BestSampler, MergeSampler, SubwordSampler, UnigramSampler
+from t2t_repro.data.vocabularies.tags import is_tag
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError
@@ -50,6 +51,8 @@ class SentencePieceVocabulary(Vocabulary):
             versions of SentencePiece.
         model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
         ids: the vocabulary's id of each id of the model.
+        model_type: the kind of model, e.g. `UNIGRAM`.
+        keeps_spaces: True if decoding removes only the first space of a text.
         is_renumbered: True if any id differs from the model's.
     """
 
@@ -71,16 +74,19 @@ class SentencePieceVocabulary(Vocabulary):
                 raise ValueError
             if self._processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
                 raise ValueError("unk is not defined")
+            self.checked_model = self._processor.serialized_model_proto()
+            fields = dict(_fields(self.checked_model))
+            self.model_type = int(dict(_fields(fields.get(2, b""))).get(3, UNIGRAM))
         except (RuntimeError, OSError, ValueError, TypeError) as error:
             reason = "has no unknown piece" if "unk is not defined" in str(error) else "not a SentencePiece model"
             raise UserError(
                 f"{source}: {reason}; make it again with t2t-datagen or spm_train; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
             ) from None
-        self.checked_model = self._processor.serialized_model_proto()
         # SentencePiece loads a model that ends before fields 2 and 3, the trainer's settings and the rules.
-        if not {2, 3} <= {number for number, _ in _fields(self.checked_model)}:
+        if not {2, 3} <= fields.keys():
             raise UserError(f"{source}: truncated, because it ends before its normalization rules; copy it again")
+        self.keeps_spaces = bool(self._processor.Decode([SPACE, SPACE]) == " ")
         reserved = (self._processor.pad_id(), self._processor.eos_id())
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
@@ -90,16 +96,6 @@ class SentencePieceVocabulary(Vocabulary):
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
                 self._all_pieces[number] = f"{piece}_" if piece in pieces else piece
-
-    @property
-    def keeps_spaces(self) -> bool:
-        """True if decoding removes only the first space of a text."""
-        return bool(self._processor.Decode([SPACE, SPACE]) == " ")
-
-    @property
-    def model_type(self) -> int:
-        """The kind of model, e.g. `UNIGRAM`."""
-        return int(dict(_fields(dict(_fields(self.checked_model))[2])).get(3, UNIGRAM))
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
@@ -122,11 +118,10 @@ class SentencePieceVocabulary(Vocabulary):
 
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
         types = [dict(_fields(data)).get(3, NORMAL) for number, data in _fields(self.checked_model) if number == 1]
-        tags = self._own_tags.values()
         pieces = {
             number: (self._all_pieces[number], self._processor.GetScore(model_id))
             for number, model_id in enumerate(self.model_ids)
-            if model_id != NO_ID and types[model_id] == NORMAL and number not in tags
+            if model_id != NO_ID and types[model_id] == NORMAL and not is_tag(self._all_pieces[number])
         }
         if self.model_type == UNIGRAM:
             return UnigramSampler(pieces, alpha) if nbest_size < 0 else BestSampler(pieces, alpha, nbest_size)

@@ -69,14 +69,10 @@ class Vocabulary(abc.ABC):
         vocabulary._sources = sources if sources.fingerprint != self.fingerprint else None
         return vocabulary
 
-    @property
+    @functools.cached_property
     def tags(self) -> dict[str, int]:
         """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""
-        return self.sources._own_tags
-
-    @functools.cached_property
-    def _own_tags(self) -> dict[str, int]:
-        return {piece: number for number, piece in enumerate(self._all_pieces) if is_tag(piece)}
+        return {piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)}
 
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns one of `tags` and the text after it for each text that begins with it; else "" and the text."""
@@ -111,13 +107,12 @@ class Vocabulary(abc.ABC):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits that identify the vocabulary, and also that of the sources if it is another one."""
-        fingerprint = hashlib.sha256(self._hashed()).hexdigest()[:12]
+        # Two kinds can read the same file differently. Only SentencePiece's files are hashed without their kind.
+        kind = "" if self.kind == "sentencepiece" else self.kind
+        fingerprint = hashlib.sha256(kind.encode() + self.model).hexdigest()[:12]
         if self._sources:
             fingerprint = hashlib.sha256(f"{self._sources.fingerprint} {fingerprint}".encode()).hexdigest()[:12]
         return fingerprint
-
-    def _hashed(self) -> bytes:
-        return self.model
 
     @property
     def size(self) -> int:
@@ -161,10 +156,6 @@ class Vocabulary(abc.ABC):
 
 class ListVocabulary(Vocabulary):
     """A vocabulary that encodes and decodes single texts. A subclass has `_ids` and `_text`."""
-
-    def _hashed(self) -> bytes:
-        # Two kinds can read the same file differently, so the kind is part of the hash.
-        return self.kind.encode() + self.model
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         return [[*self._ids(text), EOS_ID] for text in texts]

@@ -109,6 +109,7 @@ def test_damaged_and_too_large_models_are_refused(vocab: Vocabulary, monkeypatch
     unknown = vocab.model.index(b"<unk>")
     for damaged in (
         *(vocab.model + field + b"\x03\x12\x01x" for field in (b"\x1a", b"\x2a")),
+        *(vocab.model + field for field in (b"\x10\x01", b"\x12\x02\x1a\x00")),  # of other types
         vocab.model[:piece] + b"\xff" + vocab.model[piece + 1 :],
         vocab.model[:unknown] + vocab.model[unknown:].replace(b"\x18\x02", b"\x18\x01", 1),
         b"#version: 0.2\nt h\n",
