@@ -116,7 +116,8 @@ class TextFiles(StatedLanguages):
         files = []
         for split in SPLITS:
             with contextlib.suppress(UserError, OSError):
-                files += [(f"--{split}", path) for corpus in self._files(split) for path in corpus.files]
+                for corpus in self._files(split):
+                    files += [(f"--{split}", path) for path in (*corpus.files, corpus.listed_in)]
         return files
 
     def corpora(self, split: str) -> tuple[Corpus, ...]:

@@ -253,6 +253,16 @@ def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, 
         assert contents(data) == before
 
 
+def test_a_list_of_corpora_that_the_run_would_replace_is_refused(tmp_path: Path) -> None:
+    problem, data = text_files(tmp_path), tmp_path / "data"
+    put({"text_files.json": b'{"b": {"files": ["../b.en", "../b.el"]}}'}, data)
+    dev = f"{tmp_path}/a.en,{tmp_path}/a.el;{data}/text_files.json"
+    problem.settings = dataclasses.replace(problem.settings, dev=dev)
+    before = contents(data)
+    assert "text_files.json is also an input (--dev)" in failure(problem, data, overwrite=True)
+    assert contents(data) == before
+
+
 def test_the_sources_are_the_existing_files_that_a_setting_names(tmp_path: Path) -> None:
     text_files(tmp_path)
     put({"x": b""}, tmp_path / "b,c")
