@@ -155,10 +155,11 @@ class Evaluator:
         decoded = self._decoder(should_stop) if self._decoder else None
         number = len(batches) if is_sample else 0
         means = [(total / max(tokens, 1), correct / max(tokens, 1)) for total, correct, tokens in (sums.sum(0), *sums)]
-        names, results = [corpus.name for corpus in corpora], decoded.corpora if decoded else {}
-        rows = zip(names, means[1:], sums[:, 2], strict=True)
-        parts = {name: Evaluation(*mean, decoded=results.get(name)) for name, mean, tokens in rows if tokens}
-        return Evaluation(*means[0], number, source_use, decoded, parts if len(corpora) > 1 else {})
+        parts, results = {}, decoded.corpora if decoded else {}
+        for corpus, mean, tokens in zip(corpora, means[1:], sums[:, 2], strict=True):
+            if tokens and len(corpora) > 1:
+                parts[corpus.name] = Evaluation(*mean, decoded=results.get(corpus.name))
+        return Evaluation(*means[0], number, source_use, decoded, parts)
 
     def source_use(self) -> float | None:
         """Returns how much the loss rises if each target is paired with the source of another example.

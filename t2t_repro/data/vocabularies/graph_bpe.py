@@ -152,10 +152,9 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         self._is_split = before == "Metaspace" and vocabulary.pre_tokenizer.get("split", True)
         self._is_byte_level = vocabulary.is_byte_level
         self._space = " " if self._is_byte_level else SPACE
-        self._start = f"^([^{self._space}])" if has_prefix(vocabulary.pre_tokenizer) else ""
+        start = f"^([^{self._space}])" if has_prefix(vocabulary.pre_tokenizer) else ""
+        self._start = "(?s)^(.)" if before == "none" else start
         """Regular expression for the beginning of a text before which a space is written."""
-        if before == "none":
-            self._start = "(?s)^(.)"
         ids = {piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special}
         characters = {piece: ids[piece] for piece in ids if len(piece) == 1 and not self._is_byte_level}
         self._character_ids = table(characters, tf.string, tf.int32, -1)
@@ -205,9 +204,9 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_byte = tf.gather(self._is_byte, flat)
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
-        run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.reduce_sum(tf.cast(~is_inner, tf.int32)))
-        is_valid = self._is_byte_level | (graph_utf8(run_texts) == run_texts)
-        texts = tf.where(tf.gather(is_valid, runs), texts, "\ufffd")
+        run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.size(flat))
+        is_damaged = is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs)
+        texts = tf.where(is_damaged, "\ufffd", texts)
         return graph_utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
 
 
