@@ -205,8 +205,7 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
         run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.size(flat))
-        is_damaged = is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs)
-        texts = tf.where(is_damaged, "\ufffd", texts)
+        texts = tf.where(is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs), "\ufffd", texts)
         return graph_utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
 
 
