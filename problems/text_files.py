@@ -102,12 +102,10 @@ class TextFiles(StatedLanguages):
             if target in targets.union(source if len(corpora) > 1 else ()):
                 raise UserError(f"{flag}: {corpus.files[-1]} is given twice; each corpus needs its own target file")
             targets.add(target)
-            if has_weight and not corpus.weight:
-                raise UserError(f"{flag}: {corpus.files[-1]} has no weight but others have one; give all or none")
         if has_weight and flag == "--dev":
             raise UserError(f"--dev={self.settings.dev}: only corpora of --train have weights; omit them")
-        if has_weight and self.corpus_temperature > 1:
-            raise UserError("--corpus_temperature has no effect on corpora with weights; omit it, or the weights")
+        if flag == "--train" and self.corpus_temperature > 1 and (has_weight or len(corpora) == 1):
+            raise UserError("--corpus_temperature is for several corpora without weights; omit it, or the weights")
 
     def _files(self, split: str) -> list[CorpusFiles]:
         return read_listing(f"--{split}", getattr(self.settings, split))

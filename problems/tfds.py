@@ -44,7 +44,7 @@ class Tfds(Problem):
         name, keys = self._split(split, builder.info.splits), self._keys(builder.info)
         config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         for example in tfds.as_numpy(builder.as_dataset(split=name, read_config=config, shuffle_files=False)):
-            source, target = (one_line(example[key].decode()) for key in keys)
+            source, target = (one_line(example[key].decode("utf-8", "replace")) for key in keys)
             yield {"inputs": source, "targets": target}
 
     def _split(self, split: str, splits: Any) -> str:

@@ -213,8 +213,14 @@ class Problem:
         return bleu.scores(outputs, references, self.target_language)
 
     def check(self) -> None:
-        """Raises UserError if a setting is out of range. t2t-datagen calls this method before it writes any file."""
+        """Raises UserError if a setting is out of range, or only some corpora have weights.
+
+        t2t-datagen calls this method before it writes any file.
+        """
         for name in ("vocab_size", "clean_max_words", "clean_max_ratio"):
             value = getattr(self.settings, name)
             if not 0 <= value <= MAX_INT:  # also refuses NaN
                 raise UserError(f"--{name}={value} must be in 0 .. {MAX_INT}")
+        without_weight = [corpus.name for corpus in self.corpora("train") if not corpus.weight]
+        if 0 < len(without_weight) < len(self.corpora("train")):
+            raise UserError(f"corpus {without_weight[0]} has no weight but others have one; give all or none")

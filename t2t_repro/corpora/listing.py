@@ -1,6 +1,5 @@
 """Reads lists of corpora: "europarl.en,europarl.de:1;news.tsv:4", or a file corpora.json."""
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterator
@@ -18,14 +17,20 @@ CURE = 'write {"NAME": {"files": ["a.en", "a.de"], "weight": 1}, ...}'
 
 
 @dataclass(frozen=True)
-class CorpusFiles:
-    """The files of a corpus, and what a list says about it; a value in corpora.json."""
+class Corpus:
+    """A value in corpora.json."""
 
     files: list = field(default_factory=list)
     """Paths of the source and the target file, or of one file with both sides."""
     weight: float = 0.0
     """0.0 if the list gives no weight."""
     target_language: str = ""
+
+
+@dataclass(frozen=True)
+class CorpusFiles(Corpus):
+    """The files of a corpus, and what a list says about it."""
+
     name: str = ""
     listed_in: str = ""
     """The corpora.json that has the corpus; "" for none."""
@@ -75,17 +80,21 @@ def _is_weight(value: str | float) -> bool:
 
 
 def _read_json(path: str) -> list[CorpusFiles]:
-    entries = parse_json(read_text(path, cure=CURE), path, CURE)
+    try:
+        entries = parse_json(read_text(path, cure=CURE), path, CURE)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {CURE}") from None
     if not isinstance(entries, dict) or not entries:
         raise UserError(f"{path}: no JSON object with a value for each corpus; {CURE}")
     corpora = []
     for name, fields in entries.items():
         place = f"{path}: {name}"
-        corpus = from_fields(CorpusFiles, fields, place)
+        corpus = from_fields(Corpus, fields, place)
         if not _is_weight(fields.get("weight", 1)):
             raise UserError(f"{place}: weight={corpus.weight} must be a number above 0")
         files = [file and os.path.join(os.path.dirname(path), str(file)) for file in corpus.files]
-        corpora.append(_checked(dataclasses.replace(corpus, files=files, name=name, listed_in=path), place, CURE))
+        listed = CorpusFiles(files, corpus.weight, corpus.target_language, name, path)
+        corpora.append(_checked(listed, place, CURE))
     return corpora
 
 

@@ -172,8 +172,9 @@ def refuse_to_replace(job: Job) -> None:
     """Raises UserError if the data directory has shards or a description of the problem."""
     reason = "from another text, with another vocabulary or by another program"
     old_settings = job.existing_description.settings if job.existing_description else {}
-    for name, value in job.data_settings.items():
-        if (old_value := old_settings.get(name, value)) != value:
+    labels = {field.name for field in dataclasses.fields(job.settings) if field.metadata.get("is_label")}
+    for name, old_value in old_settings.items():
+        if name not in labels and (value := getattr(job.settings, name, old_value)) != old_value:
             reason = f"with --{name}={old_value}, not {value}"
     if any(records.find_files(job.data_dir, job.name, split) for split in SPLITS) or job.description_path.exists():
         raise UserError(
