@@ -20,6 +20,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
 from t2t_repro.console.progress import say
+from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.decoding.translation import InputFile, with_tags
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
@@ -81,7 +82,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
-    language = folder.tags[0][2:-2] if folder.tags else ""  # the tag without >> and <<
+    language = language_of(folder.tags[0]) if folder.tags else ""
     with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))  # refuses other tags
     servable_name = values.servable_name or folder.problem.name
     export_dir = Path(values.export_dir or subfolder(folder.path, "export"))

@@ -25,6 +25,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
 from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
 from t2t_repro.data.job import Options
+from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, assignments, check_schedule
 from t2t_repro.tensor2tensor import data as t2t_data
@@ -169,7 +170,7 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> st
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    language = f" --target_language={folder.tags[0][2:-2]}" if folder.tags else ""  # the tag without >> and <<
+    language = f" --target_language={language_of(folder.tags[0])}" if folder.tags else ""
     commands = f"to {use}: t2t-decoder {flag}{language} {files}"
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"

@@ -181,7 +181,7 @@ class Problem:
         raise UserError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
     def corpora(self, split: str) -> tuple[Corpus, ...]:
-        """Returns the corpora of which a split consists, in the order of their text in `generate`."""
+        """Returns the corpora of a split, in the order of their text in `generate`."""
         return (Corpus(),)
 
     def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.tags import split_tag, tag
+from t2t_repro.data.vocabularies.tags import language_of, split_tag, tag
 from t2t_repro.data.vocabularies.text_rules import is_empty
 from t2t_repro.errors import UserError, refuse_unknown, unknown
 
@@ -103,7 +103,7 @@ def with_tags(
         if target_language:
             raise UserError(f"--target_language={target_language}: the model has only one target language; omit it")
         return list(texts)
-    languages = [name[2:-2] for name in tags]
+    languages = list(map(language_of, tags))
     if target_language:
         refuse_unknown("--target_language", target_language, languages)
     tagged = []

@@ -65,7 +65,7 @@ class _GraphBytePairs(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def _words(self, texts: Any) -> Any:
-        """Returns the words of texts, some of which may be empty: strings [B, (words)]."""
+        """Returns the words of texts: strings [B, (words)]. A word may be empty."""
 
     @abc.abstractmethod
     def _ids(self, words: Any) -> Any:
