@@ -3,7 +3,9 @@
     t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de --target_language=de
     t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
 
-Both files contain untokenised text, plain or compressed. Line n of the translation is scored against line n of the
+Several translations, separated by commas, are compared with the first: is the difference more than chance?
+
+All files contain untokenised text, plain or compressed. Line n of the translation is scored against line n of the
 reference. Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new
 work, report "BLEU" with its signature. --all also prints lower-cased scores and, if --target_language or
 --language_pair names the language, "BLEU, the paper's way", which is for comparisons with the paper's Table 2. It
@@ -16,16 +18,29 @@ multi-bleu.perl:
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
 
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.console.progress import say
+from t2t_repro.console.tables import Column, Table, to_text
+from t2t_repro.console.terminal import width_of
 from t2t_repro.corpora.parallel import read_targets
-from t2t_repro.errors import UserError, counted
+from t2t_repro.errors import UserError, counted, refuse_different_counts, refuse_unknown
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import main_scores, score_lines
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+METRICS = ("bleu", "chrf", "ter")
 
 
 @dataclass(frozen=True)
@@ -33,16 +48,19 @@ class Flags:
     """The flags that only this program has."""
 
     translation: str = ""
-    """Translated lines: a file, plain or compressed, or - for standard input."""
+    """Translated lines: a file, plain or compressed, or - for standard input; several files, separated by commas, are
+    compared with the first."""
     reference: str = ""
-    """File of reference lines, plain or compressed."""
+    """File of reference lines, plain or compressed; several files, separated by commas, are several references."""
+    metrics: program.TEXTS = ("bleu", "chrf")
+    """Metrics to compute, of bleu, chrf and ter."""
     test_set: str = ""
     """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; needs
     --language_pair; "list" prints the names of the test sets of --language_pair."""
     language_pair: str = ""
     """Language pair of the test set, e.g. en-fr."""
     all: bool = False
-    """Print all scores: lower-cased ones, and BLEU as in the paper's Table 2."""
+    """Print all scores of one translation: lower-cased ones, and BLEU as in the paper's Table 2."""
 
 
 FLAGS = program.make_flags(Flags, "target_language")
@@ -68,38 +86,89 @@ def main(values: flags.FlagValues) -> None:
         print("\n".join(test_sets.names(language_pair)))
         return
     program.require(values, "translation")
+    for name in values.metrics:
+        refuse_unknown("metric", name, METRICS)
     language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
-    translation = program.readable_path(values.translation)
-    translations = list(read_lines(translation))
-    if not translations:
-        raise UserError(f"{translation}: empty; nothing to score")
-    source = f"test set {test_set} ({language_pair})" if test_set else values.reference
+    paths = _paths(values.translation)
+    translations = [list(read_lines(path)) for path in paths]
+    if not translations[0]:
+        raise UserError(f"{paths[0]}: empty; nothing to score")
+    refuse_different_counts(paths, list(map(len, translations)), "give translations of the same text")
     if test_set:
-        references = _published(test_set, language_pair, source, len(translations))
+        references = _published(test_set, language_pair, len(translations[0]))
     else:
-        references = read_targets(source, translation, translations)
+        references = [read_targets(path, paths[0], translations[0]) for path in _paths(values.reference)]
     from t2t_repro.metrics import bleu, languages  # imported late, because sacreBLEU would delay --help
 
     language = languages.language_code(language, "--language_pair" if language_pair else "--target_language")
-    scores = bleu.scores(translations, references, language)
-    # Insert the name of the test set after the number of references, as in sacreBLEU's own signatures.
+    # The name of the test set stands after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
+    if len(paths) > 1:
+        if values.all:
+            raise UserError("--all is for one --translation; omit it")
+        metrics = bleu.metrics(references[0], language, values.metrics)
+        print_comparison(paths, translations, references, metrics, part)
+        return
+    scores = bleu.scores(translations[0], references[0], language, references[1:], values.metrics)
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
     print("\n".join(score_lines(scores if values.all else main_scores(scores))))
-    if (reason := bleu.missing_bleu(scores, language)) and (values.all or scores[0].label == "chrF"):
+    reason = bleu.missing_bleu(scores, language)
+    if reason and len(references) == 1 and (values.all or scores[0].label == "chrF"):
         say(reason)
 
 
-def _published(test_set: str, language_pair: str, source: str, count: int) -> list[str]:
-    """Returns the `count` reference lines of a published test set. `source` names the test set in error messages."""
+def print_comparison(
+    paths: Sequence[str],
+    translations: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    metrics: Mapping[str, Metric],
+    part: str,
+) -> None:
+    """Prints a table for each metric that compares the translations with the first one.
+
+    `part` replaces the first "|" of each signature.
+    """
+    from t2t_repro.metrics.significance import compare
+
+    columns = [
+        Column("name", "translation"),
+        Column("score", "score", "{:.2f}".format),
+        Column("interval", "95%", "± {:.2f}".format),
+        Column("bootstrap_p", "p, bootstrap", "{:.4f}".format),
+        Column("randomization_p", "p, randomization", "{:.4f}".format),
+    ]
+    tables = []
+    for label, metric in metrics.items():
+        if "," not in label:
+            rows, signature = compare(paths, translations, references, metric)
+            lines = [asdict(row) for row in rows]
+            tables.append(Table(label, f"{label}  {signature.replace('|', part, 1)}", lines))
+    print(to_text(tables, columns, width_of(sys.stdout)), end="")
+    say(
+        f"p is the probability that chance alone makes a difference to {paths[0]} as large; if it is below 0.05, a "
+        "difference is called significant"
+    )
+
+
+def _paths(value: str) -> list[str]:
+    """Returns the paths in the value of a flag: one path, or several, separated by commas."""
+    names = [value] if Path(value).exists() else value.split(",")
+    if len(set(names)) < len(names):
+        raise UserError(f"{value}: names a file twice; name each file once")
+    return list(map(program.readable_path, names))
+
+
+def _published(test_set: str, language_pair: str, count: int) -> list[list[str]]:
+    """Returns each reference of a published test set, which must have `count` lines."""
     from t2t_repro.metrics import test_sets
 
     _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)
-    if len(references) > 1:
-        raise UserError(f"{source} has {len(references)} references per line; score it with sacreBLEU's own program")
     if len(references[0]) != count:
-        raise UserError(f"{source} has {counted(len(references[0]), 'line')}, not {count:,}; translate each line")
-    return list(references[0])
+        raise UserError(
+            f"test set {test_set} ({language_pair}) has {counted(len(references[0]), 'line')}, not {count:,}; "
+            "translate each line"
+        )
+    return list(map(list, references))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

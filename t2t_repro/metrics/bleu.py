@@ -8,11 +8,12 @@ script is for German. For other languages, hyphenated words are not split.
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
 import sacremoses
-from sacrebleu import BLEU, CHRF
+from sacrebleu import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 
 from t2t_repro.metrics import languages
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
@@ -21,34 +22,60 @@ COMPOUND_LANGUAGE = "de"
 """The language for which get_ende_bleu.sh was written, and so the only one whose hyphenated words are split."""
 QUOTATION_MARKS = str.maketrans({**dict.fromkeys("„‟«»", '"'), **dict.fromkeys("‚‛‘‹›", "'")})  # noqa: RUF001
 """Quotation marks that Moses's replace-unicode-punctuation.perl leaves as they are, with their replacements."""
+DEFAULT_METRICS = ("bleu", "chrf")
+"""The metrics that programs compute unless the user names others. (In TER, lower is better.)"""
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
 
 
-def scores(translations: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
-    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
+def scores(
+    translations: Sequence[str],
+    references: Sequence[str],
+    language: str = "",
+    other_references: Sequence[Sequence[str]] = (),
+    names: Collection[str] = DEFAULT_METRICS,
+) -> list[Score]:
+    """Returns the scores by `metrics`, and BLEU by the paper's method, which is computed for one reference only.
 
     The paper's BLEU is computed twice: with punctuation as it is, and with Unicode punctuation replaced by ASCII.
-
-    If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, only chrF is
-    computed; `missing_bleu` says why.
 
     Args:
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
         language: any code of the translations' language, for example "de" or "zh-CN"; "" if it is unknown. It selects
             the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
+        other_references: further references of the translations, each as `references`.
+        names: which metrics to compute; see `metrics`.
     """
     language = languages.iso_code(language) or language  # a user's problem may call its language "german"
-    metrics: list[tuple[str, BLEU | CHRF]] = [("chrF", CHRF()), ("chrF, lower-cased", CHRF(lowercase=True))]
+    all_references = [references, *other_references]
+    scores = [
+        _score(label, metric, translations, all_references)
+        for label, metric in metrics(references, language, names).items()
+    ]
+    if has_moses_rules(language) and "bleu" in names and not other_references:
+        scores += [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
+    return scores
+
+
+def metrics(
+    references: Sequence[str], language: str = "", names: Collection[str] = DEFAULT_METRICS
+) -> dict[str, Metric]:
+    """Returns sacreBLEU's metrics by label: BLEU and chrF, each cased and lower-cased, and TER.
+
+    If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, there is only chrF;
+    `missing_bleu` says why.
+
+    Args:
+        references, language: as for `scores`.
+        names: the metrics to return, of "bleu", "chrf" and "ter".
+    """
+    metrics: dict[str, Metric] = {"chrF": CHRF(), "chrF, lower-cased": CHRF(lowercase=True)}
     with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
         if tokenizer := languages.tokenizer(language, references):
             # The first BLEU warns of text that looks tokenised. `force` suppresses a second warning.
             lower_cased = BLEU(tokenize=tokenizer, lowercase=True, force=True)
-            metrics = [("BLEU", BLEU(tokenize=tokenizer)), ("BLEU, lower-cased", lower_cased), *metrics]
-    scores = [_score(label, metric, translations, references) for label, metric in metrics]
-    if has_moses_rules(language):
-        scores += [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
-    return scores
+            metrics = {"BLEU": BLEU(tokenize=tokenizer), "BLEU, lower-cased": lower_cased, **metrics, "TER": TER()}
+    return {label: metric for label, metric in metrics.items() if label.partition(",")[0].lower() in names}
 
 
 def paper_bleu(
@@ -75,7 +102,7 @@ def paper_bleu(
         lines = moses_tokens([ascii_punctuation(line) for line in lines] if replaces_punctuation else lines, language)
         return [split_compounds(line) for line in lines] if language == COMPOUND_LANGUAGE else lines
 
-    return _score(label, metric, tokens(translations), tokens(references), tokeniser)
+    return _score(label, metric, tokens(translations), [tokens(references)], tokeniser)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -136,12 +163,13 @@ def missing_bleu(scores: Sequence[Score], language: str) -> str:
 
 
 def _score(
-    label: str, metric: BLEU | CHRF, translations: Sequence[str], references: Sequence[str], tokeniser: str = ""
+    label: str, metric: Metric, translations: Sequence[str], references: Sequence[Sequence[str]], tokeniser: str = ""
 ) -> Score:
     """Returns the score of the translations. If `tokeniser` is not "", the signature names it as the tokeniser."""
-    if not translations or len(translations) != len(references):  # sacreBLEU would ignore surplus lines
-        raise ValueError(f"translations: {len(translations)}, references: {len(references)}; the counts must be equal")
-    result = metric.corpus_score(translations, [references])
+    for lines in references:
+        if not translations or len(translations) != len(lines):  # sacreBLEU would ignore surplus lines
+            raise ValueError(f"translations: {len(translations)}, references: {len(lines)}; the counts must be equal")
+    result = metric.corpus_score(translations, references)
     signature = metric.get_signature()
     if tokeniser:
         signature.update("tok", tokeniser)

@@ -1,0 +1,54 @@
+"""Compares translations of one text: are their scores different, or could the difference be chance?
+
+sacreBLEU computes two tests of the difference between the first translation, the baseline, and each other one: paired
+bootstrap resampling (Koehn 2004) and paired approximate randomization (Riezler and Maxwell 2005).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A translation's score by one metric, beside that of the baseline."""
+
+    name: str
+    """Name of the translation."""
+    score: float
+    """Score of all lines, 0 to 100."""
+    interval: float
+    """Half the width of the interval that holds 95% of the scores of resampled lines."""
+    bootstrap_p: float | None
+    """Probability that chance alone makes a difference to the baseline as large as this one, by the bootstrap; None
+    for the baseline, and 1 for the same lines as the baseline's, for which sacreBLEU would compute 0."""
+    randomization_p: float | None
+    """The same probability, by approximate randomization."""
+
+
+def compare(
+    names: Sequence[str], translations: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metric: Metric
+) -> tuple[list[Compared], str]:
+    """Returns a row for each translation, the baseline's first, and the signature of the metric and the tests.
+
+    Args:
+        names: names of the translations; no two are equal.
+        translations: for each translation, its lines.
+        references: for each reference, its lines.
+    """
+    systems = list(zip(names, translations, strict=True))
+    signatures, results = [], []
+    for kind in ("bs", "ar"):
+        signature_of, result_of = PairedTest(systems, {"metric": metric}, references, kind)()
+        [(label, signature)] = signature_of.items()
+        signatures.append(str(signature))
+        results.append(result_of[label])
+    rows = []
+    for name, lines, *tests in zip(names, translations, *results, strict=True):
+        is_same = bool(rows) and list(lines) == list(translations[0])
+        p_values = [1.0 if is_same else test.p_value for test in tests]
+        rows.append(Compared(name, float(tests[0].score), float(tests[0].ci), *p_values))
+    trials = signatures[1][signatures[1].index("|ar:") :].split("|")[1]
+    return rows, signatures[0].replace("|bs:", f"|{trials}|bs:")

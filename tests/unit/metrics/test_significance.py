@@ -1,0 +1,36 @@
+"""Tests the significance of differences against an enumeration of all exchanges of lines."""
+
+import itertools
+
+from sacrebleu import CHRF
+
+from t2t_repro.metrics.significance import compare
+
+REFERENCES = [
+    "the old bridge is closed", "a dog sleeps", "they sing", "rain falls on the roof",
+    "two men play chess", "she reads a letter", "nobody came", "the train is late",
+]  # fmt: skip
+BASELINE = [
+    "the old bridge closes", "a dog sleeps", "they are singing", "rain on a roof",
+    "two men are at chess", "she reads letters", "nobody is here", "the train is late",
+]  # fmt: skip
+OTHER = ["an old bridge is closed", "the dog is asleep", "they sing", "rain falls", *REFERENCES[4:]]
+
+
+def score(lines: list[str]) -> float:
+    return CHRF().corpus_score(lines, [REFERENCES]).score
+
+
+def test_randomization_is_the_share_of_exchanges_with_a_larger_difference() -> None:
+    difference, larger = abs(score(BASELINE) - score(OTHER)), 0
+    for exchange in itertools.product((False, True), repeat=len(BASELINE)):
+        lines = zip(BASELINE, OTHER, exchange, strict=True)
+        first, second = zip(*((b, a) if swaps else (a, b) for a, b, swaps in lines), strict=True)
+        larger += abs(score(list(first)) - score(list(second))) > difference + 1e-9
+    rows, signature = compare(["a", "b", "c"], [BASELINE, OTHER, BASELINE], [REFERENCES], CHRF())
+    assert [row.score for row in rows] == [score(BASELINE), score(OTHER), score(BASELINE)]
+    # 10,000 of the exchanges, drawn at random, have a standard deviation of less than 0.005.
+    assert abs((rows[1].randomization_p or 0) - larger / 2 ** len(BASELINE)) < 0.02
+    assert (rows[0].bootstrap_p, rows[0].randomization_p) == (None, None)
+    assert (rows[2].bootstrap_p, rows[2].randomization_p) == (1.0, 1.0)  # the same lines as the baseline's
+    assert {"ar:10000", "bs:1000"} < set(signature.split("|"))
