@@ -143,6 +143,12 @@ class HParams:
     """Adam's epsilon, which keeps the update finite (section 5.3)."""
     optimizer_adafactor_multiply_by_parameter_scale: bool = False
     """True to multiply each update of a weight by its root mean square, as tensor2tensor's Adafactor does."""
+    clip_grad_norm: float = 0.0
+    """Largest Euclidean norm of all gradients of a step together; larger gradients are scaled down to it. 0, as in the
+    paper, for no limit."""
+    weight_decay: float = 0.0
+    """Each step first multiplies every matrix by 1 - weight_decay * learning rate (Loshchilov and Hutter 2019). 0, as
+    in the paper, for no decay. (tensor2tensor's weight_decay adds to the loss instead.)"""
 
     ranges: ClassVar[dict[str, Range]] = {
         "num_hidden_layers": LAYERS,
@@ -154,6 +160,7 @@ class HParams:
         **dict.fromkeys(("optimizer_adam_beta1", "optimizer_adam_beta2"), RATE),
         **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
         "optimizer_adam_epsilon": POSITIVE,
+        **dict.fromkeys(("clip_grad_norm", "weight_decay"), (0, POSITIVE[1])),
         **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
         **{"subword_alpha": RATE, "subword_nbest_size": (-1, 512)},
         **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),

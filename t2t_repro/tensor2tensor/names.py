@@ -33,7 +33,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "optimizer_zero_grads optimizer_momentum_* optimizer_adafactor_beta? optimizer_adafactor_clipping_threshold "
         "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent":
             "the optimizer is always Adam; omit it",
-        "clip_grad_norm grad_noise_scale weight_decay weight_noise": "0 is its only value here; omit it",
+        "grad_noise_scale weight_noise": "0 is its only value here; omit it",
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
         "norm_type ffn_layer multiply_embedding_mode":

@@ -40,7 +40,8 @@ class Result(NamedTuple):
     auxiliary_loss: float
     """Sum of the auxiliary losses of all layers; 0 if the model has none."""
     gradient_norm: float
-    """Euclidean norm of all gradients together. With "mixed_float16", it is not finite if the step was skipped."""
+    """Euclidean norm of all gradients together, before clipping. With "mixed_float16", it is not finite if the step was
+    skipped."""
     votes: float
     """Number of replicas whose worker process wants to stop the run."""
     loss_scale: float
@@ -172,6 +173,8 @@ class TrainStep:
             gradients = [gradient / scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         is_finite = tf.math.is_finite(norm)
+        if self._optimizer.global_clipnorm:
+            gradients, _ = tf.clip_by_global_norm(gradients, self._optimizer.global_clipnorm, norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
         context.merge_call(self._apply, args=(gradients, self._optimizer.step_size(rate), is_finite))
         iterations = self._optimizer.iterations.value

@@ -39,3 +39,13 @@ def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
     optimizer.build([variable])
     optimizer.update(variable.value, tf.constant([2.0, -3.0]), optimizer.step_size(tf.constant(0.5)))
     np.testing.assert_allclose(variable, [-0.5e-3, 0.5e-3], rtol=1e-4)
+
+
+def test_weight_decay_shrinks_matrices_by_the_learning_rate() -> None:
+    matrix, bias = keras.Variable([[4.0, -8.0]], dtype="float32"), keras.Variable([4.0], dtype="float32")
+    optimizer = adam(HParams(learning_rate_schedule="constant", learning_rate_constant=0.1, weight_decay=0.5))
+    optimizer.build([matrix, bias])
+    for variable in (matrix, bias):
+        optimizer.update(variable.value, tf.zeros(variable.shape), optimizer.step_size(tf.constant(0.1)))
+    np.testing.assert_allclose(matrix, [[3.8, -7.6]], rtol=1e-6)
+    np.testing.assert_allclose(bias, [4.0])

@@ -115,6 +115,16 @@ def test_micro_batches_add_up_to_the_whole(lookup: Run) -> None:
     close(values(lookup.model), whole)
 
 
+def test_gradients_longer_than_the_limit_are_scaled_down_to_it(lookup: Run) -> None:
+    [result], whole = lookup.results(WHOLE), lookup.changes(WHOLE)
+    for limit, factor in ((result.gradient_norm / 4, 0.25), (result.gradient_norm * 2, 1.0)):
+        with ONE.scope():
+            run = Run(lookup.model, optimizer=Descent(global_clipnorm=limit))
+        run.start = lookup.start
+        close(run.changes(CUTS["accumulated"]), [factor * change for change in whole])
+        assert run.results(WHOLE)[0].gradient_norm == pytest.approx(result.gradient_norm)  # before it is scaled
+
+
 def test_the_seed_and_the_example_decide_dropout(lookup: Run) -> None:
     def change(seed: tuple[int, int], *micro_batches: MicroBatch) -> np.ndarray:
         lookup.results()
