@@ -1,14 +1,16 @@
 """Saves and restores the checkpoints of a training run."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from t2t_repro.checkpoints import reader
+from t2t_repro.checkpoints.adaptation import OTHER, SAME, SPELLED, adapt
 from t2t_repro.checkpoints.checkpoint_files import BEST, keep_only, set_aside, write_checkpoint
-from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, hparams_of
+from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint, hparams_of, vocabulary_of
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -145,16 +147,33 @@ def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[st
         source: value of --warm_start_from: a checkpoint, or a folder with checkpoints, e.g. a model folder. In a
             folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
 
-    Raises UserError if there is no checkpoint, or it has another vocabulary, or weights of other names or shapes.
+    If the model was trained with another vocabulary, its embeddings are adapted (see `adapt`), and a line for
+    each says how many pieces keep their row.
+
+    Raises UserError if there is no checkpoint, if its vocabulary is unknown or has other pieces than this one, or if
+    it has weights of other names or shapes.
     """
     path = reader.find_checkpoint(source, "--warm_start_from")
     content = reader.read_checkpoint(path)
     if content.vocabulary_fingerprint != vocabulary.fingerprint:
-        raise UserError(
-            f"--warm_start_from={source}: trained with a vocabulary of fingerprint {content.vocabulary_fingerprint}, "
-            f"but the data has {vocabulary.fingerprint}; make the data with that model's vocabulary by t2t-datagen "
-            "--vocab_file"
-        )
+        old = vocabulary_of(path)
+        cure = "make the data with that model's vocabulary: t2t-datagen --vocab_file"
+        if not old or old.fingerprint != content.vocabulary_fingerprint:
+            raise UserError(
+                f"--warm_start_from={source}: trained with a vocabulary of fingerprint "
+                f"{content.vocabulary_fingerprint}, which its folder lacks, and the data has another one; {cure}"
+            )
+        try:
+            weights, counts = adapt(content.weights, old, vocabulary)
+        except UserError as error:
+            raise UserError(f"--warm_start_from={source}: {error}; {cure}") from None
+        content = replace(content, weights=weights)
+        for name, count in counts.items():
+            say(
+                f"{name}: {count.total():,} pieces of the new vocabulary, {count[SAME]:,} with the rows of the same "
+                f"pieces, {count[SPELLED]:,} with the mean of the pieces that spell them, {count[OTHER]:,} with that "
+                "of all pieces"
+            )
     reader.refuse_misfit(model, content, path)
     return path, content
 

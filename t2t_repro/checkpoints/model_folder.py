@@ -292,6 +292,15 @@ def hparams_of(checkpoint: str) -> HParams | None:
     return None
 
 
+def vocabulary_of(checkpoint: str) -> Vocabulary | None:
+    """Returns the vocabulary in the model folder of a checkpoint; None if it is missing or damaged."""
+    for folder in list(Path(checkpoint).parents)[:2]:
+        with contextlib.suppress(OSError, UserError):
+            origin = from_json(Origin, read_text(folder / "problem.json"), str(folder))
+            return load_vocabularies(folder, origin.vocabulary, origin.source_vocabulary)
+    return None
+
+
 def _require_registered(folder: Path, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
     """Raises UserError if the problem or model that a folder was trained with is unknown to this program."""
     if not is_registered(name):
