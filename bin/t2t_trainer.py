@@ -57,6 +57,8 @@ class Flags:
     """CPU threads per operation; 1 is fastest for small models; 0: automatic."""
     inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """Number of operations that may run at the same time; 0: automatic."""
+    freeze: str = ""
+    """Parts of the names of weights that stay as they are, e.g. embedding,encoder; default: frozen of the hparams."""
     random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
     """Seed of the initial weights, the order of the data and dropout."""
     dry_run: bool = False
@@ -74,6 +76,9 @@ def make_flags(*names: str) -> flags.FlagValues:
 
 FLAGS = make_flags()
 
+HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {"freeze": "frozen"}
+"""Names of the hparams that have a flag of their own, by flag."""
+
 
 def main(values: flags.FlagValues) -> None:
     """Opens or generates the data, trains, and prints the commands that the user may want to run next."""
@@ -90,10 +95,10 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     """
     program.require(values, "problem", "data_dir", "hparams_set")
     program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
-    flag_values = {name: values[name].value for name in ("model", "train_steps", "local_eval_frequency")}
-    changes = {name: value for name, value in flag_values.items() if values[name].present}
-    for name in changes.keys() & assignments(values.hparams):
-        raise UserError(f"--{name} is also given in --hparams; give it once")
+    flag_of = {name: flag for flag, name in HPARAM_FLAGS.items() if values[flag].present}
+    for name in flag_of.keys() & assignments(values.hparams):
+        raise UserError(f"--{flag_of[name]} is also given in --hparams; give it once")
+    changes = {name: values[flag].value for name, flag in flag_of.items()}
     hparams = registry.override_hparams(registry.hparams(values.hparams_set), values.hparams, **changes)
     check_schedule(hparams)
     return hparams

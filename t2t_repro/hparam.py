@@ -149,6 +149,9 @@ class HParams:
     weight_decay: float = 0.0
     """Each step first multiplies every matrix by 1 - weight_decay * learning rate (Loshchilov and Hutter 2019). 0, as
     in the paper, for no decay. (tensor2tensor's weight_decay adds to the loss instead.)"""
+    frozen: str = ""
+    """Parts of the names of weights that training leaves as they are, separated by commas: "embedding" or
+    "encoder/layer_0", with * for any characters. The flag --freeze overrides it. "" trains all weights."""
 
     ranges: ClassVar[dict[str, Range]] = {
         "num_hidden_layers": LAYERS,

@@ -37,7 +37,8 @@ class RunConfig:
     mixed_bfloat16: bfloat16, faster if the processor supports it; mixed_float16: float16 with loss scaling, for GPUs
     without bfloat16."""
     warm_start_from: str = ""
-    """Model folder or checkpoint with the initial weights, for the same vocabulary and sizes."""
+    """Model folder or checkpoint with the initial weights, for the same sizes; with another vocabulary, pieces keep
+    their embeddings."""
 
     @property
     def model_precision(self) -> str:

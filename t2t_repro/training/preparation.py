@@ -147,7 +147,8 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
         )
         optimizer = adam(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
-    return model, TrainStep(model, optimizer, run.hparams.label_smoothing, run.strategy, loss_scale)
+    smoothing, frozen = run.hparams.label_smoothing, run.hparams.frozen
+    return model, TrainStep(model, optimizer, smoothing, run.strategy, loss_scale, frozen)
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:

@@ -6,6 +6,7 @@ Dropout's masks belong to the examples. So a step has the same result on any num
 micro-batches, except for rounding. A round consists of one micro-batch for each replica.
 """
 
+import fnmatch
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -58,14 +59,22 @@ class TrainStep:
         label_smoothing: see `smoothed_cross_entropy`.
         strategy: a `tf.distribute` strategy.
         loss_scale: loss scale for "mixed_float16"; None for other precisions.
+        frozen: the hparam, which says what weights stay as they are.
     """
 
     def __init__(
-        self, model: Any, optimizer: Adam, label_smoothing: float, strategy: Any, loss_scale: LossScale | None = None
+        self,
+        model: Any,
+        optimizer: Adam,
+        label_smoothing: float,
+        strategy: Any,
+        loss_scale: LossScale | None = None,
+        frozen: str = "",
     ) -> None:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
         self._replicas = strategy.num_replicas_in_sync
+        self._weights = _trained(model.trainable_variables, frozen)
         self._sums: list[Any] = []
         """Variables for the sums of the two losses and of each gradient over a step's rounds; created at the first step
         with more than ROUNDS_AT_ONCE rounds."""
@@ -73,7 +82,7 @@ class TrainStep:
         self._accumulate = self._graph(self._add_round, 1)
         self._finish = self._graph(self._finish_step, 0)
         with strategy.scope():
-            optimizer.build(model.trainable_variables)
+            optimizer.build(self._weights)
         self.state = [*optimizer.variables, *(loss_scale.variables if loss_scale else [])]
         """Variables that change from step to step, without the weights: those of the optimizer and the loss scale."""
 
@@ -133,7 +142,7 @@ class TrainStep:
             step_seed: the run's random seed and the step.
             tokens: number of target tokens in the whole step, by which the loss is divided.
         """
-        weights = self._model.trainable_variables
+        weights = self._weights
         with tf.GradientTape() as tape:
             loss, auxiliary_loss = self._losses(rounds, step_seed, tokens)
             total = loss + auxiliary_loss
@@ -191,7 +200,7 @@ class TrainStep:
             else:
                 apply()
 
-        for weight, gradient in zip(self._model.trainable_variables, gradients, strict=True):
+        for weight, gradient in zip(self._weights, gradients, strict=True):
             strategy.extended.update(weight.value, update, args=(gradient, step_size, is_finite), group=False)
         if self._loss_scale:
             self._loss_scale.update(strategy, is_finite)
@@ -216,7 +225,27 @@ class TrainStep:
 
     def _zeros(self) -> list[Any]:
         """Returns new variables for the sums of the two losses and of each gradient. Each replica has its own copy."""
-        shapes = [(2,), *(weight.shape for weight in self._model.trainable_variables)]
+        shapes = [(2,), *(weight.shape for weight in self._weights)]
         kind = {"aggregation": tf.VariableAggregation.SUM, "synchronization": tf.VariableSynchronization.ON_READ}
         with self._strategy.scope():
             return [tf.Variable(tf.zeros(shape), trainable=False, **kind) for shape in shapes]
+
+
+def _trained(weights: Sequence[Any], frozen: str) -> list[Any]:
+    """Returns the weights that no pattern in `frozen` matches.
+
+    Raises UserError if a pattern matches no weight, or the patterns match all.
+    """
+    patterns = [pattern.strip() for pattern in frozen.split(",") if pattern.strip()]
+    matched = {
+        pattern: {weight.path for weight in weights if fnmatch.fnmatchcase(f"/{weight.path}/", f"*/{pattern}/*")}
+        for pattern in patterns
+    }
+    for pattern, paths in matched.items():
+        if not paths:
+            parts = sorted({part for weight in weights for part in weight.path.split("/")[1:-1]})
+            raise UserError(f"frozen={frozen}: no weight's name has {pattern!r}; it may have {', '.join(parts)}")
+    trained = [weight for weight in weights if weight.path not in set().union(*matched.values())]
+    if not trained:
+        raise UserError(f"frozen={frozen}: matches all weights, so nothing would be trained; omit a part")
+    return trained

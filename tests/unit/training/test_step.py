@@ -18,6 +18,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds
+from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale, adam
 from t2t_repro.training.step import Result, TrainStep
@@ -123,6 +124,22 @@ def test_gradients_longer_than_the_limit_are_scaled_down_to_it(lookup: Run) -> N
         run.start = lookup.start
         close(run.changes(CUTS["accumulated"]), [factor * change for change in whole])
         assert run.results(WHOLE)[0].gradient_norm == pytest.approx(result.gradient_norm)  # before it is scaled
+
+
+def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
+    with ONE.scope():
+        model = Transformer(tiny_hparams, VOCAB)
+        step = TrainStep(model, adam(tiny_hparams), 0.1, ONE, frozen="embedding, encoder/*/self_attention")
+    start = {variable.path: variable.value.numpy() for variable in model.trainable_variables}
+    step(CUTS["accumulated"], TOKENS, (1, 0))
+    same = {path for path, value in start.items() if "embedding" in path or "encoder/layer_0/self" in path}
+    for variable in model.trainable_variables:
+        assert np.array_equal(variable, start[variable.path]) == (variable.path in same)
+    sizes = [int(np.prod(variable.shape)) for variable in step.state if len(variable.shape)]
+    assert sum(sizes) == 2 * sum(value.size for path, value in start.items() if path not in same)  # Adam's moments
+    for pattern in ("encodr", "*", "embedding,encoder,decoder"):
+        with pytest.raises(UserError), ONE.scope():
+            TrainStep(model, adam(tiny_hparams), 0.1, ONE, frozen=pattern)
 
 
 def test_the_seed_and_the_example_decide_dropout(lookup: Run) -> None:
