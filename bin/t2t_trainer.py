@@ -168,7 +168,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
 
 
 def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> str:
-    """Returns the message that ends the run: the checkpoint with the lowest dev loss, if any, and the next commands."""
+    """Returns the message that ends the run: the best checkpoint, if any, and the next commands."""
     use, files = "decode", "--decode_from_file=INPUT --decode_to_file=OUTPUT"
     if not can_decode:
         use, files = "score", "--score_file=PAIRS"
@@ -180,7 +180,7 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> st
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
     for best in checkpoints_in(folder.path / "best")[-1:]:
-        commands = f"checkpoint with the lowest dev loss: --checkpoint_path={shlex.quote(best)}\n{commands}"
+        commands = f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(best)}\n{commands}"
     return commands
 
 

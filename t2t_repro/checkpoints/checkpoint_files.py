@@ -19,7 +19,7 @@ from t2t_repro.files.output_files import sync, unfinished_folder, write_file
 STATE = "checkpoint"
 """Name of TensorFlow's state file, which lists a folder's checkpoints."""
 BEST = "best"
-"""Subfolder of a model folder for the checkpoint with the lowest dev loss."""
+"""Subfolder of a model folder for the best checkpoint on the dev split."""
 FILE = re.compile(rf"({re.escape(CHECKPOINT)}-[0-9]+)\.(index|data-[0-9]{{5}}-of-[0-9]{{5}})")
 """Pattern of the names of checkpoints' files; group 1 is the checkpoint's name."""
 

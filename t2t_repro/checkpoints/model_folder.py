@@ -7,7 +7,7 @@ model.ckpt-*      checkpoints: weights under the model's variable names, optimiz
                   fingerprints of hparams, vocabulary and data
 checkpoint        TensorFlow's list of the model.ckpt-* files, for tf.train.latest_checkpoint
 averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
-best/             the checkpoint with the lowest dev loss
+best/             the best checkpoint on the dev split: by default, that with the lowest dev loss
 metrics.jsonl     measurements during training; tensorboard/ has the same measurements, and pictures
 decoded/, results.json, report.md    output of t2t-reproduce
 """

@@ -5,6 +5,8 @@ from typing import Literal
 
 from t2t_repro.data.batching import MAX_TOKENS
 
+LOSS = "loss"
+"""Value of --best_by that stands for the dev loss. Other values are names of scores."""
 Precision = Literal["float32", "tf32", "mixed_bfloat16", "mixed_float16"]
 
 
@@ -19,7 +21,10 @@ class RunConfig:
     eval_decode_lines: int = 100
     """Number of dev lines that each evaluation decodes and scores; 0: none."""
     early_stopping_patience: int = 0
-    """Number of consecutive evaluations without a lower dev loss after which training ends; 0: never."""
+    """Number of consecutive evaluations without a new best one (--best_by) after which training ends; 0: never."""
+    best_by: str = LOSS
+    """What the best checkpoint and --early_stopping_patience follow: loss, the dev loss, or a score of the decoded dev
+    lines, e.g. bleu or chrf."""
     save_checkpoints_secs: int = 0
     """Seconds between two checkpoints (the paper: 600); 0: save before each evaluation."""
     keep_checkpoint_max: int = field(default=20, metadata={"lower_bound": 1})

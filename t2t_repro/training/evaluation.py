@@ -20,9 +20,10 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import Stopped, UserError, counted
+from t2t_repro.errors import Stopped, UserError, counted, refuse_unknown
 from t2t_repro.hparam import MAX_INT
 from t2t_repro.metrics.score import Score
+from t2t_repro.training.config import LOSS
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
 
@@ -51,6 +52,12 @@ class Decoded:
     """Source, reference and output of the first decoded lines, at most `SAMPLES`, after `Problem.finish`."""
     corpora: dict[str, Decoded] = field(default_factory=dict)
     """The result of each corpus with lines, by name. Empty if the split has only one corpus."""
+
+    def score_by(self, name: str) -> Score:
+        """Returns the score of the metric `name`, e.g. "chrf". Raises UserError if the problem does not have it."""
+        names = [score.name for score in self.scores]
+        refuse_unknown("score of --best_by", name, [LOSS, *dict.fromkeys(names)])
+        return self.scores[names.index(name)]
 
 
 @dataclass(frozen=True)
@@ -87,14 +94,23 @@ class Evaluation:
             return ""
         return f", {self.decoded.scores[0].label} {self.score:.2f} of {counted(self.decoded.lines, 'line')}"
 
-    def describe(self, is_best: bool) -> str:
-        """Returns the text that t2t-trainer prints; `is_best` marks the lowest dev loss so far."""
+    def describe(self, is_best: bool, best_by: str = LOSS) -> str:
+        """Returns the text that t2t-trainer prints; `is_best` marks the best value of the measure `best_by` so far."""
+        best = {best_by: " (best)" if is_best else ""}
         source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
         corpora = [f"{name}: dev loss {part.loss:.4f}{part.score_text}" for name, part in self.corpora.items()]
         return (
-            f"dev loss {self.loss:.4f}{' (best)' if is_best else ''}, perplexity {self.perplexity:.3f} a token, "
-            f"accuracy {self.accuracy:.1%}{source_use}{self.score_text}{'; '.join(['', *corpora])}"
+            f"dev loss {self.loss:.4f}{best.get(LOSS, '')}, perplexity {self.perplexity:.3f} a token, "
+            f"accuracy {self.accuracy:.1%}{source_use}{self._scores_text(best)}{'; '.join(['', *corpora])}"
         )
+
+    def _scores_text(self, best: dict[str, str]) -> str:
+        """Returns the main score and the score by which the best checkpoint is chosen, marked if it is the best."""
+        if not self.decoded or LOSS in best:
+            return self.score_text
+        (name, mark), main = best.popitem(), self.decoded.scores[0].name
+        score = self.decoded.score_by(name)
+        return f"{self.score_text}{'' if name == main else f', {score.label} {score.score:.2f}'}{mark}"
 
 
 class Evaluator:
@@ -220,6 +236,10 @@ class DevDecoder:
         samples = [lines[index] for index in order[:SAMPLES]]  # of all corpora
         scores = self._problem.scores(outputs, self._references)
         return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {})
+
+    def refuse_missing_score(self, name: str) -> None:
+        """Raises UserError if the problem does not have the score `name`."""
+        Decoded(self._problem.scores(self._references, self._references), len(self._references), []).score_by(name)
 
     def _parts(self, lines: list[tuple[str, str, str]]) -> dict[str, Decoded]:
         """Returns the result of each corpus with lines, scored as its target language."""

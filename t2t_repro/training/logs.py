@@ -19,6 +19,7 @@ from t2t_repro.data.batching import padding_share
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.data.records import record
 from t2t_repro.files.output_files import subfolder
+from t2t_repro.training.config import LOSS
 from t2t_repro.training.evaluation import Evaluation
 from t2t_repro.training.metrics_log import MetricsLog, OnMetrics, append
 from t2t_repro.training.step import Result
@@ -126,11 +127,14 @@ class Logs:
         folder: model folder.
         start: step from which the run continues. Entries of later steps are removed from the logs.
         workers: number of worker processes that train together.
-        on_metrics: see `MetricsLog`.
+        on_metrics, best_by: see `MetricsLog`.
     """
 
-    def __init__(self, folder: Path, start: int, workers: int, on_metrics: OnMetrics | None = None) -> None:
-        self.metrics, self.tensorboard = MetricsLog(folder, start, on_metrics), TensorBoardLog(folder, start)
+    def __init__(
+        self, folder: Path, start: int, workers: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
+    ) -> None:
+        self.metrics, self.tensorboard = MetricsLog(folder, start, on_metrics, best_by), TensorBoardLog(folder, start)
+        self._best_by = best_by
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
@@ -157,8 +161,21 @@ class Logs:
         self.tensorboard.scalars(step, _tags("train", values))
         self.metrics.add(step, seconds=round(self.metrics.seconds_before + seconds, 3), **values, **self._hardware)
 
+    def is_best(self, evaluation: Evaluation) -> bool:
+        """Returns True if an evaluation is better than all that the log has, see `MetricsLog.is_best`."""
+        values, details = self._fields(evaluation)
+        return self.metrics.is_best(values | details)
+
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """Logs an evaluation of the dev split after `step` steps."""
+        values, details = self._fields(evaluation)
+        if evaluation.decoded:
+            self.tensorboard.text(step, "dev/translations", _markdown(evaluation.decoded.samples))
+        self.tensorboard.scalars(step, _tags("dev", values))
+        self.metrics.add(step, **values, **details)
+
+    def _fields(self, evaluation: Evaluation) -> tuple[dict[str, float], dict[str, Any]]:
+        """Returns the fields of an evaluation's line in metrics.jsonl: those to draw as curves, and the others."""
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
@@ -171,14 +188,14 @@ class Logs:
             if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
+            if self._best_by != LOSS:
+                values[f"dev_{self._best_by}"] = decoded.score_by(self._best_by).score
             details["dev_translations"] = decoded.samples
-            self.tensorboard.text(step, "dev/translations", _markdown(decoded.samples))
         for name, part in evaluation.corpora.items():
             values[f"dev_loss/{name}"] = part.loss
             if part.decoded and math.isfinite(part.score):
                 values[f"dev_{part.decoded.scores[0].name}/{name}"] = part.score
-        self.tensorboard.scalars(step, _tags("dev", values))
-        self.metrics.add(step, **values, **details)
+        return values, details
 
 
 def _tags(group: str, values: Mapping[str, float]) -> dict[str, float]:

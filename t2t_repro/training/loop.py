@@ -247,14 +247,14 @@ class Loop:
         except Stopped:
             self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
             return
-        is_best = logs.metrics.is_lowest(evaluation.loss, evaluation.batches)
+        is_best = logs.is_best(evaluation)
         if is_best and step:  # a warm start's own checkpoint exists
             prepared.checkpoints.save_best(step)
         if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
             logs.tensorboard.image(step, "dev/attention", *picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         logs.evaluation(step, evaluation)
-        self._run.say(f"step {step:,}: {evaluation.describe(is_best)}")
+        self._run.say(f"step {step:,}: {evaluation.describe(is_best, self._config.best_by)}")
         source_use = evaluation.source_use
         is_warm = step >= min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
         if is_warm and source_use is not None and source_use < MIN_SOURCE_USE:
@@ -265,17 +265,18 @@ class Loop:
             )
 
     def _update_convergence(self) -> None:
-        """Finds out, and says, if the last `early_stopping_patience` evaluations brought no new lowest dev loss.
+        """Finds out, and says, if the last `early_stopping_patience` evaluations brought no new best one.
 
         Every worker must call this method.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
-        has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_lowest()
+        has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_best()
         self._has_converged = bool(distribution.from_chief(self._run.strategy, has_converged))
         if self._has_converged:
             self._run.say(
-                f"{self._prepared.folder.path}: no new lowest dev loss, so --early_stopping_patience={patience} ended "
-                f"the run after step {self._step:,}; omit this flag, or give a higher value, to continue"
+                f"{self._prepared.folder.path}: no new best dev {self._config.best_by}, so "
+                f"--early_stopping_patience={patience} ended the run after step {self._step:,}; omit this flag, or "
+                "give a higher value, to continue"
             )
 
 

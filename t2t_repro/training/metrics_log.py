@@ -27,6 +27,7 @@ from typing import Any
 from t2t_repro.files.json_file import rounded, to_json_line
 from t2t_repro.files.output_files import named_errors, write_file
 from t2t_repro.files.untrusted import read_bytes
+from t2t_repro.training.config import LOSS
 
 OnMetrics = Callable[[dict[str, Any]], None]
 """A function that takes a line of metrics.jsonl: its fields by name."""
@@ -79,16 +80,20 @@ class MetricsLog:
         folder: model folder.
         start: step from which the run continues. Lines of later steps, which an earlier process wrote, are removed.
         on_metrics: function that is called with each line after it has been written.
+        best_by: the measure of the best evaluation, see `RunConfig`.
     """
 
-    def __init__(self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None) -> None:
-        self._path, self._on_metrics = Path(folder) / FILE, on_metrics
+    def __init__(
+        self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
+    ) -> None:
+        self._path, self._on_metrics, self._best_by = Path(folder) / FILE, on_metrics, best_by
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
         write_file(self._path, "".join(to_json_line(line) + "\n" for line in lines))
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
-        self._evaluations: dict[int, tuple[float, int]] = {}
-        """Dev loss and "eval_steps" of each evaluation by its step, oldest first. A loss of NaN is infinity."""
+        self._evaluations: dict[int, tuple[float, Any]] = {}
+        """For each evaluation by its step, oldest first: its loss, or its score times -1, and its kind: "eval_steps" or
+        the score's signature. A value that is missing or not finite is infinity."""
         for line in lines:
             self._remember(line)
 
@@ -96,32 +101,36 @@ class MetricsLog:
         """Returns True if the log has an evaluation of this step."""
         return step in self._evaluations
 
-    def is_lowest(self, dev_loss: float, eval_steps: int) -> bool:
-        """Returns True if a new dev loss is lower than those of all evaluations since --eval_steps last changed.
+    def is_best(self, line: dict[str, Any]) -> bool:
+        """Returns True if an evaluation, with the fields of its line, is better than all since its kind last changed.
 
-        Args:
-            dev_loss: the loss of an evaluation that is not in the log.
-            eval_steps: number of its batches, or 0 for the whole dev split, as in the log.
+        The kind changes with --eval_steps and --eval_decode_lines, because other batches and lines are not comparable.
         """
-        # The log rounds losses. Without rounding here, an equal loss could count as lower.
-        return math.isfinite(dev_loss) and rounded(dev_loss) < min(self._losses(eval_steps), default=math.inf)
+        measure, kind = self._measure(line)
+        return measure < min(self._measures(kind), default=math.inf)
 
-    def evaluations_since_lowest(self) -> int:
-        """Returns the number of evaluations after that with the lowest dev loss, since --eval_steps last changed."""
+    def evaluations_since_best(self) -> int:
+        """Returns the number of evaluations after the best one, since their kind last changed."""
         if not self._evaluations:
             return 0
-        losses = self._losses(list(self._evaluations.values())[-1][1])
-        return len(losses) - 1 - losses.index(min(losses))
+        measures = self._measures(list(self._evaluations.values())[-1][1])
+        return len(measures) - 1 - measures.index(min(measures))
 
-    def _losses(self, eval_steps: int) -> list[float]:
-        """Returns the losses since --eval_steps last changed, because the others are of other batches."""
-        newest = itertools.takewhile(lambda pair: pair[1] == eval_steps, reversed(self._evaluations.values()))
-        return [loss for loss, _ in newest][::-1]
+    def _measures(self, kind: Any) -> list[float]:
+        newest = itertools.takewhile(lambda pair: pair[1] == kind, reversed(self._evaluations.values()))
+        return [measure for measure, _ in newest][::-1]
+
+    def _measure(self, line: dict[str, Any]) -> tuple[float, Any]:
+        # The log rounds values. Without rounding here, an equal value could count as better.
+        value, is_loss = rounded(line.get(f"dev_{self._best_by}")), self._best_by == LOSS
+        kind = line.get("eval_steps", 0) if is_loss else line.get("signature")
+        if value is None or not math.isfinite(value):
+            return math.inf, kind
+        return value if is_loss else -value, kind
 
     def _remember(self, line: dict[str, Any]) -> None:
         if "dev_loss" in line:
-            loss = rounded(line["dev_loss"])
-            self._evaluations[line["step"]] = math.inf if loss is None else loss, line.get("eval_steps", 0)
+            self._evaluations[line["step"]] = self._measure(line)
 
     def add(self, step: int, **values: Any) -> None:
         """Appends a line with the fields "step" and `values`."""

@@ -19,7 +19,7 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
-from t2t_repro.training.config import RunConfig
+from t2t_repro.training.config import LOSS, RunConfig
 from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, refuse_differences, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
@@ -110,7 +110,7 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     evaluator = _evaluator(run, folder, model)
     if start < hparams.train_steps:
         _save_description(run, folder, model)
-    logs = Logs(folder.path, start, workers(), run.on_metrics) if run.is_chief else None
+    logs = Logs(folder.path, start, workers(), run.on_metrics, config.best_by) if run.is_chief else None
     return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, logs)
 
 
@@ -180,6 +180,10 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
     if config.eval_decode_lines:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
         decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
+        if config.best_by != LOSS:
+            decoder.refuse_missing_score(config.best_by)
+    elif config.best_by != LOSS:
+        raise UserError(f"--best_by={config.best_by} is a score of decoded lines; give --eval_decode_lines=100")
     max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
     return Evaluator(model, dev, max_tokens, config.eval_steps, decoder, run.hparams.max_length)
 

@@ -96,21 +96,28 @@ def test_a_full_disk_is_reported_and_deletes_nothing(log: MetricsLog, tmp_path: 
     assert read_metrics(tmp_path) == LINES and shown(tmp_path) == [(10, 4.0)]
 
 
-def test_only_losses_of_the_same_batches_are_compared(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path, 0)
-    assert log.evaluations_since_lowest() == 0
-    log.add(10, dev_loss=1.0, eval_steps=1)
-    log.add(20, dev_loss=1.5, eval_steps=1)
-    for current in (log, MetricsLog(tmp_path, 20)):
-        assert current.evaluations_since_lowest() == 1
-        assert [current.is_lowest(3.0, batches) for batches in (0, 1, 2)] == [True, False, True]
-        assert current.is_lowest(0.9, 1) and not current.is_lowest(1.0, 1) and not current.is_lowest(1.0 - 1e-12, 1)
-    for step, loss, count in ((30, 3.0, 0), (40, 3.5, 1), (50, 3.2, 2), (60, 2.9, 0), (70, math.nan, 1)):
-        assert not log.is_lowest(math.nan, 0)
-        log.add(step, dev_loss=loss)
-        assert log.evaluations_since_lowest() == MetricsLog(tmp_path, step).evaluations_since_lowest() == count
-    assert json.loads((tmp_path / FILE).read_text().splitlines()[-1], parse_constant=str)["dev_loss"] is None
-    assert log.is_lowest(9.0, 1)  # the evaluation of step 30 has replaced the best checkpoint of steps 10 and 20
+@pytest.mark.parametrize(("best_by", "sign", "kind"), [("loss", 1, "eval_steps"), ("chrf", -1, "signature")])
+def test_only_evaluations_of_the_same_kind_are_compared(tmp_path: Path, best_by: str, sign: int, kind: str) -> None:
+    def line(value: float, of: object) -> dict[str, Any]:
+        return {"dev_loss": 5.0, f"dev_{best_by}": sign * value} | ({kind: of} if of else {})
+
+    log = MetricsLog(tmp_path, 0, best_by=best_by)
+    assert log.evaluations_since_best() == 0
+    log.add(10, **line(1.0, 1))
+    log.add(20, **line(1.5, 1))
+    for current in (log, MetricsLog(tmp_path, 20, best_by=best_by)):
+        assert current.evaluations_since_best() == 1
+        assert [current.is_best(line(3.0, of)) for of in (0, 1, 2)] == [True, False, True]
+        assert current.is_best(line(0.9, 1))
+        assert not any(current.is_best(line(value, 1)) for value in (1.0, 1.0 - 1e-12))
+    for step, value, count in ((30, 3.0, 0), (40, 3.5, 1), (50, 3.2, 2), (60, 2.9, 0), (70, math.nan, 1)):
+        assert not log.is_best(line(math.nan, 0))
+        log.add(step, **line(value, 0))
+        again = MetricsLog(tmp_path, step, best_by=best_by)
+        assert log.evaluations_since_best() == again.evaluations_since_best() == count
+    last = json.loads((tmp_path / FILE).read_text().splitlines()[-1], parse_constant=str)
+    assert last[f"dev_{best_by}"] is None
+    assert log.is_best(line(9.0, 1))  # the evaluation of step 30 has replaced the best checkpoint of steps 10 and 20
 
 
 def read(folder: Path, reader: type = PluginEventAccumulator) -> EventAccumulator | PluginEventAccumulator:

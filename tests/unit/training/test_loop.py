@@ -173,8 +173,9 @@ class Recorder:
         self.start, self.model, self.source_use = 40, None, None
         self.saved: list[int] = []
         self.checkpoints = SimpleNamespace(save_best=self.saved.append)
-        metrics = SimpleNamespace(is_lowest=lambda loss, batches: loss < 2.0)
-        self.logs = SimpleNamespace(metrics=metrics, evaluation=lambda *arguments: None)
+        self.logs = SimpleNamespace(
+            is_best=lambda evaluation: evaluation.loss < 2.0, evaluation=lambda *arguments: None
+        )
 
     def evaluator(self, should_stop: Any) -> Evaluation:
         return Evaluation(1.0, 0.5, 0, self.source_use, Decoded([Score("BLEU", 12.3, "")], 100, []))
