@@ -45,7 +45,7 @@ def compare(
         [(label, signature)] = signature_of.items()
         signatures.append(str(signature))
         results.append(result_of[label])
-    rows = []
+    rows: list[Compared] = []
     for name, lines, *tests in zip(names, translations, *results, strict=True):
         is_same = bool(rows) and list(lines) == list(translations[0])
         p_values = [1.0 if is_same else test.p_value for test in tests]
