@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_repro import registry
+from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.corpora.listing import CorpusFiles, read_listing
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.dataset import SPLITS
-from t2t_repro.data.vocabularies.tags import is_tag, tag
+from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol, is_tag, tag
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import is_stream
 from t2t_repro.problem import Problem, setting
@@ -49,7 +50,7 @@ class TextFiles(StatedLanguages):
             "",
             "source and target file to train on, separated by a comma, or one file .tsv or .jsonl; plain or "
             "compressed. Repeat the flag for several corpora, each with its weight, a share of the tokens: "
-            "--train=a.en,a.de:1 --train=b.tsv:4; or give a file corpora.json",
+            "--train=a.en,a.de:1 --train=b.tsv:4; or give a file corpora.json, or a folder of t2t-augment",
             is_list=True,
         )
         dev: str = setting(
@@ -61,6 +62,9 @@ class TextFiles(StatedLanguages):
         targets: str = setting(
             "", "target languages, if there are several, e.g. de,fr; names of target files end with them", is_new=True
         )
+        symbols: str = setting(
+            "", 'strings that the vocabulary never splits, separated by commas: "<bt>" of t2t-augment', is_new=True
+        )
         corpus_temperature: float = setting(
             1.0, "T, 1 or more: without weights, shares are in proportion to (target tokens) ** (1 / T)", is_new=True
         )
@@ -70,17 +74,21 @@ class TextFiles(StatedLanguages):
         self.is_self_contained &= bool(self.settings.train and self.settings.dev)
         self.corpus_temperature = self.settings.corpus_temperature
         self._targets = [name.strip() for name in self.settings.targets.split(",") if self.settings.targets]
-        self.symbols = tuple(map(tag, self._targets))
-        if was_reversed and self.symbols:
+        self._user_symbols = [name.strip() for name in self.settings.symbols.split(",") if self.settings.symbols]
+        self.symbols = (*map(tag, self._targets), *self._user_symbols)
+        if was_reversed and self._targets:
             raise UserError(f"problem {self.name}: --targets needs the sources in front; swap the files of --train")
 
     def check(self) -> None:
         super().check()
-        if len({*self._targets}) < len(self._targets) or not all(map(is_tag, self.symbols)):
+        if len({*self._targets}) < len(self._targets) or not all(is_tag(tag(name)) for name in self._targets):
             raise UserError(
                 f"--targets={self.settings.targets}: name each language once, in letters, digits, _, - and ., e.g. "
                 "--targets=de,fr"
             )
+        symbols = self._user_symbols
+        if len({*symbols}) < len(symbols) or not all(map(is_symbol, symbols)):
+            raise UserError(f"--symbols={self.settings.symbols}: name each symbol once, with {SYMBOL_RULE}")
         if not 1 <= self.corpus_temperature < math.inf:
             raise UserError(f"--corpus_temperature={self.corpus_temperature} must be 1 or more")
         for split in SPLITS:
@@ -92,6 +100,8 @@ class TextFiles(StatedLanguages):
     def _check_files(self, flag: str, corpora: list[CorpusFiles]) -> None:
         targets, has_weight = set[str](), any(corpus.weight for corpus in corpora)
         for corpus in corpora:
+            if augmentation := corpus.augmentation:
+                self._check_augmentation(f"{flag}: {corpus.files[0]}", augmentation)
             for path in corpus.files:
                 if is_stream(path):
                     raise UserError(
@@ -107,6 +117,20 @@ class TextFiles(StatedLanguages):
         if flag == "--train" and self.corpus_temperature > 1 and (has_weight or len(corpora) == 1):
             raise UserError("--corpus_temperature is for several corpora without weights; omit it, or the weights")
 
+    def _check_augmentation(self, place: str, augmentation: Augmentation) -> None:
+        """Raises UserError if augmented text has other languages than the problem, or an unknown tag."""
+        languages = {"sources": augmentation.source_language, "targets": augmentation.target_language}
+        for (side, language), expected in zip(languages.items(), self.languages, strict=True):
+            if language and expected and language != expected and not (side == "targets" and self._targets):
+                raise UserError(
+                    f"{place}: its {side} are in {language}, but --languages={self.settings.languages} means "
+                    f"{expected}; give text of this language, or other --languages"
+                )
+        if augmentation.train_tag not in ("", *self.symbols):
+            raise UserError(
+                f'{place}: its sources begin with {augmentation.train_tag}; add --symbols="{augmentation.train_tag}"'
+            )
+
     def _files(self, split: str) -> list[CorpusFiles]:
         return read_listing(f"--{split}", getattr(self.settings, split))
 
@@ -115,7 +139,7 @@ class TextFiles(StatedLanguages):
         for split in SPLITS:
             with contextlib.suppress(UserError, OSError):
                 for corpus in self._files(split):
-                    files += [(f"--{split}", path) for path in (*corpus.files, corpus.listed_in)]
+                    files += [(f"--{split}", path) for path in (*corpus.paths, corpus.listed_in)]
         return files
 
     def corpora(self, split: str) -> tuple[Corpus, ...]:
@@ -131,11 +155,12 @@ class TextFiles(StatedLanguages):
         )
 
     def _target_of(self, flag: str, corpus: CorpusFiles) -> str:
-        """Returns the target language of a corpus, by its list or else by the name of its target file."""
-        if corpus.target_language:
-            if corpus.target_language not in self._targets:
-                raise UserError(f"{corpus.listed_in}: {corpus.target_language!r} is not one of --targets; add it")
-            return corpus.target_language
+        """Returns the target language of a corpus, by its list, else by t2t-augment or the name of its target file."""
+        augmentation = corpus.augmentation if self._targets else None
+        if language := corpus.target_language or (augmentation.target_language if augmentation else ""):
+            if language not in self._targets:
+                raise UserError(f"{corpus.listed_in or corpus.files[0]}: {language!r} is not one of --targets; add it")
+            return language
         for part in reversed(corpus.target_name.split(".")):
             if part in self._targets:
                 return part
@@ -160,7 +185,7 @@ class TextFiles(StatedLanguages):
         """Yields the pairs with the tag of their language. Raises UserError if a text has a tag already."""
         for number, pair in enumerate(pairs, 1):
             for side, path in (("inputs", files.files[0]), ("targets", files.files[-1])):
-                for symbol in self.symbols:
+                for symbol in map(tag, self._targets):
                     if symbol in pair[side]:
                         raise UserError(
                             f"{path}:{number}: the text has {symbol}, which t2t-datagen adds itself; remove it"

@@ -1,10 +1,11 @@
-"""Reads lists of corpora: "europarl.en,europarl.de:1;news.tsv:4", or a file corpora.json."""
+"""Reads lists of corpora: "europarl.en,europarl.de:1;news.tsv:4;augmented/", or a file corpora.json."""
 
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from t2t_repro.corpora.augmented import Augmentation, read_augmentation, read_augmented
 from t2t_repro.corpora.parallel import Pair, read_pairs, read_rows, read_tsv
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import from_fields
@@ -21,7 +22,7 @@ class Corpus:
     """A value in corpora.json."""
 
     files: list = field(default_factory=list)
-    """Paths of the source and the target file, or of one file with both sides."""
+    """Paths of the source and the target file, of one file with both sides, or of a folder of t2t-augment."""
     weight: float = 0.0
     """0.0 if the list gives no weight."""
     target_language: str = ""
@@ -38,13 +39,25 @@ class CorpusFiles(Corpus):
     @property
     def target_name(self) -> str:
         """Name of the target file, without its folder and the suffix of a compression."""
-        return os.path.basename(_unpacked(self.files[-1]))
+        return os.path.basename(_unpacked(self.files[-1].rstrip("/")))
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are damaged."""
+        return read_augmentation(self.files[0]) if _is_folder(self.files) else None
+
+    @property
+    def paths(self) -> list[str]:
+        """The files, or the files in the folder."""
+        return [entry.path for entry in os.scandir(self.files[0])] if _is_folder(self.files) else self.files
 
     def read(self, languages: tuple[str, str]) -> Iterator[Pair]:
         """Yields the pairs. `languages` are the keys of source and target in a JSONL file."""
         if len(self.files) == 2:
             return read_pairs(*self.files)
         [path] = self.files
+        if _is_folder(self.files):
+            return read_augmented(path)
         return read_tsv(path) if _suffix(path) == ".tsv" else read_rows(path, languages)
 
 
@@ -100,12 +113,18 @@ def _read_json(path: str) -> list[CorpusFiles]:
 
 def _checked(corpus: CorpusFiles, place: str, example: str) -> CorpusFiles:
     files = corpus.files
-    if not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES):
+    if augmentation := corpus.augmentation:
+        augmentation.require_complete(files[0])
+    elif not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES):
         raise UserError(
-            f"{place}: name two files, source and target, without commas or semicolons in their names, or one file "
-            f".tsv or .jsonl: {example}"
+            f"{place}: name two files, source and target, without commas or semicolons in their names, one file "
+            f".tsv or .jsonl, or a folder of t2t-augment: {example}"
         )
     return corpus
+
+
+def _is_folder(files: list) -> bool:
+    return len(files) == 1 and os.path.isdir(files[0])
 
 
 def _unpacked(path: str) -> str:

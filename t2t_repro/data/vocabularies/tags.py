@@ -1,4 +1,4 @@
-"""Tags, which tell a model for several target languages which one to write: ">>de<< A man sleeps."
+"""Tags, which tell a model for several target languages which one to write: ">>de<< A man sleeps."; other symbols.
 
 A tag stands at the beginning of a source text. Each rule has a function in Python, and one in TensorFlow whose name
 starts with `graph_`. In shapes, B is the number of texts.
@@ -13,6 +13,10 @@ TAG = ">>[0-9A-Za-z_.-]+<<"
 """Regular expression for a tag, for Python and for TensorFlow."""
 START = f"{WHITE_SPACE}*({TAG}){WHITE_SPACE}*"
 """Regular expression for a tag and the white space around it, at the beginning of a text."""
+RESERVED = ("<pad>", "</s>", "<unk>")
+"""Pieces of learned vocabularies that no symbol may replace."""
+SYMBOL_RULE = "no white space or comma, not <pad>, </s> or <unk>, and not of the form >>de<<, which is for --targets"
+"""The rule of `is_symbol`, for error messages."""
 
 
 def tag(language: str) -> str:
@@ -28,6 +32,11 @@ def language_of(tag: str) -> str:
 def is_tag(piece: str) -> bool:
     """Returns True if a piece of a vocabulary is a tag."""
     return bool(re.fullmatch(TAG, piece))
+
+
+def is_symbol(text: str) -> bool:
+    """Returns True if the user may choose a text as a single piece of the vocabulary, such as "<bt>"."""
+    return bool(re.fullmatch(r"[^\s,]+", text)) and text not in RESERVED and not is_tag(text)
 
 
 def split_tag(text: str) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from t2t_repro.checkpoints.averaging import average_checkpoints
 from t2t_repro.checkpoints.checkpoint_files import keep_only
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.checkpoints.reader import read_checkpoint
+from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.corpora.parallel import read_rows
 from t2t_repro.data import summary
 from t2t_repro.data.datagen import generate_data
@@ -157,6 +158,9 @@ KINDS = (
     Kind("corpora.json", lambda folder: corpora(str(folder / "corpora.json")), damaged_json, is_checked=False,
          contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '
                   b'"weight": 2.5}}'),
+    Kind("augment.json", lambda folder: corpora(str(folder)), damaged_json, contents=to_json(
+        Augmentation("x", "c", "m", {"n": "1"}, "split", "float32", "t", 9, "source", "en", "de", "", 5, 2, 2, 9)
+    ).encode()),
     Kind("x.jsonl", lines_of(lambda path: read_rows(path, ("en", "de")), "x.jsonl"), damaged_json_lines,
          contents=b'{"inputs": "a", "targets": "b"}\n{"translation": {"en": "c", "de": "d"}}\n', is_limited=False),
     Kind("metrics.jsonl", training_results, damaged_json_lines, is_checked=False),

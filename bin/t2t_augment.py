@@ -1,0 +1,124 @@
+"""Makes training data from text in one language: t2t-augment --output_dir=M_REVERSE --text=mono.de --corpus_dir=C
+
+A model translates the text, and C becomes a corpus for t2t-datagen --train=C. By default, the translations are the
+sources of the corpus (back-translation). With --synthetic=target, they are its targets (distillation). After a kill,
+the same command continues. docs/augmentation.md has both recipes.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from absl import flags
+
+from t2t_repro.bin import program
+from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
+from t2t_repro.console.progress import say
+from t2t_repro.corpora.augmented import Augmentation
+from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
+from t2t_repro.decoding.augmentation import Augmenter, fingerprint, with_results
+from t2t_repro.decoding.translation import with_tags
+from t2t_repro.errors import UserError, counted
+from t2t_repro.files.output_files import is_stream
+from t2t_repro.files.textfile import read_lines
+from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
+
+METHODS = {"beam": "argmax", "sampling": "random"}
+"""The decode hparam sampling_method for each --method."""
+UNRECORDED = ("batch_size", "write_beam_scores", "prefix_file")
+"""Decode hparams that change no translation, or have no effect here."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags that only this program has."""
+
+    text: str = ""
+    """Text to translate, one sentence per line, plain or compressed."""
+    corpus_dir: str = ""
+    """Folder of the corpus; default: the name of --text with .augmented at its end."""
+    method: Literal["beam", "sampling"] = "beam"
+    """beam: the best translation of each line; sampling: a random one, drawn from the model's distribution."""
+    synthetic: Literal["source", "target"] = "source"
+    """Side of the corpus that the model writes. source: back-translation, in which --text has the targets; target:
+    distillation, in which --text has the sources."""
+    train_tag: str = ""
+    """Word in front of each source, e.g. "<bt>", by which training knows synthetic pairs; t2t-datagen needs the same
+    word in --symbols."""
+    shard_lines: int = field(default=10_000, metadata={"lower_bound": 1})
+    """Lines of the text that become one shard."""
+
+
+FLAGS = program.make_flags(
+    *(Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams")
+)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Translates the text, or continues to do so."""
+    program.require(values, "output_dir", "text")
+    if values.train_tag and not is_symbol(values.train_tag):
+        raise UserError(f"--train_tag={values.train_tag}: give a word like <bt>, with {SYMBOL_RULE}")
+    if is_stream(values.text):
+        raise UserError(f"--text={values.text}: not a regular file; t2t-augment reads it twice, so save it in a file")
+    folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
+    with_tags([], tags := folders[0].tags, values.target_language)  # refuses a language that the model lacks
+    if tags and not values.target_language:
+        raise UserError(f"{values.output_dir}: translates into several languages; give --target_language")
+    method = f"sampling_method={METHODS[values.method]}"
+    decode_hparams = override(folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}")
+    refuse_decode_hparams(decode_hparams, UNRECORDED[1:], "the corpus has only pairs; omit it")
+    settings = settings_of(values, folders, checkpoints, decode_hparams)
+    folder = Path(values.corpus_dir or f"{values.text}.augmented")
+    augmentation = with_results(settings, folder)
+    if augmentation.finished_shards == settings.shards:
+        say(f"{folder}: complete; nothing to do")
+    else:
+        program.load_tensorflow()
+        from t2t_repro import devices
+        from t2t_repro.decoding.translator import Translator
+
+        devices.use_one_gpu()
+        devices.share_cores()
+        devices.require_precision(values.precision)
+        say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
+        translator = Translator.from_folders(folders, checkpoints, decode_hparams, values.precision)
+        translator.check(decode_hparams)
+        language = values.target_language if tags else ""
+        augmentation = Augmenter(translator, folders[0].problem, values.text, folder, language).run(settings)
+    dropped = f"; {augmentation.dropped:,} dropped, because a side was empty" if augmentation.dropped else ""
+    symbols = f' --symbols="{settings.train_tag}"' if settings.train_tag else ""
+    say(f"{folder}: {counted(augmentation.pairs, 'pair')} of {counted(settings.lines, 'line')}{dropped}")
+    say(f"next: t2t-datagen --problem=text_files --train={folder}{symbols} ...")
+
+
+def settings_of(
+    values: flags.FlagValues, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
+) -> Augmentation:
+    """Returns the settings of the run. Reads the whole text, so that mistakes in it are reported before any work."""
+    text, lines = fingerprint(read_lines(values.text))
+    if not lines:
+        raise UserError(f"--text={values.text}: empty; give text to translate")
+    problem = folders[0].problem
+    models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+    languages = [problem.languages[1 if problem.was_reversed else 0], values.target_language or problem.target_language]
+    if values.synthetic == "source":
+        languages.reverse()
+    return program.from_flags(
+        Augmentation,
+        values,
+        problem=problem.name,
+        checkpoint=",".join(Path(checkpoint).name for checkpoint in checkpoints),
+        model=hashlib.sha256(repr(models).encode()).hexdigest()[:12],
+        decode_hparams={name: str(value) for name, value in vars(decode_hparams).items() if name not in UNRECORDED},
+        text=text,
+        lines=lines,
+        source_language=languages[0],
+        target_language=languages[1],
+        shards=-(-lines // values.shard_lines),
+    )
+
+
+run = program.entry_point(main, FLAGS, __doc__)
