@@ -74,7 +74,9 @@ def test_the_corpus_has_the_translations_on_the_side_that_is_asked_for() -> None
     assert names == ["x.augmented", "C"]
     files = {path for _, path in problem_of("C").source_files()}
     assert files >= {f"C/{number:05d}.tsv.gz" for number in range(3)}  # t2t-datagen never overwrites them
-    assert pairs_of("C/", symbols="<bt>", targets="en") == [(f">>en<< {source}", text) for source, text in tagged]
+    assert pairs_of("C/", symbols="<bt>", targets="en", dev="b.de,b.en") == [
+        (f">>en<< {source}", text) for source, text in tagged
+    ]
 
 
 @pytest.mark.usefixtures("model")
@@ -124,7 +126,7 @@ def test_text_of_another_problem_and_unfinished_text_are_refused_by_datagen() ->
     for settings, words in (
         ({"languages": "en,de"}, ("C", "in de", "--languages=en,de")),
         ({"languages": "de,fr"}, ("C", "in en", "--languages=de,fr")),
-        ({"targets": "fr"}, ("C", "'en'", "--targets")),
+        ({"targets": "fr", "dev": "b.en,b.fr"}, ("C", "'en'", "--targets")),
         ({"symbols": "<kd>"}, ("C", '--symbols="<bt>"')),
     ):
         message = user_error(pairs_of, "C", **{"symbols": "<bt>"} | settings)
