@@ -111,6 +111,10 @@ class HParams:
     label_smoothing: float = 0.1
     """epsilon_ls: probability moved from the correct token to all other tokens, in equal parts (section 5.4)."""
 
+    rdrop_alpha: float = 0.0
+    """Weight of R-Drop's consistency loss (Liang et al. 2021, who give 5); 0 means none. With it, each example passes
+    the model twice, with different dropout masks, so that a step takes twice as long."""
+
     batch_size: int = 25000
     """Approximate number of target tokens in a training step, on all devices together (section 5.1)."""
     max_length: int = 256
@@ -163,7 +167,7 @@ class HParams:
         **dict.fromkeys(("optimizer_adam_beta1", "optimizer_adam_beta2"), RATE),
         **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
         "optimizer_adam_epsilon": POSITIVE,
-        **dict.fromkeys(("clip_grad_norm", "weight_decay"), (0, POSITIVE[1])),
+        **dict.fromkeys(("clip_grad_norm", "weight_decay", "rdrop_alpha"), (0, POSITIVE[1])),
         **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
         **{"subword_alpha": RATE, "subword_nbest_size": (-1, 512)},
         **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),

@@ -147,8 +147,10 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
         )
         optimizer = adam(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
-    smoothing, frozen = run.hparams.label_smoothing, run.hparams.frozen
-    return model, TrainStep(model, optimizer, smoothing, run.strategy, loss_scale, frozen)
+    hparams = run.hparams
+    return model, TrainStep(
+        model, optimizer, hparams.label_smoothing, run.strategy, loss_scale, hparams.frozen, hparams.rdrop_alpha
+    )
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:

@@ -16,8 +16,8 @@ import tensorflow as tf
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.layers.base import auxiliary_losses
-from t2t_repro.layers.dropout import example_seeds
-from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.layers.dropout import example_seeds, hashed
+from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale
 
 IDS = tf.TensorSpec([None, None], tf.int64)
@@ -39,7 +39,7 @@ class Result(NamedTuple):
     loss: float
     """Loss per target token, with label smoothing and without auxiliary losses."""
     auxiliary_loss: float
-    """Sum of the auxiliary losses of all layers; 0 if the model has none."""
+    """Sum of the auxiliary losses of all layers and of R-Drop's loss; 0 if there are none."""
     gradient_norm: float
     """Euclidean norm of all gradients together, before clipping. With "mixed_float16", it is not finite if the step was
     skipped."""
@@ -60,6 +60,7 @@ class TrainStep:
         strategy: a `tf.distribute` strategy.
         loss_scale: loss scale for "mixed_float16"; None for other precisions.
         frozen: the hparam, which says what weights stay as they are.
+        rdrop_alpha: the hparam, the weight of R-Drop's consistency loss.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class TrainStep:
         strategy: Any,
         loss_scale: LossScale | None = None,
         frozen: str = "",
+        rdrop_alpha: float = 0.0,
     ) -> None:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
-        self._label_smoothing, self._loss_scale = label_smoothing, loss_scale
+        self._label_smoothing, self._loss_scale, self._rdrop_alpha = label_smoothing, loss_scale, rdrop_alpha
         self._replicas = strategy.num_replicas_in_sync
         self._weights = _trained(model.trainable_variables, frozen)
         self._sums: list[Any] = []
@@ -159,12 +161,18 @@ class TrainStep:
         """Returns one replica's part of the step's loss and of its auxiliary loss, float32 []. See `_gradients`."""
         losses, auxiliary = [], [tf.constant(0.0)]
         for inputs, targets, examples in rounds:
+            seeds = [example_seeds(step_seed, examples)]
+            if self._rdrop_alpha:
+                seeds.append(hashed(seeds[0]))
             with auxiliary_losses() as layer_losses:
-                logits = self._model(inputs, targets, example_seeds(step_seed, examples))
-            losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing))
+                passes = [self._model(inputs, targets, seed) for seed in seeds]
+            for logits in passes:
+                losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing) / len(passes))
             if layer_losses:
                 share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
-                auxiliary.append(tf.add_n(layer_losses) * share)
+                auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
+            if self._rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
+                auxiliary.append(self._rdrop_alpha / 2 * consistency_loss(*passes, targets) / tokens)
         return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,7 @@
-"""Tests padding and extreme logits. tests/golden compares the smoothed cross-entropy and its gradient."""
+"""Tests padding, extreme logits and the consistency loss.
+
+tests/golden compares the smoothed cross-entropy and its gradient.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 
 VOCAB = 7
 TARGETS = np.array([[3, 6, 1, 0], [1, 0, 0, 0]], np.int32)
@@ -54,3 +57,17 @@ def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
     assert value == pytest.approx(sum(exact) - 4 * entropy, rel=1e-4)
     assert np.all(np.isfinite(slope))
     assert np.abs(slope).max() <= 1
+
+
+def test_the_consistency_loss_is_the_mean_of_both_divergences_and_its_gradient_is_theirs() -> None:
+    others = np.random.default_rng(1).normal(0, 2, LOGITS.shape).astype("float32")
+    with tf.GradientTape(persistent=True) as tape:
+        x, y = tf.constant(LOGITS), tf.constant(others)
+        tape.watch([x, y])
+        ours = 3 * consistency_loss(x, y, TARGETS)
+        log_p, log_q = tf.nn.log_softmax(x), tf.nn.log_softmax(y)
+        divergences = tf.exp(log_p) * (log_p - log_q) + tf.exp(log_q) * (log_q - log_p)
+        exact = 3 * tf.reduce_sum(divergences[TARGETS != 0]) / 2
+    assert float(ours) == pytest.approx(float(exact), rel=1e-5)
+    for one, other in zip(tape.gradient(ours, [x, y]), tape.gradient(exact, [x, y]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

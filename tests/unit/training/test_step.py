@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -17,9 +18,10 @@ from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import auxiliary_losses
-from t2t_repro.layers.dropout import example_seeds
+from t2t_repro.layers.dropout import example_seeds, hashed
+from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.loss import smoothed_cross_entropy
+from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale, adam
 from t2t_repro.training.step import Result, TrainStep
 
@@ -124,6 +126,22 @@ def test_gradients_longer_than_the_limit_are_scaled_down_to_it(lookup: Run) -> N
         run.start = lookup.start
         close(run.changes(CUTS["accumulated"]), [factor * change for change in whole])
         assert run.results(WHOLE)[0].gradient_norm == pytest.approx(result.gradient_norm)  # before it is scaled
+
+
+@pytest.mark.parametrize("cut", ["whole", "accumulated"])
+def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut: str) -> None:
+    hparams = replace(tiny_hparams, layer_prepostprocess_dropout=0.3)
+    with ONE.scope():
+        model = make_model(hparams, VOCAB)
+        step = TrainStep(model, adam(hparams), 0.1, ONE, rdrop_alpha=5.0)
+    inputs, targets, examples = WHOLE[0]
+    seed = example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
+    passes = [model(inputs, targets, seeds) for seeds in (seed, hashed(seed))]
+    loss = sum(float(smoothed_cross_entropy(logits, targets, 0.1)) for logits in passes) / 2 / TOKENS
+    consistency = float(consistency_loss(*passes, targets)) / TOKENS
+    assert consistency > 0.001
+    result = TrainStep.read(step({"whole": WHOLE, **CUTS}[cut], TOKENS, (1, 0)))
+    assert (result.loss, result.auxiliary_loss) == pytest.approx((loss, 2.5 * consistency), rel=1e-4)
 
 
 def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
