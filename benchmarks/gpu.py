@@ -65,14 +65,15 @@ def batches(size: str) -> Iterator[Batch]:
     return Pipeline(records, hparams_of(size), SEED, MAX_TOKENS.value, 1).batches(0, 1_000_000)
 
 
-def tokens_per_second(size: str, take: Callable[[Batch], Any], read: Callable[[Any], Any]) -> float:
+def tokens_per_second(steps: Iterator[Batch], take: Callable[[Batch], Any], read: Callable[[Any], Any]) -> float:
     """Returns the target tokens per second of training steps.
 
     Args:
+        steps: the batches; the first FIRST_STEPS are not measured.
         take: takes a step, and may return before the step has ended.
         read: waits until the step ends whose result `take` returned.
     """
-    tokens, start, steps = 0, 0.0, batches(size)
+    tokens, start = 0, 0.0
     for _ in range(FIRST_STEPS):
         read(take(next(steps)))
     start, latest = time.perf_counter(), None
@@ -110,18 +111,21 @@ def measure_training(size: str, precision: Precision) -> dict[str, Any]:
     import tensorflow as tf
 
     _, take = train_step(size, precision)
-    speed = tokens_per_second(size, take, lambda result: result.numpy())
+    speed = tokens_per_second(batches(size), take, lambda result: result.numpy())
     gpus = tf.config.list_logical_devices("GPU")
     memory = tf.config.experimental.get_memory_info("GPU:0")["peak"] if gpus else 0
     return {"tokens_per_second": speed, "peak_bytes": memory, "device": device()}
 
 
-def measure_jax(size: str, precision: Precision) -> dict[str, Any]:
-    """Returns the speed of the training step in docs/jax.md."""
+def jax_step(size: str, precision: Precision) -> tuple[Any, Callable[[Batch], Any]]:
+    """Returns the module jax, and a function that takes the training step of docs/jax.md and returns its loss."""
+    import keras
+
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text("utf-8")
     program: dict[str, Any] = {"__name__": "program"}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], program)
     jax = program["jax"]
+    keras.utils.set_random_seed(SEED)
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "float32")
     hparams = hparams_of(size)
     model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
@@ -134,8 +138,22 @@ def measure_jax(size: str, precision: Precision) -> dict[str, Any]:
         weights, state, loss = step(weights, state, batch, SEED)
         return loss
 
-    speed = tokens_per_second(size, take, float)
+    return jax, take
+
+
+def measure_jax(size: str, precision: Precision) -> dict[str, Any]:
+    """Returns the speed of the training step in docs/jax.md."""
+    jax, take = jax_step(size, precision)
+    # JAX compiles the step for each new shape, which takes many seconds. So the same few steps are taken repeatedly.
+    speed = tokens_per_second(itertools.cycle(list(itertools.islice(batches(size), FIRST_STEPS))), take, float)
     return {"tokens_per_second": speed, "device": str(jax.devices()[0].device_kind)}
+
+
+def measure_jax_equality() -> dict[str, Any]:
+    """Returns the losses of FIRST_STEPS steps with dropout, in float32."""
+    jax, take = jax_step("base", "float32")
+    losses = [float(take(batch)) for batch in itertools.islice(batches("base"), FIRST_STEPS)]
+    return {"losses": losses, "device": str(jax.devices()[0].device_kind)}
 
 
 def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
@@ -226,7 +244,7 @@ JAX_MEASUREMENTS: dict[str, Callable[[], Any]] = {
     f"train on JAX: {size}, {precision}": functools.partial(measure_jax, size, precision)
     for size in ("base", "big")
     for precision in PRECISIONS
-}
+} | dict.fromkeys(("equality: CPU", "equality: GPU"), measure_jax_equality)
 
 
 def measure(name: str) -> Any:
@@ -235,7 +253,7 @@ def measure(name: str) -> Any:
     if name.endswith("XLA"):
         environment["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
     if name.endswith("CPU"):
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     print(f"{name} ...", file=sys.stderr, flush=True)
     command = [sys.executable, *sys.argv, f"--only={name}"]
     result = subprocess.run(command, env=environment, text=True, capture_output=True)
@@ -254,8 +272,9 @@ def print_tables(results: dict[str, Any]) -> None:
             memory = f"{values['peak_bytes'] / 1e9:.1f}" if values.get("peak_bytes") else ""
             published = "" if HPARAMS.value else A100.get(name.partition(": ")[2], "")
             print(f"| {name} | {speed} | {memory} | {published} | {values.get('device', '')} |")
-    if BACKEND.value == "tensorflow":
-        print(f"\n{comparison(results)}")
+    print(f"\n{comparison(results)}" if BACKEND.value == "tensorflow" else "")
+    for name in ("equality: CPU", "equality: GPU") if BACKEND.value == "jax" else ():
+        print(f"{name}: {results[name]}")
 
 
 def comparison(results: dict[str, Any]) -> str:

@@ -172,7 +172,7 @@ class TrainStep:
                 share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
                 auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
             if self._rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
-                auxiliary.append(self._rdrop_alpha / 2 * consistency_loss(*passes, targets) / tokens)
+                auxiliary.append(self._rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
         return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
