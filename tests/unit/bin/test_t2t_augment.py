@@ -26,20 +26,23 @@ TEXTS = ["the dog", "", "a cat", " the cat\tsat on the dog ", "the dog"]
 SHORT = "extra_length=3"
 
 
-@pytest.fixture
-def model(
-    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> ModelFolder:
-    """Returns the folder M with an untrained model from English to German, beside the text x. Both are in `tmp_path`,
-    the current folder."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Path:
+    """Returns a model folder with an untrained model from English to German."""
     hparams = dataclasses.replace(tiny_hparams, shared_embedding_and_softmax_weights=False)
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
-    folder = ModelFolder.create(tmp_path / "M", hparams, tiny_vocabulary, origin)
+    folder = ModelFolder.create(tmp_path_factory.mktemp("model"), hparams, tiny_vocabulary, origin)
     weights = weights_of(word_model(1, hparams, tiny_vocabulary))
     write_checkpoint(folder.path, 1, weights, tiny_vocabulary.fingerprint)
+    return folder.path
+
+
+@pytest.fixture
+def model(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a folder the current one that has the model folder M and the text x."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(original, "M")
     write_lines(Path("x"), TEXTS)
-    return folder
 
 
 def augment(*flags: str) -> Any:

@@ -69,6 +69,7 @@ def test_a_kill_at_any_moment_changes_no_byte(tmp_path: Path, is_late: bool, mon
         *pairs,
         ("<bt> SEVEN", "seven"),
     ]
+    assert {*contents(tmp_path / "whole")} == {"augment.json", *(f"{number:05d}.tsv.gz" for number in range(3))}
     for last in itertools.count():
         folder, translator = tmp_path / str(last), Upper()
         with monkeypatch.context() as patch:
