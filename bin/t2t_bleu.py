@@ -20,6 +20,7 @@ multi-bleu.perl:
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,14 +34,15 @@ from t2t_repro.console.progress import say
 from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.console.terminal import width_of
 from t2t_repro.corpora.parallel import read_targets
-from t2t_repro.errors import UserError, counted, refuse_different_counts, refuse_unknown
+from t2t_repro.errors import UserError, counted, refuse_unknown
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import main_scores, score_lines
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("bleu", "chrf", "ter")
+METRICS = ("bleu", "chrf", "ter", "comet")
+Lines = list[str]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,11 @@ class Flags:
     reference: str = ""
     """File of reference lines, plain or compressed; several files, separated by commas, are several references."""
     metrics: program.TEXTS = ("bleu", "chrf")
-    """Metrics to compute, of bleu, chrf and ter."""
+    """Metrics to compute, of bleu, chrf, ter and comet; comet needs --source and --comet_model."""
+    source: str = ""
+    """File of source lines, plain or compressed."""
+    comet_model: str = ""
+    """Folder of a COMET model as unbabel-comet downloads it, or its checkpoint."""
     test_set: str = ""
     """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; needs
     --language_pair; "list" prints the names of the test sets of --language_pair."""
@@ -67,7 +73,7 @@ FLAGS = program.make_flags(Flags, "target_language")
 
 
 USELESS = {
-    "with --test_set": ("reference", "target_language"),
+    "with --test_set": ("reference", "source", "target_language"),
     "with --test_set=list": ("translation",),
     "without --test_set": ("language_pair",),
 }
@@ -85,42 +91,75 @@ def main(values: flags.FlagValues) -> None:
 
         print("\n".join(test_sets.names(language_pair)))
         return
-    program.require(values, "translation")
+    program.require(values, "translation", "metrics")
     for name in values.metrics:
         refuse_unknown("metric", name, METRICS)
-    language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
-    paths = _paths(values.translation)
-    translations = [list(read_lines(path)) for path in paths]
-    if not translations[0]:
-        raise UserError(f"{paths[0]}: empty; nothing to score")
-    refuse_different_counts(paths, list(map(len, translations)), "give translations of the same text")
-    if test_set:
-        references = _published(test_set, language_pair, len(translations[0]))
-    else:
-        references = [read_targets(path, paths[0], translations[0]) for path in _paths(values.reference)]
+    if "comet" in values.metrics:
+        program.require(values, "comet_model", *([] if test_set else ["source"]))
+    elif values.comet_model or values.source:
+        raise UserError("--comet_model and --source have no effect without --metrics=comet; omit them")
+    paths = _paths("translation", values.translation)
+    if len(paths) > 1 and values.all:
+        raise UserError("--all is for one --translation; omit it")
+    translations, references, sources = read_texts(values, paths)
     from t2t_repro.metrics import bleu, languages  # imported late, because sacreBLEU would delay --help
 
+    language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
     language = languages.language_code(language, "--language_pair" if language_pair else "--target_language")
+    metrics = make_metrics(values, language, translations, references, sources)
     # The name of the test set stands after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     if len(paths) > 1:
-        if values.all:
-            raise UserError("--all is for one --translation; omit it")
-        metrics = bleu.metrics(references[0], language, values.metrics)
         print_comparison(paths, translations, references, metrics, part)
         return
-    scores = bleu.scores(translations[0], references[0], language, references[1:], values.metrics)
+    scores = [bleu.score(*item, translations[0], references) for item in metrics.items()]
+    if values.all and "BLEU" in metrics and len(references) == 1:
+        scores += bleu.paper_scores(translations[0], references[0], language)
+        if reason := bleu.missing_bleu(scores, language):
+            say(reason)
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
     print("\n".join(score_lines(scores if values.all else main_scores(scores))))
-    reason = bleu.missing_bleu(scores, language)
-    if reason and len(references) == 1 and (values.all or scores[0].label == "chrF"):
-        say(reason)
+
+
+def read_texts(values: flags.FlagValues, paths: Sequence[str]) -> tuple[list[Lines], list[Lines], Lines]:
+    """Returns the translations in the files `paths`, the references, and the sources, which may be missing."""
+    lines = list(read_lines(paths[0]))
+    if not lines:
+        raise UserError(f"{paths[0]}: empty; nothing to score")
+    translations = [lines, *(read_targets(path, paths[0], lines) for path in paths[1:])]
+    if values.test_set:
+        sources, *references = _published(values.test_set, values.language_pair, len(lines))
+        return translations, references, sources
+    references = [read_targets(path, paths[0], lines) for path in _paths("reference", values.reference)]
+    return translations, references, read_targets(values.source, paths[0], lines) if values.source else []
+
+
+def make_metrics(
+    values: flags.FlagValues, language: str, translations: Sequence[Lines], references: Sequence[Lines], sources: Lines
+) -> dict[str, Metric]:
+    """Returns the metrics of --metrics by label. Says which ones the language does not have."""
+    from t2t_repro.metrics import bleu
+
+    metrics = bleu.metrics(references[0], language, values.metrics)
+    absent = {"bleu", "ter"} & set(values.metrics) - {label.lower() for label in metrics}
+    if absent:
+        message = f"{', '.join(sorted(absent)).upper()}: not computed, because {bleu.missing_words(language)}"
+        if absent == set(values.metrics):
+            raise UserError(f"{message}; or give --metrics=chrf")
+        say(message)
+    if "comet" in values.metrics:
+        from t2t_repro.metrics.comet import comet
+
+        if len(references) > 1:
+            raise UserError("--metrics=comet is for one --reference; omit the others")
+        metrics["COMET"] = comet(values.comet_model, sources, translations, references[0])
+    return metrics
 
 
 def print_comparison(
     paths: Sequence[str],
-    translations: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
+    translations: Sequence[Lines],
+    references: Sequence[Lines],
     metrics: Mapping[str, Metric],
     part: str,
 ) -> None:
@@ -150,25 +189,23 @@ def print_comparison(
     )
 
 
-def _paths(value: str) -> list[str]:
+def _paths(flag: str, value: str) -> list[str]:
     """Returns the paths in the value of a flag: one path, or several, separated by commas."""
     names = [value] if Path(value).exists() else value.split(",")
-    if len(set(names)) < len(names):
-        raise UserError(f"{value}: names a file twice; name each file once")
+    if "" in names or len(set(map(os.path.realpath, names))) < len(names):
+        raise UserError(f"--{flag}={value}: names a file twice, or none between two commas; name each file once")
     return list(map(program.readable_path, names))
 
 
-def _published(test_set: str, language_pair: str, count: int) -> list[list[str]]:
-    """Returns each reference of a published test set, which must have `count` lines."""
+def _published(test_set: str, language_pair: str, count: int) -> list[Lines]:
+    """Returns the source and each reference of a published test set, which must have `count` lines."""
     from t2t_repro.metrics import test_sets
 
-    _, *references = zip(*test_sets.read(test_set, language_pair), strict=True)
-    if len(references[0]) != count:
-        raise UserError(
-            f"test set {test_set} ({language_pair}) has {counted(len(references[0]), 'line')}, not {count:,}; "
-            "translate each line"
-        )
-    return list(map(list, references))
+    rows = test_sets.read(test_set, language_pair)
+    if len(rows) != count:
+        lines = counted(len(rows), "line")
+        raise UserError(f"test set {test_set} ({language_pair}) has {lines}, not {count:,}; translate each line")
+    return list(map(list, zip(*rows, strict=True)))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

@@ -27,55 +27,50 @@ DEFAULT_METRICS = ("bleu", "chrf")
 _NORMALIZER = sacremoses.MosesPunctNormalizer()
 
 
-def scores(
-    translations: Sequence[str],
-    references: Sequence[str],
-    language: str = "",
-    other_references: Sequence[Sequence[str]] = (),
-    names: Collection[str] = DEFAULT_METRICS,
-) -> list[Score]:
-    """Returns the scores by `metrics`, and BLEU by the paper's method, which is computed for one reference only.
+def scores(translations: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
+    """Returns sacreBLEU's BLEU and chrF, each cased and lower-cased, and BLEU by the paper's method.
 
-    The paper's BLEU is computed twice: with punctuation as it is, and with Unicode punctuation replaced by ASCII.
+    If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, only chrF is
+    computed; `missing_words` says why.
 
     Args:
         translations: untokenised translations.
         references: untokenised references; reference n belongs to translation n.
         language: any code of the translations' language, for example "de" or "zh-CN"; "" if it is unknown. It selects
             the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
-        other_references: further references of the translations, each as `references`.
-        names: which metrics to compute; see `metrics`.
     """
-    language = languages.iso_code(language) or language  # a user's problem may call its language "german"
-    all_references = [references, *other_references]
-    scores = [
-        _score(label, metric, translations, all_references)
-        for label, metric in metrics(references, language, names).items()
-    ]
-    if has_moses_rules(language) and "bleu" in names and not other_references:
-        scores += [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
-    return scores
+    scores = [score(*item, translations, [references]) for item in metrics(references, language).items()]
+    return scores + paper_scores(translations, references, language)
 
 
 def metrics(
     references: Sequence[str], language: str = "", names: Collection[str] = DEFAULT_METRICS
 ) -> dict[str, Metric]:
-    """Returns sacreBLEU's metrics by label: BLEU and chrF, each cased and lower-cased, and TER.
+    """Returns those of sacreBLEU's metrics that suit the language, by label: BLEU and chrF, each cased and lower-cased,
+    and TER.
 
-    If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, there is only chrF;
-    `missing_bleu` says why.
-
-    Args:
-        references, language: as for `scores`.
-        names: the metrics to return, of "bleu", "chrf" and "ter".
+    `references` and `language` are as for `scores`; `names` are some of "bleu", "chrf" and "ter".
     """
     metrics: dict[str, Metric] = {"chrF": CHRF(), "chrF, lower-cased": CHRF(lowercase=True)}
     with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
         if tokenizer := languages.tokenizer(language, references):
             # The first BLEU warns of text that looks tokenised. `force` suppresses a second warning.
             lower_cased = BLEU(tokenize=tokenizer, lowercase=True, force=True)
-            metrics = {"BLEU": BLEU(tokenize=tokenizer), "BLEU, lower-cased": lower_cased, **metrics, "TER": TER()}
+            is_asian = tokenizer != "13a"  # then each character is a word of TER
+            ter = TER(normalized=is_asian, asian_support=is_asian)
+            metrics = {"BLEU": BLEU(tokenize=tokenizer), "BLEU, lower-cased": lower_cased, **metrics, "TER": ter}
     return {label: metric for label, metric in metrics.items() if label.partition(",")[0].lower() in names}
+
+
+def paper_scores(translations: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
+    """Returns BLEU by the paper's method with punctuation as it is, and with Unicode punctuation replaced by ASCII.
+
+    The arguments are as for `scores`. Returns no scores if Moses has no rules for the language.
+    """
+    language = languages.iso_code(language) or language  # a user's problem may call its language "german"
+    if not has_moses_rules(language):
+        return []
+    return [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
 
 
 def paper_bleu(
@@ -102,7 +97,7 @@ def paper_bleu(
         lines = moses_tokens([ascii_punctuation(line) for line in lines] if replaces_punctuation else lines, language)
         return [split_compounds(line) for line in lines] if language == COMPOUND_LANGUAGE else lines
 
-    return _score(label, metric, tokens(translations), [tokens(references)], tokeniser)
+    return score(label, metric, tokens(translations), [tokens(references)], tokeniser)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -148,12 +143,7 @@ def missing_bleu(scores: Sequence[Score], language: str) -> str:
     `language` is the code of the target language, or "" if it is unknown.
     """
     if scores[0].label == "chrF":
-        reason = f"sacreBLEU has no tokenizer for language {language!r}"
-        if not language:
-            reason = "no spaces separate the words of this text; name its language, e.g. --target_language=zh"
-        elif tokenizer := languages.tokenizer(language):
-            reason = f'language {language!r} needs MeCab: pip install "sacrebleu[{tokenizer[:2]}]"'
-        return f"BLEU: not computed, because {reason}"
+        return f"BLEU: not computed, because {missing_words(language)}"
     if scores[0].label != "BLEU" or any(score.label == PAPER_BLEU for score in scores):
         return ""
     reason = f"Moses has no rules for language {language!r}"
@@ -162,7 +152,16 @@ def missing_bleu(scores: Sequence[Score], language: str) -> str:
     return f"BLEU, the paper's way: not computed, because {reason}"
 
 
-def _score(
+def missing_words(language: str) -> str:
+    """Returns the reason why `metrics` computes only chrF for texts of a language."""
+    if not language:
+        return "no spaces separate the words of this text; name its language, e.g. --target_language=zh"
+    if tokenizer := languages.tokenizer(language):
+        return f'language {language!r} needs MeCab: pip install "sacrebleu[{tokenizer[:2]}]"'
+    return f"sacreBLEU has no tokenizer for language {language!r}"
+
+
+def score(
     label: str, metric: Metric, translations: Sequence[str], references: Sequence[Sequence[str]], tokeniser: str = ""
 ) -> Score:
     """Returns the score of the translations. If `tokeniser` is not "", the signature names it as the tokeniser."""
