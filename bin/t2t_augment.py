@@ -18,17 +18,15 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
-from t2t_repro.decoding.augmentation import Augmenter, fingerprint, with_results
+from t2t_repro.decoding.augmentation import augment, resumed
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import is_stream
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 
-METHODS = {"beam": "argmax", "sampling": "random"}
-"""The decode hparam sampling_method for each --method."""
-UNRECORDED = ("batch_size", "write_beam_scores", "prefix_file")
-"""Decode hparams that change no translation, or have no effect here."""
+RECORDED = ("synthetic", "train_tag", "shard_lines", "long_lines", "precision", "target_language")
+"""Flags on which the corpus depends, besides those of the model, the text and the search."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,9 @@ class Flags:
     """Side of the corpus that the model writes. source: back-translation, in which --text has the targets; target:
     distillation, in which --text has the sources."""
     train_tag: str = ""
-    """Word in front of each source, e.g. "<bt>", by which training knows synthetic pairs; t2t-datagen needs the same
-    word in --symbols."""
-    shard_lines: int = field(default=10_000, metadata={"lower_bound": 1})
-    """Lines of the text that become one shard."""
+    """First word of each source, e.g. "<bt>", which marks the pairs; t2t-datagen needs the same word in --symbols."""
+    shard_lines: int = field(default=2000, metadata={"lower_bound": 1})
+    """Lines of the text that become one shard. After a kill, at most one shard is translated again."""
 
 
 FLAGS = program.make_flags(
@@ -67,15 +64,12 @@ def main(values: flags.FlagValues) -> None:
     with_tags([], tags := folders[0].tags, values.target_language)  # refuses a language that the model lacks
     if tags and not values.target_language:
         raise UserError(f"{values.output_dir}: translates into several languages; give --target_language")
-    method = f"sampling_method={METHODS[values.method]}"
+    method = "sampling_method=random" if values.method == "sampling" else "sampling_method=argmax"
     decode_hparams = override(folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}")
-    refuse_decode_hparams(decode_hparams, UNRECORDED[1:], "the corpus has only pairs; omit it")
-    settings = settings_of(values, folders, checkpoints, decode_hparams)
+    refuse_decode_hparams(decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it")
     folder = Path(values.corpus_dir or f"{values.text}.augmented")
-    augmentation = with_results(settings, folder)
-    if augmentation.finished_shards == settings.shards:
-        say(f"{folder}: complete; nothing to do")
-    else:
+    augmentation = resumed(folder, new_augmentation(values, folders, checkpoints, decode_hparams))
+    if augmentation.finished_shards < augmentation.shards:
         program.load_tensorflow()
         from t2t_repro import devices
         from t2t_repro.decoding.translator import Translator
@@ -86,39 +80,35 @@ def main(values: flags.FlagValues) -> None:
         say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
         translator = Translator.from_folders(folders, checkpoints, decode_hparams, values.precision)
         translator.check(decode_hparams)
-        language = values.target_language if tags else ""
-        augmentation = Augmenter(translator, folders[0].problem, values.text, folder, language).run(settings)
-    dropped = f"; {augmentation.dropped:,} dropped, because a side was empty" if augmentation.dropped else ""
-    symbols = f' --symbols="{settings.train_tag}"' if settings.train_tag else ""
-    say(f"{folder}: {counted(augmentation.pairs, 'pair')} of {counted(settings.lines, 'line')}{dropped}")
-    say(f"next: t2t-datagen --problem=text_files --train={folder}{symbols} ...")
+        augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
+    pairs, dropped = counted(augmentation.pairs, "pair"), f"{augmentation.dropped:,} dropped because a side is empty"
+    say(f"{folder} is complete: {pairs} of {augmentation.settings['lines']:,} lines, {dropped}")
 
 
-def settings_of(
+def new_augmentation(
     values: flags.FlagValues, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
 ) -> Augmentation:
-    """Returns the settings of the run. Reads the whole text, so that mistakes in it are reported before any work."""
-    text, lines = fingerprint(read_lines(values.text))
+    """Returns the content of augment.json before the first shard. Reads the whole text, to find mistakes early."""
+    digest, lines = hashlib.sha256(), 0
+    for text in read_lines(values.text):
+        digest.update(f"{text}\n".encode())
+        lines += 1
     if not lines:
         raise UserError(f"--text={values.text}: empty; give text to translate")
     problem = folders[0].problem
     models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
-    languages = [problem.languages[1 if problem.was_reversed else 0], values.target_language or problem.target_language]
-    if values.synthetic == "source":
-        languages.reverse()
-    return program.from_flags(
-        Augmentation,
-        values,
-        problem=problem.name,
-        checkpoint=",".join(Path(checkpoint).name for checkpoint in checkpoints),
-        model=hashlib.sha256(repr(models).encode()).hexdigest()[:12],
-        decode_hparams={name: str(value) for name, value in vars(decode_hparams).items() if name not in UNRECORDED},
-        text=text,
-        lines=lines,
-        source_language=languages[0],
-        target_language=languages[1],
-        shards=-(-lines // values.shard_lines),
-    )
+    languages = [problem.languages[problem.was_reversed], values.target_language or problem.target_language]
+    search = {name: str(value) for name, value in vars(decode_hparams).items() if name != "batch_size"}
+    settings = {
+        "text": digest.hexdigest(),
+        "lines": lines,
+        "problem": problem.name,
+        "checkpoint": ",".join(Path(checkpoint).name for checkpoint in checkpoints),
+        "model": hashlib.sha256(repr(models).encode()).hexdigest()[:12],
+    }
+    settings |= {name: values[name].value for name in RECORDED} | search
+    source, target = reversed(languages) if values.synthetic == "source" else languages
+    return Augmentation(settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

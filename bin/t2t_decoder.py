@@ -213,18 +213,16 @@ class Decoder:
                 "--long_lines=sentences translates each sentence separately"
             )
         with self._journal(texts, prefixes, start) as journal:
-            progress = Progress("decoding", len(texts), "lines", done=len(journal.done) if journal else 0)
             translations = translate_lines(
                 self.translator,
                 texts,
                 prefixes,
                 journal=journal,
-                progress=progress,
+                label="decoding",
                 long_lines=values.long_lines,
                 details=values.output_format == "jsonl",
                 input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
             )
-            progress.close()
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
             if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
                 treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"

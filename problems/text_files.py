@@ -119,17 +119,13 @@ class TextFiles(StatedLanguages):
 
     def _check_augmentation(self, place: str, augmentation: Augmentation) -> None:
         """Raises UserError if augmented text has other languages than the problem, or an unknown tag."""
-        languages = {"sources": augmentation.source_language, "targets": augmentation.target_language}
-        for (side, language), expected in zip(languages.items(), self.languages, strict=True):
-            if language and expected and language != expected and not (side == "targets" and self._targets):
-                raise UserError(
-                    f"{place}: its {side} are in {language}, but --languages={self.settings.languages} means "
-                    f"{expected}; give text of this language, or other --languages"
-                )
-        if augmentation.train_tag not in ("", *self.symbols):
-            raise UserError(
-                f'{place}: its sources begin with {augmentation.train_tag}; add --symbols="{augmentation.train_tag}"'
-            )
+        languages = augmentation.source_language, augmentation.target_language
+        for side, language, expected in zip(("sources", "targets"), languages, self.languages, strict=True):
+            if "" not in (language, expected) and language != expected and not self._targets:
+                stated = f"--languages={self.settings.languages} means {expected}"
+                raise UserError(f"{place}: its {side} are in {language}, but {stated}; give text in {expected}")
+        if (tag := augmentation.train_tag) not in ("", *self.symbols):
+            raise UserError(f'{place}: its sources begin with {tag}; add it to --symbols: --symbols="{tag}"')
 
     def _files(self, split: str) -> list[CorpusFiles]:
         return read_listing(f"--{split}", getattr(self.settings, split))
@@ -139,7 +135,7 @@ class TextFiles(StatedLanguages):
         for split in SPLITS:
             with contextlib.suppress(UserError, OSError):
                 for corpus in self._files(split):
-                    files += [(f"--{split}", path) for path in (*corpus.paths, corpus.listed_in)]
+                    files += [(f"--{split}", path) for path in (*corpus.files, corpus.listed_in)]
         return files
 
     def corpora(self, split: str) -> tuple[Corpus, ...]:

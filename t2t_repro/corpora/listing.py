@@ -44,19 +44,14 @@ class CorpusFiles(Corpus):
     @property
     def augmentation(self) -> Augmentation | None:
         """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are damaged."""
-        return read_augmentation(self.files[0]) if _is_folder(self.files) else None
-
-    @property
-    def paths(self) -> list[str]:
-        """The files, or the files in the folder."""
-        return [entry.path for entry in os.scandir(self.files[0])] if _is_folder(self.files) else self.files
+        return read_augmentation(self.files[0]) if len(self.files) == 1 and os.path.isdir(self.files[0]) else None
 
     def read(self, languages: tuple[str, str]) -> Iterator[Pair]:
         """Yields the pairs. `languages` are the keys of source and target in a JSONL file."""
         if len(self.files) == 2:
             return read_pairs(*self.files)
         [path] = self.files
-        if _is_folder(self.files):
+        if self.augmentation:
             return read_augmented(path)
         return read_tsv(path) if _suffix(path) == ".tsv" else read_rows(path, languages)
 
@@ -114,17 +109,14 @@ def _read_json(path: str) -> list[CorpusFiles]:
 def _checked(corpus: CorpusFiles, place: str, example: str) -> CorpusFiles:
     files = corpus.files
     if augmentation := corpus.augmentation:
-        augmentation.require_complete(files[0])
+        if augmentation.finished_shards < augmentation.shards:
+            raise UserError(f"{files[0]}: shards are missing; run t2t-augment again with the same flags")
     elif not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES):
         raise UserError(
             f"{place}: name two files, source and target, without commas or semicolons in their names, one file "
             f".tsv or .jsonl, or a folder of t2t-augment: {example}"
         )
     return corpus
-
-
-def _is_folder(files: list) -> bool:
-    return len(files) == 1 and os.path.isdir(files[0])
 
 
 def _unpacked(path: str) -> str:

@@ -117,7 +117,7 @@ def translate_lines(
     prefixes: Sequence[str] = (),
     *,
     journal: Journal | None,
-    progress: Progress,
+    label: str,
     input_file: InputFile = UNKNOWN_FILE,
     **options: Any,
 ) -> list[Translation]:
@@ -125,11 +125,12 @@ def translate_lines(
 
     Args:
         journal: holds earlier translations and stores each new one as soon as it is finished; None for no journal.
-        progress: counts the texts; those in the journal are counted already.
+        label: label of the progress bar.
         translator, texts, prefixes, input_file, options: as for `Translator.stream`.
     """
     translations = dict(journal.done) if journal else {}
     missing = [number for number in range(len(texts)) if number not in translations]
+    progress = Progress(label, len(texts), "lines", done=len(translations))
     for index, translation in translator.stream(
         [texts[number] for number in missing],
         [prefixes[number] for number in missing] if prefixes else (),
@@ -140,4 +141,5 @@ def translate_lines(
         if journal:
             journal.add(missing[index], translation)
         progress.advance()
+    progress.close()
     return [translations[number] for number in range(len(texts))]

@@ -14,7 +14,7 @@ from pathlib import Path
 from t2t_repro.checkpoints.averaging import average_checkpoints, averaged_count
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import read_checkpoint, step_of
-from t2t_repro.console.progress import Progress, say
+from t2t_repro.console.progress import say
 from t2t_repro.data import test_set_files
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import refuse_diverged
@@ -120,9 +120,7 @@ def _decode(translator: Translator, problem: Problem, test_set: str, sources: li
     # Without the batch size, a run with another one can resume.
     settings = (path.name, replace(translator.decode_hparams, batch_size=1))
     with Journal(path, settings, resume=True) as journal:
-        progress = Progress(f"decoding {test_set}", len(sources), "lines", done=len(journal.done))
-        translations = translate_lines(translator, sources, journal=journal, progress=progress)
-        progress.close()
+        translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
         refuse_diverged(translation.score for translation in translations)
         lines, remark = problem.finish(sources, [translation.text for translation in translations])
         if remark:

@@ -13,10 +13,7 @@ TAG = ">>[0-9A-Za-z_.-]+<<"
 """Regular expression for a tag, for Python and for TensorFlow."""
 START = f"{WHITE_SPACE}*({TAG}){WHITE_SPACE}*"
 """Regular expression for a tag and the white space around it, at the beginning of a text."""
-RESERVED = ("<pad>", "</s>", "<unk>")
-"""Pieces of learned vocabularies that no symbol may replace."""
 SYMBOL_RULE = "no white space or comma, not <pad>, </s> or <unk>, and not of the form >>de<<, which is for --targets"
-"""The rule of `is_symbol`, for error messages."""
 
 
 def tag(language: str) -> str:
@@ -36,7 +33,7 @@ def is_tag(piece: str) -> bool:
 
 def is_symbol(text: str) -> bool:
     """Returns True if the user may choose a text as a single piece of the vocabulary, such as "<bt>"."""
-    return bool(re.fullmatch(r"[^\s,]+", text)) and text not in RESERVED and not is_tag(text)
+    return bool(re.fullmatch(r"[^\s,]+", text)) and text not in ("<pad>", "</s>", "<unk>") and not is_tag(text)
 
 
 def split_tag(text: str) -> tuple[str, str]:

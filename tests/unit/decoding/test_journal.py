@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from t2t_repro.console.progress import Progress
 from t2t_repro.decoding.journal import Journal, journal_path, translate_lines
 from t2t_repro.decoding.translation import EMPTY, Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError
@@ -105,7 +104,7 @@ def test_only_missing_lines_are_translated_with_their_prefixes_and_line_numbers(
     with Journal(output, SETTINGS, resume=False) as journal:
         journal.add(1, DONE[1])
     with Journal(output, SETTINGS, resume=True) as journal:
-        options = {"journal": journal, "progress": Progress("decoding", 4, "lines"), "input_file": file, "n": 2}
+        options = {"journal": journal, "label": "decoding", "input_file": file, "n": 2}
         translations = translate_lines(Upper(), texts, prefixes, **options)  # type: ignore[arg-type]
     assert [translation.text for translation in translations] == ["A", "y", "C", "D"]
     assert calls == [(["a", "c", "d"], ["p", "r", "s"], InputFile("x", [10, 12, 13]), 2)]

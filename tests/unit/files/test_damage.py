@@ -159,7 +159,7 @@ KINDS = (
          contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '
                   b'"weight": 2.5}}'),
     Kind("augment.json", lambda folder: corpora(str(folder)), damaged_json, contents=to_json(
-        Augmentation("x", "c", "m", {"n": "1"}, "split", "float32", "t", 9, "source", "en", "de", "", 5, 2, 2, 9)
+        Augmentation({"n": "1"}, "en", "de", "", 2, 2, 9)
     ).encode()),
     Kind("x.jsonl", lines_of(lambda path: read_rows(path, ("en", "de")), "x.jsonl"), damaged_json_lines,
          contents=b'{"inputs": "a", "targets": "b"}\n{"translation": {"en": "c", "de": "d"}}\n', is_limited=False),
