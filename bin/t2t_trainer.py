@@ -84,7 +84,8 @@ def main(values: flags.FlagValues) -> None:
     """Opens or generates the data, trains, and prints the commands that the user may want to run next."""
     hparams = read_hparams(values)
     if run := train(values, hparams, open_data(values)):
-        say(next_commands(run.folder, not run.model.missing_methods, values.t2t_usr_dir))
+        best = values.max_checkpoints_by_score
+        say(next_commands(run.folder, not run.model.missing_methods, values.t2t_usr_dir, best))
 
 
 def read_hparams(values: flags.FlagValues) -> HParams:
@@ -167,8 +168,11 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
     return loop.train(Run(path, data, hparams, values.random_seed, config, strategy, dev_picture))
 
 
-def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> str:
-    """Returns the message that ends the run: the best checkpoint, if any, and the next commands."""
+def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str, best: int = 0) -> str:
+    """Returns the message that ends the run: the best checkpoint, if any, and the next commands.
+
+    `best` is the value of --max_checkpoints_by_score.
+    """
     use, files = "decode", "--decode_from_file=INPUT --decode_to_file=OUTPUT"
     if not can_decode:
         use, files = "score", "--score_file=PAIRS"
@@ -179,8 +183,11 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str) -> st
     commands = f"to {use}: t2t-decoder {flag}{language} {files}"
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
-    for best in checkpoints_in(folder.path / "best")[-1:]:
-        commands = f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(best)}\n{commands}"
+    if 1 < best <= len(folder.checkpoints()):
+        average = f"t2t-avg-checkpoints {flag} --num_best_checkpoints={best}"
+        commands = f"to average the best checkpoints: {average}\n{commands}"
+    for path in checkpoints_in(folder.path / "best")[-1:]:
+        commands = f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(path)}\n{commands}"
     return commands
 
 

@@ -1,4 +1,6 @@
-"""Checkpoint averaging: the mean of the weights of the last checkpoints (section 6.1 of the paper)."""
+"""Checkpoint averaging: the mean of the weights of the last (section 6.1 of the paper) or the best checkpoints."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,24 +14,26 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import only_writer, subfolder
 
 
-def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]:
-    """Averages the weights of the last checkpoints of a model folder, and saves the average in its folder averaged/.
+def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = ()) -> tuple[str, list[str]]:
+    """Averages the weights of checkpoints of a model folder, and saves the average in its folder averaged/.
 
     The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints,
     but without optimizer variables.
 
     Args:
-        last: number of checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
+        last: number of last checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
             checkpoints if the folder has fewer.
+        steps: steps of the checkpoints to average instead of the last ones.
 
     Returns:
         The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
 
     Raises:
-        UserError: if there are fewer than `last` checkpoints, one is damaged or of another training run, or another
-            process is writing an average.
+        UserError: if there are fewer than `last` checkpoints, one is missing, damaged or of another training run, or
+            another process is writing an average.
     """
-    paths = _last_checkpoints(folder, last)
+    paths = _checkpoints_of(folder, steps) if steps else _last_checkpoints(folder, last)
+    step = step_of(folder.checkpoints()[-1])
     sums: dict[str, np.ndarray] = {}
     expected = None  # shapes of the weights and identity of the run, in the first checkpoint
     for path in paths:
@@ -44,11 +48,10 @@ def average_checkpoints(folder: ModelFolder, last: int) -> tuple[str, list[str]]
         folder.require_own(path, checkpoint)
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
-    step = step_of(paths[-1])
     average = tf.train.Checkpoint(
         weights={name: tf.Variable((total / len(paths)).astype(np.float32)) for name, total in sums.items()},
         step=tf.Variable(step, dtype=tf.int64),
-        averaged=tf.Variable(len(paths), dtype=tf.int64),
+        averaged=tf.Variable(0 if steps else len(paths), dtype=tf.int64),
         **{name: tf.Variable(value) for name, value in identity_of(folder).items()},
     )
     place = subfolder(folder.path, "averaged")
@@ -71,6 +74,18 @@ def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
     return checkpoints[-number:]
 
 
+def _checkpoints_of(folder: ModelFolder, steps: Sequence[int]) -> list[str]:
+    """Returns the paths of the checkpoints of `steps`, oldest first."""
+    path_of = {step_of(path): path for path in folder.checkpoints()}
+    for step in steps:
+        if step not in path_of:
+            raise UserError(
+                f"{folder.path}: the checkpoint of step {step:,}, one of the {len(steps)} best, no longer exists; give "
+                f"a lower --num_best_checkpoints, or train with --max_checkpoints_by_score={len(steps)}"
+            )
+    return [path_of[step] for step in sorted(steps)]
+
+
 def averaged_count(path: str) -> int:
-    """Returns how many checkpoints contributed to the averaged checkpoint at `path`; 0 if it is missing or damaged."""
+    """Returns how many last checkpoints contributed to the average at `path`; 0 if others did or it is damaged."""
     return int(read_value(path, "averaged") or 0)

@@ -1,6 +1,7 @@
 """Saves and restores the checkpoints of a training run."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,13 @@ class Checkpoints:
         folder: model folder.
         model: the model.
         optimizer_variables: all variables that training steps change, except weights. The optimizer must be built.
-        keep: number of checkpoints to keep; older checkpoints are deleted.
+        keep: number of checkpoints to keep; older checkpoints are deleted, except those of `keep_also`.
     """
 
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
         self._folder, self._best, self._keep = folder, subfolder(folder.path, BEST), keep
         self._step, self._by_request = tf.Variable(0, dtype=tf.int64), tf.Variable(False)
+        self._best_steps: frozenset[int] = frozenset()
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes that checkpoint."""
         self._identity = identity_of(folder)
@@ -125,8 +127,18 @@ class Checkpoints:
         path = self._write(self._folder.path, step, by_request)
         checkpoints = [saved for saved in self._folder.checkpoints() if saved == path or saved != self._temporary]
         self._temporary = path if by_request else ""
-        keep_only(self._folder.path, checkpoints[-self._keep :])
+        self._keep_only(checkpoints)
         return path
+
+    def keep_also(self, steps: Iterable[int]) -> None:
+        """Deletes all checkpoints except the latest ones and those of `steps`. From now on, each save does the same."""
+        self._best_steps = frozenset(steps)
+        self._keep_only(self._folder.checkpoints())
+
+    def _keep_only(self, checkpoints: list[str]) -> None:
+        """Deletes all checkpoints except the latest of `checkpoints` and the best of them."""
+        best = [path for path in checkpoints[: -self._keep] if reader.step_of(path) in self._best_steps]
+        keep_only(self._folder.path, best + checkpoints[-self._keep :])
 
     def save_best(self, step: int) -> str:
         """Replaces the best checkpoint by the model's state after `step` steps; returns the new checkpoint's path."""

@@ -114,8 +114,8 @@ ANSWERS: dict[str, dict[str, str]] = {
     },
     "flag of t2t-trainer": {
         "hparams_range autotune_*": "no program searches for hparams; run t2t-trainer once for each value of --hparams",
-        "eval_early_stopping_*": "the dev loss decides; give --early_stopping_patience=N to stop after N "
-        "evaluations without a lower loss",
+        "eval_early_stopping_*": "give --early_stopping_patience=N, to stop after N evaluations without a new best "
+        "one; --best_by names the measure, loss or a score such as bleu",
         "eval_timeout_mins": NO_WAITING,
         "eval_throttle_seconds save_checkpoints_steps iterations_per_loop":
             "evaluations and checkpoints follow every --local_eval_frequency steps; change that number",
@@ -123,7 +123,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "eval_use_test_set":
             "evaluation reads the dev split; to score a test set, use t2t-decoder and t2t-bleu --test_set",
         "keep_checkpoint_every_n_hours":
-            "raise --keep_checkpoint_max to keep more checkpoints; M/best keeps the best one",
+            "raise --keep_checkpoint_max to keep more checkpoints, or keep the best by --max_checkpoints_by_score",
         "export_saved_model export_saved_model_api_version": "run t2t-exporter after training",
         "job-dir": "write --output_dir",
         "sync optionally_use_dist_strat": "all devices always train synchronously, with tf.distribute; omit it",

@@ -1,4 +1,4 @@
-"""Compares an averaged checkpoint with the last checkpoint on the dev split, because an average can be worse.
+"""Compares an averaged checkpoint with the last or the best one on the dev split, because an average can be worse.
 
 An average helps if its checkpoints come from the end of a training run, where the weights change little. Checkpoints
 that are far apart, or from the beginning of the run, can have an average that is much worse than each of them.
@@ -35,15 +35,22 @@ def evaluate(
     return results
 
 
-def verdict(average: Evaluation, last: Evaluation, output_dir: str, checkpoint: str) -> str:
-    """Returns a line that says what the last checkpoint, at the path `checkpoint`, does better than the average."""
+def verdict(average: Evaluation, other: Evaluation, output_dir: str, checkpoint: str, kind: str = "last") -> str:
+    """Returns a line that says what another checkpoint does better than the average.
+
+    Args:
+        average, other: evaluations of the average and of the other checkpoint.
+        output_dir: the model folder.
+        checkpoint: path of the other checkpoint.
+        kind: "last" or "best", the kind of the other checkpoint.
+    """
     label = average.decoded.scores[0].label if average.decoded else ""
-    gains = {"dev loss": average.loss - last.loss, label: last.score - average.score}
+    gains = {"dev loss": average.loss - other.loss, label: other.score - average.score}
     better = [name for name, gain in gains.items() if gain > 0]
     if not better:
-        return "the average is as good as the last checkpoint or better; t2t-decoder and t2t-exporter use it"
+        return f"the average is as good as the {kind} checkpoint or better; t2t-decoder and t2t-exporter use it"
     return (
-        f"the last checkpoint has the better {' and '.join(better)}, but t2t-decoder and t2t-exporter use the average; "
-        f"give them --output_dir={shlex.quote(output_dir)} --checkpoint_path={shlex.quote(checkpoint)}, or average "
-        "other checkpoints"
+        f"the {kind} checkpoint has the better {' and '.join(better)}, but t2t-decoder and t2t-exporter use the "
+        f"average; give them --output_dir={shlex.quote(output_dir)} --checkpoint_path={shlex.quote(checkpoint)}, or "
+        "average other checkpoints"
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from t2t_repro.data.batching import MAX_TOKENS
+from t2t_repro.errors import UserError
 
 LOSS = "loss"
 """Value of --best_by that stands for the dev loss. Other values are names of scores."""
@@ -29,6 +30,9 @@ class RunConfig:
     """Seconds between two checkpoints (the paper: 600); 0: save before each evaluation."""
     keep_checkpoint_max: int = field(default=20, metadata={"lower_bound": 1})
     """Number of latest checkpoints to keep."""
+    max_checkpoints_by_score: int = 0
+    """Number of checkpoints with the best evaluations (--best_by) to keep besides the latest ones, to average them with
+    t2t-avg-checkpoints --num_best_checkpoints; each needs 12 bytes of disk space per parameter; 0: none."""
     log_step_count_steps: int = field(default=100, metadata={"lower_bound": 1})
     """Steps between two lines in metrics.jsonl and two points in TensorBoard."""
     worker_gpu: int = 0
@@ -44,6 +48,15 @@ class RunConfig:
     warm_start_from: str = ""
     """Model folder or checkpoint with the initial weights, for the same sizes; with another vocabulary, pieces keep
     their embeddings."""
+
+    def __post_init__(self) -> None:
+        if self.best_by != LOSS and not self.eval_decode_lines:
+            raise UserError(f"--best_by={self.best_by} is a score of decoded lines; give --eval_decode_lines=100")
+        if self.max_checkpoints_by_score and self.save_checkpoints_secs:
+            raise UserError(
+                "--max_checkpoints_by_score keeps checkpoints of evaluated steps, but --save_checkpoints_secs saves "
+                "others; omit one of them"
+            )
 
     @property
     def model_precision(self) -> str:

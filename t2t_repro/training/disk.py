@@ -16,30 +16,32 @@ CHECKPOINT = 3 * WEIGHT
 """Bytes for each weight in a checkpoint of training, which also has Adam's averages of the gradient and its square."""
 
 
-def latest_checkpoints(hparams: HParams, config: RunConfig) -> int:
-    """Returns the number of latest checkpoints that a run keeps: --keep_checkpoint_max, or fewer in a short run."""
+def kept_checkpoints(hparams: HParams, config: RunConfig) -> int:
+    """Returns the maximum number of checkpoints that a run keeps, latest and best ones; fewer in a short run."""
+    limit = config.keep_checkpoint_max + config.max_checkpoints_by_score
     if config.save_checkpoints_secs:
-        return config.keep_checkpoint_max  # the number of saves depends on the machine's speed
-    return min(config.keep_checkpoint_max, math.ceil(hparams.train_steps / config.local_eval_frequency))
+        return limit  # the number of saves depends on the machine's speed
+    return min(limit, math.ceil(hparams.train_steps / config.local_eval_frequency))
 
 
 def disk_need(parameters: int, hparams: HParams, config: RunConfig) -> int:
-    """Returns the bytes of a run's checkpoints: the latest, the best, the average, and one that is being written."""
-    return parameters * (CHECKPOINT * (latest_checkpoints(hparams, config) + 2) + WEIGHT)
+    """Returns the bytes of a run's checkpoints: all it keeps, that in best/, the average, and one being written."""
+    return parameters * (CHECKPOINT * (kept_checkpoints(hparams, config) + 2) + WEIGHT)
 
 
 def refuse_full_disk(folder: Path, parameters: int, hparams: HParams, config: RunConfig) -> str:
     """Raises UserError if the disk of a model folder cannot hold the checkpoints that the run writes first.
 
-    These are a latest checkpoint and a best checkpoint. If the folder already has a best checkpoint and all latest
-    checkpoints, each new checkpoint replaces an old one, and space for one is enough.
+    These are a latest checkpoint and a best checkpoint. If the folder already has a best checkpoint and all others that
+    the run keeps, each new checkpoint replaces an old one, and space for one is enough.
 
     Returns a warning if the disk will be full before the end of the run, else "".
     """
     free, checkpoint = shutil.disk_usage(folder).free, CHECKPOINT * parameters
     existing, best = len(checkpoints_in(folder)), bool(checkpoints_in(folder / BEST))
-    first = checkpoint * (1 if best and existing >= config.keep_checkpoint_max else 2)
-    kept = best + min(existing, latest_checkpoints(hparams, config))
+    limit = config.keep_checkpoint_max + config.max_checkpoints_by_score
+    first = checkpoint * (1 if best and existing >= limit else 2)
+    kept = best + min(existing, kept_checkpoints(hparams, config))
     missing = disk_need(parameters, hparams, config) - kept * checkpoint
     if free < first:
         raise UserError(

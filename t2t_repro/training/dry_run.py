@@ -17,10 +17,12 @@ from t2t_repro.errors import counted
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import model_without_values, parameter_count
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.disk import disk_need, gigabytes, latest_checkpoints
+from t2t_repro.training.disk import disk_need, gigabytes, kept_checkpoints
 from t2t_repro.training.distribution import count_replicas, workers
+from t2t_repro.training.evaluation import refuse_missing_score
 from t2t_repro.training.preparation import warnings
 from t2t_repro.training.schedule import learning_rates
+from t2t_repro.training.step import trained_weights
 
 
 def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> str:
@@ -33,18 +35,23 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     warned = [wrapped(f"warning: {text}", width_of(sys.stdout)) for text in warnings(hparams, config)]
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
+    trained_weights(model, hparams.frozen)
+    refuse_missing_score(data, config.best_by)
     if config.warm_start_from:
         initial_weights(model, data.vocabulary, config.warm_start_from)
     records, replicas, max_tokens = data.records["train"], replicas * workers(), config.max_tokens_per_replica
     pipeline = Pipeline(records, hparams, random_seed, max_tokens, replicas, data.vocabulary)
     parameters = parameter_count(model)
-    latest, space = latest_checkpoints(hparams, config), gigabytes(disk_need(parameters, hparams, config))
+    kept, space = kept_checkpoints(hparams, config), gigabytes(disk_need(parameters, hparams, config))
+    kind, flags = "latest checkpoint", "--keep_checkpoint_max"
+    if config.max_checkpoints_by_score:
+        kind, flags = "latest or best checkpoint", f"{flags}, --max_checkpoints_by_score"
     facts = {
         "model": f"{hparams.model}, {parameters:,} parameters",
         "trained on": hardware,
         **facts_of(pipeline, hparams),
-        "disk space": f"{space} GB for {counted(latest, 'latest checkpoint')} (--keep_checkpoint_max), the best, the "
-        "average, and one that is being written",
+        "disk space": f"{space} GB for {counted(kept, kind)} ({flags}), the best, the average, and one that is being "
+        "written",
     }
     return "\n".join([definitions(facts), *warned])
 

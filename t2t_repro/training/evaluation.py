@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.data.dataset import Data
 from t2t_repro.data.pipeline import batches_once, distinct_sources
 from t2t_repro.data.records import Records
 from t2t_repro.decoding.translator import Translator
@@ -237,10 +238,6 @@ class DevDecoder:
         scores = self._problem.scores(outputs, self._references)
         return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {})
 
-    def refuse_missing_score(self, name: str) -> None:
-        """Raises UserError if the problem does not have the score `name`."""
-        Decoded(self._problem.scores(self._references, self._references), len(self._references), []).score_by(name)
-
     def _parts(self, lines: list[tuple[str, str, str]]) -> dict[str, Decoded]:
         """Returns the result of each corpus with lines, scored as its target language."""
         parts = {}
@@ -252,6 +249,15 @@ class DevDecoder:
                 _, references, outputs = zip(*part, strict=True)
                 parts[corpus.name] = Decoded(problem.scores(outputs, references), count, part[:SAMPLES])
         return parts
+
+
+def refuse_missing_score(data: Data, name: str) -> None:
+    """Raises UserError if the problem of the data does not have the score `name`. Reads a pair of the dev split."""
+    if name != LOSS:
+        source, target = data.records["dev"][0]
+        sources, targets = data.vocabulary.decode_sources([source.tolist()]), data.vocabulary.decode([target.tolist()])
+        references, _ = data.problem.finish(sources, list(targets))
+        Decoded(data.problem.scores(references, references), 1, []).score_by(name)
 
 
 def spread(size: int, count: int) -> list[int]:

@@ -134,7 +134,6 @@ class Logs:
         self, folder: Path, start: int, workers: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
     ) -> None:
         self.metrics, self.tensorboard = MetricsLog(folder, start, on_metrics, best_by), TensorBoardLog(folder, start)
-        self._best_by = best_by
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
@@ -188,8 +187,10 @@ class Logs:
             if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
                 values[f"dev_{score.name}"] = score.score
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
-            if self._best_by != LOSS:
-                values[f"dev_{self._best_by}"] = decoded.score_by(self._best_by).score
+            if (best_by := self.metrics.best_by) != LOSS:
+                values[f"dev_{best_by}"] = decoded.score_by(best_by).score
+                # Also if F1 is NaN, because evaluations with other signatures are not compared with this one.
+                details |= {"best_by": best_by, "signature": f"{score.signature}|lines:{decoded.lines}"}
             details["dev_translations"] = decoded.samples
         for name, part in evaluation.corpora.items():
             values[f"dev_loss/{name}"] = part.loss

@@ -111,7 +111,7 @@ class Loop:
         """
         with self._signals:
             self._evaluate_if_missing()
-            self._update_convergence()
+            self._follow_evaluations()
             self._say_how_it_starts()
             if not self._has_ended and not self._stop_requested:
                 self._take_steps()
@@ -191,7 +191,7 @@ class Loop:
         if not due.evaluates:
             return due.stops
         self._evaluate()
-        self._update_convergence()
+        self._follow_evaluations()
         ends = self._has_converged or self._stop_requested
         if ends and not due.saves:
             self._save()
@@ -264,12 +264,15 @@ class Loop:
                 f"longer, or start again with {_changes_for_source(self._run.hparams)}"
             )
 
-    def _update_convergence(self) -> None:
-        """Finds out, and says, if the last `early_stopping_patience` evaluations brought no new best one.
+    def _follow_evaluations(self) -> None:
+        """Deletes checkpoints that are no longer among the best. Ends the run, and says so, if it has converged.
 
-        Every worker must call this method.
+        It has converged if the last `early_stopping_patience` evaluations brought no new best one. Every worker must
+        call this method. It depends only on the log, so a run that was killed and resumed does the same.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
+        if logs and (number := self._config.max_checkpoints_by_score):
+            self._prepared.checkpoints.keep_also(logs.metrics.best_steps(number))
         has_converged = logs is not None and 0 < patience <= logs.metrics.evaluations_since_best()
         self._has_converged = bool(distribution.from_chief(self._run.strategy, has_converged))
         if self._has_converged:

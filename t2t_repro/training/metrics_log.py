@@ -11,7 +11,8 @@ After each evaluation, the run writes a line with "step", "dev_loss", "dev_perpl
 evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation decoded lines, the line also
 has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's "signature", which ends with the
 number of lines, and the first decoded lines as "dev_translations" (source, reference and output). If the dev split has
-several corpora, the line also has the loss and the score of each, e.g. "dev_loss/NAME" and "dev_bleu/NAME".
+several corpora, the line also has the loss and the score of each, e.g. "dev_loss/NAME" and "dev_bleu/NAME". If
+--best_by names a score, "best_by" is its name, and the line has this score, too.
 
 Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight. A number that is
 not finite is null.
@@ -20,7 +21,7 @@ not finite is null.
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from t2t_repro.training.config import LOSS
 OnMetrics = Callable[[dict[str, Any]], None]
 """A function that takes a line of metrics.jsonl: its fields by name."""
 FILE = "metrics.jsonl"
-NUMBERS = ("seconds", "train_loss", "dev_loss", "dev_perplexity", "dev_bleu", "dev_f1", "dev_exact_matches")
-"""Fields that must be numbers. `read_metrics` skips a line in which one of them is something else."""
+NUMBERS = ("seconds", "train_loss")
+"""Fields that must be numbers, like the losses and scores of evaluations. Lines with other values are skipped."""
 MAX_BYTES = 1 << 28
 """Maximum size of the file. A run of 300,000 steps writes about 2 MB."""
 
@@ -64,16 +65,83 @@ def _is_sound(line: dict[str, Any]) -> bool:
     """Returns True if a line has a step, and all fields that this project reads have valid values."""
     counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
     # A dev loss that is not finite is null. In older files it is NaN or Infinity.
-    numbers = [line[name] for name in NUMBERS if name in line and (line[name] is not None or name[:4] != "dev_")]
+    numbers = [line[name] for name in NUMBERS if name in line]
+    scores = {name: line[name] for name in line if name[:4] == "dev_" and name != "dev_translations"}
+    numbers += [score for score in scores.values() if score is not None]
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
-        and isinstance(line.get("hardware", ""), str)
+        and all(isinstance(line.get(name, ""), str) for name in ("hardware", "best_by"))
         and all(type(number) is float or (type(number) is int and abs(number) < 1 << 63) for number in numbers)
         and math.isfinite(line.get("seconds", 0))
     )
 
 
-class MetricsLog:
+class Evaluations:
+    """The evaluations of a training run, and which of them are the best.
+
+    Args:
+        lines: lines of metrics.jsonl, oldest first. Other lines than those of evaluations are ignored.
+        best_by: the measure of the best evaluation, see `RunConfig`; "" for that of the last evaluation.
+    """
+
+    def __init__(self, lines: Iterable[dict[str, Any]], best_by: str = "") -> None:
+        lines = [line for line in lines if "dev_loss" in line]
+        self.best_by: str = best_by or (lines[-1].get("best_by", LOSS) if lines else LOSS)
+        self._evaluations: dict[int, tuple[float, Any]] = {}
+        """For each evaluation by its step, oldest first: its loss, or its score times -1, and its kind (see `is_best`).
+        A value that is missing or not finite is infinity."""
+        for line in lines:
+            self._remember(line)
+
+    def has_evaluation(self, step: int) -> bool:
+        """Returns True if the log has an evaluation of this step."""
+        return step in self._evaluations
+
+    def is_best(self, line: dict[str, Any]) -> bool:
+        """Returns True if an evaluation, with the fields of its line, is better than all since its kind last changed.
+
+        The kind changes with --best_by, and with --eval_steps for the loss or --eval_decode_lines for a score, because
+        other measures, batches and lines are not comparable.
+        """
+        measure, kind = self._measure(line)
+        return measure < min(self._measures(kind).values(), default=math.inf)
+
+    def evaluations_since_best(self) -> int:
+        """Returns the number of evaluations after the best one, since their kind last changed."""
+        measures = list(self._newest().values())
+        return len(measures) - 1 - measures.index(min(measures)) if measures else 0
+
+    def best_steps(self, number: int) -> list[int]:
+        """Returns the steps of the `number` best evaluations since their kind last changed, the best one first.
+
+        Of equal ones, the earlier comes first. Omits the evaluation of a warm start, which is not a checkpoint of the
+        run, and values that are not finite.
+        """
+        measures = {step: measure for step, measure in self._newest().items() if step and math.isfinite(measure)}
+        return sorted(measures, key=lambda step: (measures[step], step))[:number]
+
+    def _newest(self) -> dict[int, float]:
+        return self._measures(next(reversed(self._evaluations.values()))[1]) if self._evaluations else {}
+
+    def _measures(self, kind: Any) -> dict[int, float]:
+        """Returns the values of the last evaluations by their steps, oldest first, back to one of another kind."""
+        newest = itertools.takewhile(lambda item: item[1][1] == kind, reversed(self._evaluations.items()))
+        return {step: measure for step, (measure, _) in reversed(list(newest))}
+
+    def _measure(self, line: dict[str, Any]) -> tuple[float, Any]:
+        # The log rounds values. Without rounding here, an equal value could count as better.
+        value, is_loss = rounded(line.get(f"dev_{self.best_by}")), self.best_by == LOSS
+        kind = line.get("best_by", LOSS), line.get("eval_steps", 0) if is_loss else line.get("signature")
+        if value is None or not math.isfinite(value):
+            return math.inf, kind
+        return value if is_loss else -value, kind
+
+    def _remember(self, line: dict[str, Any]) -> None:
+        if "dev_loss" in line:
+            self._evaluations[line["step"]] = self._measure(line)
+
+
+class MetricsLog(Evaluations):
     """Appends lines to metrics.jsonl.
 
     Args:
@@ -86,51 +154,12 @@ class MetricsLog:
     def __init__(
         self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
     ) -> None:
-        self._path, self._on_metrics, self._best_by = Path(folder) / FILE, on_metrics, best_by
+        self._path, self._on_metrics = Path(folder) / FILE, on_metrics
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
+        super().__init__(lines, best_by)
         write_file(self._path, "".join(to_json_line(line) + "\n" for line in lines))
         self.seconds_before = max((line.get("seconds", 0.0) for line in lines), default=0.0)
         """Seconds that earlier processes of this run have trained."""
-        self._evaluations: dict[int, tuple[float, Any]] = {}
-        """For each evaluation by its step, oldest first: its loss, or its score times -1, and its kind: "eval_steps" or
-        the score's signature. A value that is missing or not finite is infinity."""
-        for line in lines:
-            self._remember(line)
-
-    def has_evaluation(self, step: int) -> bool:
-        """Returns True if the log has an evaluation of this step."""
-        return step in self._evaluations
-
-    def is_best(self, line: dict[str, Any]) -> bool:
-        """Returns True if an evaluation, with the fields of its line, is better than all since its kind last changed.
-
-        The kind changes with --eval_steps and --eval_decode_lines, because other batches and lines are not comparable.
-        """
-        measure, kind = self._measure(line)
-        return measure < min(self._measures(kind), default=math.inf)
-
-    def evaluations_since_best(self) -> int:
-        """Returns the number of evaluations after the best one, since their kind last changed."""
-        if not self._evaluations:
-            return 0
-        measures = self._measures(list(self._evaluations.values())[-1][1])
-        return len(measures) - 1 - measures.index(min(measures))
-
-    def _measures(self, kind: Any) -> list[float]:
-        newest = itertools.takewhile(lambda pair: pair[1] == kind, reversed(self._evaluations.values()))
-        return [measure for measure, _ in newest][::-1]
-
-    def _measure(self, line: dict[str, Any]) -> tuple[float, Any]:
-        # The log rounds values. Without rounding here, an equal value could count as better.
-        value, is_loss = rounded(line.get(f"dev_{self._best_by}")), self._best_by == LOSS
-        kind = line.get("eval_steps", 0) if is_loss else line.get("signature")
-        if value is None or not math.isfinite(value):
-            return math.inf, kind
-        return value if is_loss else -value, kind
-
-    def _remember(self, line: dict[str, Any]) -> None:
-        if "dev_loss" in line:
-            self._evaluations[line["step"]] = self._measure(line)
 
     def add(self, step: int, **values: Any) -> None:
         """Appends a line with the fields "step" and `values`."""

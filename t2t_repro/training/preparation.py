@@ -19,10 +19,10 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import Model, as_decoding_model, make_model, parameter_count
-from t2t_repro.training.config import LOSS, RunConfig
+from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, refuse_differences, workers
-from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator
+from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, refuse_missing_score
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.metrics_log import OnMetrics
 from t2t_repro.training.optimizer import LossScale, adam
@@ -96,6 +96,7 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     hparams, config, data, seed = run.hparams, run.config, run.data, run.random_seed
     replicas, max_tokens = run.strategy.num_replicas_in_sync, config.max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, seed, max_tokens, replicas, data.vocabulary)
+    refuse_missing_score(data, config.best_by)
     _refuse_other_settings(run)
     if run.is_chief:
         at_end.enter_context(ModelFolder.locked(run.output_dir))
@@ -182,10 +183,6 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
     if config.eval_decode_lines:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
         decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
-        if config.best_by != LOSS:
-            decoder.refuse_missing_score(config.best_by)
-    elif config.best_by != LOSS:
-        raise UserError(f"--best_by={config.best_by} is a score of decoded lines; give --eval_decode_lines=100")
     max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
     return Evaluator(model, dev, max_tokens, config.eval_steps, decoder, run.hparams.max_length)
 

@@ -76,7 +76,7 @@ class TrainStep:
         self._model, self._optimizer, self._strategy = model, optimizer, strategy
         self._label_smoothing, self._loss_scale, self._rdrop_alpha = label_smoothing, loss_scale, rdrop_alpha
         self._replicas = strategy.num_replicas_in_sync
-        self._weights = _trained(model.trainable_variables, frozen)
+        self._weights = trained_weights(model, frozen)
         self._sums: list[Any] = []
         """Variables for the sums of the two losses and of each gradient over a step's rounds; created at the first step
         with more than ROUNDS_AT_ONCE rounds."""
@@ -239,11 +239,12 @@ class TrainStep:
             return [tf.Variable(tf.zeros(shape), trainable=False, **kind) for shape in shapes]
 
 
-def _trained(weights: Sequence[Any], frozen: str) -> list[Any]:
-    """Returns the weights that no pattern in `frozen` matches.
+def trained_weights(model: Any, frozen: str) -> list[Any]:
+    """Returns the weights of a model that no pattern in `frozen` matches.
 
     Raises UserError if a pattern matches no weight, or the patterns match all.
     """
+    weights = model.trainable_variables
     patterns = [pattern.strip() for pattern in frozen.split(",") if pattern.strip()]
     matched = {
         pattern: {weight.path for weight in weights if fnmatch.fnmatchcase(f"/{weight.path}/", f"*/{pattern}/*")}

@@ -20,7 +20,7 @@ import pytest
 import tensorflow as tf
 
 from processes import STOP_REQUESTED, Process, code_that_waits, start_program
-from programs import LOOKUP, SMALL, succeed, write_pairs
+from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
@@ -95,14 +95,14 @@ def steps(model: Path) -> list[int]:
 
 
 def assert_same(model: Path, unbroken: Path) -> None:
-    """Asserts that two model folders have the same last checkpoint, best checkpoint and logged figures except times."""
+    """Asserts that two model folders have the same checkpoints and logged figures except times."""
     logs = [
         [{name: line[name] for name in line if name not in TIMES} for line in read_metrics(folder)]
         for folder in (model, unbroken)
     ]
     assert logs[0] == logs[1]
     assert len(logs[0]) == STEPS + STEPS // 5
-    for place in (Path(f"model.ckpt-{STEPS}"), Path("best") / f"model.ckpt-{STEPS}"):
+    for place in (Path(f"model.ckpt-{STEPS}"), Path("best") / f"model.ckpt-{steps(unbroken / 'best')[0]}"):
         ours, theirs = (tf.train.load_checkpoint(str(folder / place)) for folder in (model, unbroken))
         names = theirs.get_variable_to_shape_map().keys()
         assert ours.get_variable_to_shape_map().keys() == names
@@ -125,18 +125,25 @@ def test_kills_at_any_moment_change_nothing(killed: Killed) -> None:
         assert_same(model, killed.unbroken)
 
 
-def test_a_kill_changes_nothing_on_two_devices(killed: Killed, tmp_path: Path) -> None:
+def test_a_kill_changes_nothing_on_two_devices_nor_in_what_is_chosen(killed: Killed, tmp_path: Path) -> None:
+    choice = ["--best_by=chrf", "--max_checkpoints_by_score=1", "--keep_checkpoint_max=1"]
+    flags = {name: [*killed.flags(tmp_path / name), *choice] for name in ("killed", "unbroken")}
     waits = code_that_waits("t2t_repro.training.step:TrainStep", "__call__", call=9)
-    process = start_program("trainer", *killed.flags(tmp_path / "killed"), before=TWO_DEVICES + waits)
-    unbroken = start_program("trainer", *killed.flags(tmp_path / "unbroken"), before=TWO_DEVICES)
+    process = start_program("trainer", *flags["killed"], before=TWO_DEVICES + waits)
+    unbroken = start_program("trainer", *flags["unbroken"], before=TWO_DEVICES)
     process.wait_for("waits\n")
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert steps(tmp_path / "killed") == [5]
-    result = start_program("trainer", *killed.flags(tmp_path / "killed"), before=TWO_DEVICES).result()
+    result = start_program("trainer", *flags["killed"], before=TWO_DEVICES).result()
     assert result.returncode == 0 and "resuming after step 5\n" in result.stderr and "; 2 x " in result.stderr
     assert unbroken.wait() == 0
     assert_same(tmp_path / "killed", tmp_path / "unbroken")
+    chosen = steps(tmp_path / "unbroken" / "best")
+    assert steps(tmp_path / "killed") == steps(tmp_path / "unbroken") == sorted({*chosen, STEPS})
+    average = ["avg-checkpoints", f"--output_dir={tmp_path / 'killed'}", "--nocompare", LOOKUP[0]]
+    assert f"model.ckpt-{chosen[0]}\n" in succeed(*average, "--num_best_checkpoints=1").stderr
+    refused(run(*average, "--num_best_checkpoints=3"), "no longer exists", "--max_checkpoints_by_score=3")
 
 
 def test_the_first_signal_finishes_the_step_and_the_second_ends_at_once(killed: Killed, tmp_path: Path) -> None:

@@ -81,6 +81,33 @@ def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: Mo
     assert not [name for name in contents(moved) if "ckpt-9" in name or "ckpt-10." in name or "/." in name]
 
 
+def test_the_best_checkpoints_are_kept_besides_the_last(folder: ModelFolder) -> None:
+    training = Training(folder, keep=2)
+    for step, best, kept in (
+        (1, [], [1]), (2, [1], [1, 2]), (3, [1], [1, 2, 3]), (4, [3, 1], [1, 3, 4]), (5, [5, 3], [3, 4, 5]),
+        (6, [5], [5, 6]),
+    ):  # fmt: skip
+        training.saved(step).checkpoints.keep_also(best)
+        assert numbers(folder) == kept and listed(folder.path) == list(map(str, kept))
+    training.saved(7, 8, 9)
+    assert numbers(folder) == [5, 8, 9]
+
+
+def test_an_average_of_chosen_checkpoints_is_used_until_a_newer_checkpoint_exists(folder: ModelFolder) -> None:
+    training, weights = Training(folder), {}
+    for step in (1, 2, 3):
+        training.saved(step)
+        weights[step] = training.model.trainable_variables[0].value.numpy()
+    path, averaged = average_checkpoints(folder, 0, [2, 1])
+    assert [step_of(name) for name in averaged] == [1, 2] and folder.checkpoint() == path
+    name = training.model.trainable_variables[0].path
+    np.testing.assert_array_equal(read_checkpoint(path).weights[name], (weights[1] + weights[2]) / 2)
+    assert averaged_count(path) == 0  # t2t-reproduce must not take it for the mean of the last checkpoints
+    training.saved(4)
+    assert step_of(folder.checkpoint()) == 4
+    assert "step 7" in user_error(average_checkpoints, folder, 0, [7, 1])
+
+
 def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) -> None:
     training, resumed = Training(folder).saved(5), Training(folder)
     training.checkpoints.save(7, by_request=True)

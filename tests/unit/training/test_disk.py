@@ -15,7 +15,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import parameter_count
 from t2t_repro.training.config import RunConfig
-from t2t_repro.training.disk import disk_need, latest_checkpoints, refuse_full_disk
+from t2t_repro.training.disk import disk_need, kept_checkpoints, refuse_full_disk
 
 BASE = 65_000_000
 """Number of parameters of the paper's base model, rounded. A checkpoint takes 0.78 GB."""
@@ -38,12 +38,14 @@ def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
     [
         (RunConfig(), 20),
         (RunConfig(keep_checkpoint_max=5), 5),
+        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3), 8),
+        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3, local_eval_frequency=20_000), 5),
         (RunConfig(local_eval_frequency=40_000), 3),
         (RunConfig(local_eval_frequency=40_000, save_checkpoints_secs=600), 20),
     ],
 )
 def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(config: RunConfig, latest: int) -> None:
-    assert latest_checkpoints(HPARAMS, config) == latest
+    assert kept_checkpoints(HPARAMS, config) == latest
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from tensorboard.util.tensor_util import make_ndarray
 from clocks import Clock
 from disks import largest_file
 from t2t_repro.data.pipeline import Batch
+from t2t_repro.metrics.score import Score
 from t2t_repro.training import logs
-from t2t_repro.training.evaluation import Evaluation
+from t2t_repro.training.evaluation import Decoded, Evaluation
 from t2t_repro.training.logs import TENSORBOARD, Logs, Speed, TensorBoardLog
-from t2t_repro.training.metrics_log import FILE, MetricsLog, read_metrics
+from t2t_repro.training.metrics_log import FILE, Evaluations, MetricsLog, read_metrics
 from user_errors import user_error
 
 LINES: list[dict[str, Any]] = [
@@ -118,6 +119,32 @@ def test_only_evaluations_of_the_same_kind_are_compared(tmp_path: Path, best_by:
     last = json.loads((tmp_path / FILE).read_text().splitlines()[-1], parse_constant=str)
     assert last[f"dev_{best_by}"] is None
     assert log.is_best(line(9.0, 1))  # the evaluation of step 30 has replaced the best checkpoint of steps 10 and 20
+
+
+def test_the_best_steps_are_those_with_the_best_values_the_earlier_first(tmp_path: Path) -> None:
+    scores = {0: 9.0, 10: 3.0, 20: math.nan, 30: 4.0, 40: 3.0, 50: 4.0, 60: 1.0}
+    log = MetricsLog(tmp_path, 0, best_by="bleu")
+    assert log.best_steps(3) == []
+    for step, score in scores.items():
+        log.add(step, dev_loss=5.0 - step, dev_bleu=score, best_by="bleu")
+        again = MetricsLog(tmp_path, step, best_by="bleu")  # a process that resumes after this step
+        finite = [each for each in scores if 0 < each <= step and not math.isnan(scores[each])]
+        expected = sorted(finite, key=scores.__getitem__, reverse=True)  # sorts equal values by their order in the log
+        assert log.best_steps(3) == again.best_steps(3) == Evaluations(read_metrics(tmp_path)).best_steps(3)
+        assert log.best_steps(3) == expected[:3] and log.best_steps(9) == expected
+    resumed = MetricsLog(tmp_path, 60)  # by loss
+    assert resumed.is_best({"dev_loss": 99.0})
+    resumed.add(70, dev_loss=99.0, dev_bleu=99.0)
+    assert resumed.best_steps(9) == Evaluations(read_metrics(tmp_path)).best_steps(9) == [70]
+
+
+def test_scores_that_are_not_finite_do_not_end_a_comparison(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, 0, 1, best_by="f1")
+    for step, score in ((1, 50.0), (2, math.nan), (3, 40.0)):
+        evaluation = Evaluation(1.0, 0.5, decoded=Decoded([Score("F1", score, "evalb")], 7, []))
+        assert logs.is_best(evaluation) == (step == 1)
+        logs.evaluation(step, evaluation)
+    assert logs.metrics.evaluations_since_best() == 2 and logs.metrics.best_steps(3) == [1, 3]
 
 
 def read(folder: Path, reader: type = PluginEventAccumulator) -> EventAccumulator | PluginEventAccumulator:

@@ -74,6 +74,7 @@ def test_a_run_that_cannot_begin_leaves_no_file(
     for change, message in (
         (f"--warm_start_from={data_dir}", f"--warm_start_from={data_dir}: no checkpoint in"),
         ("--model=names_precision", "made in float32"),
+        ("--freeze=embeding", "embeding"),
         (f"--hparams={SMALL},max_length=1", "longer than"),
         ("", disk),
     ):
