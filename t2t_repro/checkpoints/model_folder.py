@@ -166,6 +166,7 @@ class ModelFolder:
             "--warm_start_from": (old.warm_start_from.rstrip("/"), origin.warm_start_from.rstrip("/")),
             **{name: (getattr(self.hparams, name, None), value) for name, value in vars(hparams).items()},
         }
+        traits["--freeze"] = traits.pop("frozen")  # --hparams cannot have its commas
         others = [name for name, (old_value, value) in traits.items() if old_value != value and name not in MAY_DIFFER]
         if others:
             name, (old_value, value) = others[0], traits[others[0]]

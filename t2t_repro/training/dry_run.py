@@ -20,9 +20,8 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import disk_need, gigabytes, kept_checkpoints
 from t2t_repro.training.distribution import count_replicas, workers
 from t2t_repro.training.evaluation import refuse_missing_score
-from t2t_repro.training.preparation import warnings
+from t2t_repro.training.preparation import size_text, warnings
 from t2t_repro.training.schedule import learning_rates
-from t2t_repro.training.step import trained_weights
 
 
 def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -> str:
@@ -35,7 +34,6 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     warned = [wrapped(f"warning: {text}", width_of(sys.stdout)) for text in warnings(hparams, config)]
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(hparams, data.vocabulary.size, data.vocabulary.separate_source_size)
-    trained_weights(model, hparams.frozen)
     refuse_missing_score(data, config.best_by)
     if config.warm_start_from:
         initial_weights(model, data.vocabulary, config.warm_start_from)
@@ -47,7 +45,7 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     if config.max_checkpoints_by_score:
         kind, flags = "latest or best checkpoint", f"{flags}, --max_checkpoints_by_score"
     facts = {
-        "model": f"{hparams.model}, {parameters:,} parameters",
+        "model": f"{hparams.model}, {size_text(model, hparams.frozen)}",
         "trained on": hardware,
         **facts_of(pipeline, hparams),
         "disk space": f"{space} GB for {counted(kept, kind)} ({flags}), the best, the average, and one that is being "

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from t2t_repro.training.logs import Logs
 from t2t_repro.training.metrics_log import OnMetrics
 from t2t_repro.training.optimizer import LossScale, adam
 from t2t_repro.training.schedule import learning_rates
-from t2t_repro.training.step import TrainStep
+from t2t_repro.training.step import TrainStep, trained_weights
 
 DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
 """Draws the attention of a model for an example of the dev split. Returns a PNG file, its width and its height in
@@ -221,6 +222,13 @@ def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
         )
 
 
+def size_text(model: Model, frozen: str) -> str:
+    """Returns the number of a model's parameters, and of those that the hparam `frozen` names."""
+    trained = sum(math.prod(weight.shape) for weight in trained_weights(model, frozen))
+    count = parameter_count(model)
+    return f"{count:,} parameters{f', {count - trained:,} of them frozen' if frozen else ''}"
+
+
 def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     """Returns the first line that a run prints: its data, model and devices."""
     limit = run.hparams.max_length
@@ -229,7 +237,7 @@ def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     return (
         f"{run.data.problem.name}: {counted(len(run.data.records['train']), 'pair')}"
         f"{long_pairs if any(skipped) else ''}, {counted(pipeline.steps_per_epoch, 'step')} an epoch; "
-        f"{run.hparams.model}: {parameter_count(model):,} parameters; "
+        f"{run.hparams.model}: {size_text(model, run.hparams.frozen)}; "
         f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
         f"{f', in {workers()} workers' if workers() > 1 else ''}, {run.config.precision}"
     )

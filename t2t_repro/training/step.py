@@ -240,21 +240,17 @@ class TrainStep:
 
 
 def trained_weights(model: Any, frozen: str) -> list[Any]:
-    """Returns the weights of a model that no pattern in `frozen` matches.
+    """Returns the weights of a model that no pattern of the hparam `frozen` matches.
 
     Raises UserError if a pattern matches no weight, or the patterns match all.
     """
-    weights = model.trainable_variables
-    patterns = [pattern.strip() for pattern in frozen.split(",") if pattern.strip()]
-    matched = {
-        pattern: {weight.path for weight in weights if fnmatch.fnmatchcase(f"/{weight.path}/", f"*/{pattern}/*")}
-        for pattern in patterns
-    }
-    for pattern, paths in matched.items():
+    weights = trained = list(model.trainable_variables)
+    for pattern in filter(None, (part.strip("/ ") for part in frozen.split(","))):
+        paths = {weight.path for weight in weights if fnmatch.fnmatchcase(f"/{weight.path}/", f"*/{pattern}/*")}
         if not paths:
             parts = sorted({part for weight in weights for part in weight.path.split("/")[1:-1]})
             raise UserError(f"frozen={frozen}: no weight's name has {pattern!r}; it may have {', '.join(parts)}")
-    trained = [weight for weight in weights if weight.path not in set().union(*matched.values())]
+        trained = [weight for weight in trained if weight.path not in paths]
     if not trained:
         raise UserError(f"frozen={frozen}: matches all weights, so nothing would be trained; omit a part")
     return trained

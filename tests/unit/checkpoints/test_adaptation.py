@@ -56,3 +56,12 @@ def test_characters_without_a_piece_are_spelled_by_their_bytes() -> None:
 def test_a_vocabulary_without_a_common_piece_is_refused() -> None:
     with pytest.raises(UserError):
         adapt({"m/embedding/table": table(4)}, words("yes", "no"), words("ja", "nein"))
+
+
+def test_between_kinds_of_vocabularies_pieces_match_without_their_marks() -> None:
+    old = sentencepiece.train(["the cat sat on the mat"] * 9, 300)
+    weights = {"m/embedding/table": table(old.size)}
+    adapted, _ = adapt(weights, old, words("the", "them"))
+    row = dict(zip(old.pieces(range(old.size)), weights["m/embedding/table"], strict=True))
+    expected = [row["\u2581the"], (row["\u2581the"] + row["\u2581m"]) / 2]
+    np.testing.assert_allclose(adapted["m/embedding/table"][2:], expected, rtol=1e-6)

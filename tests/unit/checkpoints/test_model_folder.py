@@ -133,6 +133,7 @@ def test_another_training_is_refused(
     two = replace(tiny_hparams, label_smoothing=0.3, norm_epsilon=0.5, train_steps=7)
     cure = f"norm_epsilon={tiny_hparams.norm_epsilon},label_smoothing={tiny_hparams.label_smoothing} again"
     assert f"--hparams={cure}" in attempt(two)
+    assert "--freeze" in attempt(replace(tiny_hparams, frozen="embedding,encoder"))
     assert contents(folder.path) == before
 
 

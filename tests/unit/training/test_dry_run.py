@@ -109,3 +109,6 @@ def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
     assert "\nwarning: --keep_checkpoint_max=4 keeps fewer" in text
     wider = replace(hparams, hidden_size=32)
     assert f"{folder.path}/model.ckpt-3: weight " in user_error(dry_run.dry_run, data, wider, 1, config)
+    frozen = dry_run.dry_run(data, replace(hparams, frozen="embedding/"), 1, config)
+    assert f"{parameters:,} parameters, {model.embedding.table.value.numpy().size:,} of them frozen\n" in frozen
+    assert "'encodr'" in user_error(dry_run.dry_run, data, replace(hparams, frozen="encodr"), 1, config)
