@@ -155,12 +155,11 @@ class Checkpoints:
 def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[str, reader.Checkpoint]:
     """Returns the checkpoint for a warm start of a model: its path and its content.
 
+    If it was trained with another vocabulary, its embeddings are adapted (see `adapt`), and a line for each is printed.
+
     Args:
         source: value of --warm_start_from: a checkpoint, or a folder with checkpoints, e.g. a model folder. In a
             folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
-
-    If the model was trained with another vocabulary, its embeddings are adapted (see `adapt`), and a line for
-    each says how many pieces keep their row.
 
     Raises UserError if there is no checkpoint, if its vocabulary is unknown or has other pieces than this one, or if
     it has weights of other names or shapes.
@@ -182,9 +181,8 @@ def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[st
         content = replace(content, weights=weights)
         for name, count in counts.items():
             say(
-                f"{name}: {count.total():,} pieces of the new vocabulary, {count[SAME]:,} with the rows of the same "
-                f"pieces, {count[SPELLED]:,} with the mean of the pieces that spell them, {count[OTHER]:,} with that "
-                "of all pieces"
+                f"{name}: of {count.total():,} pieces of the new vocabulary, {count[SAME]:,} keep their rows, "
+                f"{count[SPELLED]:,} get the mean of pieces that spell them, {count[OTHER]:,} the mean of all pieces"
             )
     reader.refuse_misfit(model, content, path)
     return path, content

@@ -39,16 +39,13 @@ def compare(
         references: for each reference, its lines.
     """
     systems = list(zip(names, translations, strict=True))
-    signatures, results = [], []
-    for kind in ("bs", "ar"):
-        signature_of, result_of = PairedTest(systems, {"metric": metric}, references, kind)()
-        [(label, signature)] = signature_of.items()
-        signatures.append(str(signature))
-        results.append(result_of[label])
+    tests = [PairedTest(systems, {"metric": metric}, references, kind)() for kind in ("bs", "ar")]
+    [label] = tests[0][0]
+    signature, other_signature = (signatures[label] for signatures, _ in tests)
+    signature.update("ar", other_signature.info["ar"])
     rows: list[Compared] = []
-    for name, lines, *tests in zip(names, translations, *results, strict=True):
+    for name, lines, *results in zip(names, translations, *(results[label] for _, results in tests), strict=True):
         is_same = bool(rows) and list(lines) == list(translations[0])
-        p_values = [1.0 if is_same else test.p_value for test in tests]
-        rows.append(Compared(name, float(tests[0].score), float(tests[0].ci), *p_values))
-    trials = signatures[1][signatures[1].index("|ar:") :].split("|")[1]
-    return rows, signatures[0].replace("|bs:", f"|{trials}|bs:")
+        p_values = [1.0 if is_same else result.p_value for result in results]
+        rows.append(Compared(name, float(results[0].score), float(results[0].ci), *p_values))
+    return rows, str(signature)

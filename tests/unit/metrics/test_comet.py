@@ -69,7 +69,7 @@ def test_randomization_is_the_share_of_exchanges_with_a_larger_difference() -> N
     sums = [abs(sum(s * d for s, d in zip(row, differences, strict=True))) for row in signs]
     larger = sum(total > abs(sum(differences)) + 1e-9 for total in sums)
     assert larger > 0 and abs((rows[1].randomization_p or 0) - larger / len(sums)) < 0.02
-    assert signature == "nrefs:1|ar:10000|bs:1000|seed:12345|model:tiny"
+    assert signature == "nrefs:1|bs:1000|ar:10000|seed:12345|model:tiny"
 
 
 def test_a_missing_program_and_a_missing_model_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
