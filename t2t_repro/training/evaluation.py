@@ -97,21 +97,17 @@ class Evaluation:
 
     def describe(self, is_best: bool, best_by: str = LOSS) -> str:
         """Returns the text that t2t-trainer prints; `is_best` marks the best value of the measure `best_by` so far."""
-        best = {best_by: " (best)" if is_best else ""}
+        mark, scores = " (best)" if is_best else "", self.score_text
+        if self.decoded and best_by != LOSS:
+            score = self.decoded.score_by(best_by)
+            is_main = score.name == self.decoded.scores[0].name
+            mark, scores = "", f"{scores}{'' if is_main else f', {score.label} {score.score:.2f}'}{mark}"
         source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
         corpora = [f"{name}: dev loss {part.loss:.4f}{part.score_text}" for name, part in self.corpora.items()]
         return (
-            f"dev loss {self.loss:.4f}{best.get(LOSS, '')}, perplexity {self.perplexity:.3f} a token, "
-            f"accuracy {self.accuracy:.1%}{source_use}{self._scores_text(best)}{'; '.join(['', *corpora])}"
+            f"dev loss {self.loss:.4f}{mark}, perplexity {self.perplexity:.3f} a token, accuracy {self.accuracy:.1%}"
+            f"{source_use}{scores}{'; '.join(['', *corpora])}"
         )
-
-    def _scores_text(self, best: dict[str, str]) -> str:
-        """Returns the main score and the score by which the best checkpoint is chosen, marked if it is the best."""
-        if not self.decoded or LOSS in best:
-            return self.score_text
-        (name, mark), main = best.popitem(), self.decoded.scores[0].name
-        score = self.decoded.score_by(name)
-        return f"{self.score_text}{'' if name == main else f', {score.label} {score.score:.2f}'}{mark}"
 
 
 class Evaluator:

@@ -189,6 +189,18 @@ class Recorder:
         return [*self.messages]
 
 
+def test_the_mark_of_the_best_evaluation_stands_beside_its_measure() -> None:
+    scores = [Score("BLEU", 12.3, ""), Score("BLEU, lower-cased", 13.0, ""), Score("chrF", 45.6, "")]
+    evaluation = Evaluation(1.0, 0.5, decoded=Decoded(scores, 100, []))
+    for best_by, marked, ending in (
+        ("bleu", "12.30 of 100 lines (best)", ""),
+        ("chrf", "lines, ", "chrF 45.60 (best)"),
+    ):
+        text = evaluation.describe(True, best_by)
+        assert marked in text and text.endswith(ending) and text.count("(best)") == 1
+        assert evaluation.describe(False, best_by) == text.replace(" (best)", "")
+
+
 def test_an_evaluation_is_one_line_and_saves_the_best_checkpoint() -> None:
     prepared = Recorder()
     line = (
