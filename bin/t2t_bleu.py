@@ -57,7 +57,7 @@ class Flags:
     metrics: program.TEXTS = ("bleu", "chrf")
     """Metrics to compute, of bleu, chrf, ter and comet; comet needs --source and --comet_model."""
     source: str = ""
-    """File of source lines, plain or compressed."""
+    """File of source lines, plain or compressed, for comet; a --test_set has its own."""
     comet_model: str = ""
     """Folder of a COMET model as unbabel-comet downloads it, or its checkpoint."""
     test_set: str = ""
