@@ -249,8 +249,8 @@ def trained_weights(model: Any, frozen: str) -> list[Any]:
         paths = {weight.path for weight in weights if fnmatch.fnmatchcase(f"/{weight.path}/", f"*/{pattern}/*")}
         if not paths:
             parts = sorted({part for weight in weights for part in weight.path.split("/")[1:-1]})
-            raise UserError(f"frozen={frozen}: no weight's name has {pattern!r}; it may have {', '.join(parts)}")
+            raise UserError(f"--freeze={frozen}: no weight's name has {pattern!r}; it may have {', '.join(parts)}")
         trained = [weight for weight in trained if weight.path not in paths]
     if not trained:
-        raise UserError(f"frozen={frozen}: matches all weights, so nothing would be trained; omit a part")
+        raise UserError(f"--freeze={frozen}: matches all weights, so nothing would be trained; omit a part")
     return trained
