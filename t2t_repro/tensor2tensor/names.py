@@ -167,7 +167,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "wait_minutes": NO_WAITING,
     },
     "flag of t2t-bleu": {
-        "source bleu_variant": "t2t-bleu needs no source, and prints all its scores, each with its signature; omit it",
+        "bleu_variant": "t2t-bleu prints all its scores, each with its signature; omit it",
         "translations_dir event_dir tag_suffix min_steps wait_minutes report_zero":
             "t2t-bleu scores one file: give --translation; during training, metrics.jsonl and TensorBoard have BLEU",
     },
