@@ -36,14 +36,7 @@ def evaluate(
 
 
 def verdict(average: Evaluation, other: Evaluation, output_dir: str, checkpoint: str, kind: str = "last") -> str:
-    """Returns a line that says what another checkpoint does better than the average.
-
-    Args:
-        average, other: evaluations of the average and of the other checkpoint.
-        output_dir: the model folder.
-        checkpoint: path of the other checkpoint.
-        kind: "last" or "best", the kind of the other checkpoint.
-    """
+    """Returns a line that says what the checkpoint `other`, the "last" or "best" one, does better than the average."""
     label = average.decoded.scores[0].label if average.decoded else ""
     gains = {"dev loss": average.loss - other.loss, label: other.score - average.score}
     better = [name for name, gain in gains.items() if gain > 0]
