@@ -46,11 +46,12 @@ HPARAMS = flags.DEFINE_string("hparams", "", "changes to transformer_base and tr
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 37_000, "number of subwords", lower_bound=100)
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 25_000, "target tokens in a training step", lower_bound=1)
 MAX_TOKENS = flags.DEFINE_integer("max_tokens_per_replica", 8192, "as for t2t-trainer", lower_bound=1)
+DECODE_TOKENS = flags.DEFINE_integer("decode_tokens", 4096, "source tokens decoded together", lower_bound=1)
 SENTENCES = flags.DEFINE_integer("sentences", 1000, "number of sentences to decode", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 15.0, "duration of each measured training", lower_bound=0)
 ONLY = flags.DEFINE_string("only", "", "for the script's own use: prints this measurement")
 
-SEED, FIRST_STEPS, JAX_STEPS, STEPS, PAIRS, DECODE_TOKENS, COMPARED = 1, 5, 2, 20, 100_000, 4096, 32
+SEED, FIRST_STEPS, JAX_STEPS, STEPS, PAIRS, COMPARED = 1, 5, 2, 20, 100_000, 32
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "mixed_bfloat16")
 REPEATED: tuple[Precision, ...] = ("float32", "mixed_bfloat16")
 A100 = {"big, tf32": "51,057", "big, mixed_bfloat16": "82,059"}
@@ -184,7 +185,7 @@ def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
     )
     lengths = sorted(random_lengths(count)[0].tolist())
     rows = [random_sentence(number, length, VOCAB_SIZE.value) for number, length in enumerate(lengths)]
-    size = max(DECODE_TOKENS // len(rows[-1]), 1)
+    size = max(DECODE_TOKENS.value // len(rows[-1]), 1)
     sources = [padded(rows[start : start + size]) for start in range(0, count, size)]
     for _ in range(2):
         start = time.perf_counter()
