@@ -234,17 +234,21 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
 
     The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
     does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
-    the end.
+    the end, and so is a folder that was created for it and is still empty.
 
     Raises UserError with the message `refusal` if another process holds the lock, or if `path` is a link.
     """
     refuse_irregular(path)
+    is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     with _open_locked(path, refusal):
         try:
             yield
         finally:
             path.unlink(missing_ok=True)  # before the lock ends, so that it cannot be the file of the next process
+            if is_new:
+                with suppress(OSError):  # it is not empty
+                    path.parent.rmdir()
 
 
 def _open_locked(path: Path, refusal: str) -> IO[bytes]:

@@ -135,6 +135,10 @@ def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_d
             with only_writer(tmp_path / "y.de", "--to"):
                 pass
         assert not list(tmp_path.glob("**/*.lock"))
+    assert not (tmp_path / "new").exists()
+    with only_writer(tmp_path / "new" / "x.de", "--to"):
+        (tmp_path / "new" / "x.de").touch()
+    assert (tmp_path / "new" / "x.de").exists()
 
 
 def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
