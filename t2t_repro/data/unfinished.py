@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from t2t_repro.data import records, summary
@@ -20,20 +20,14 @@ def unfinished_folder(data_dir: Path) -> Iterator[Path]:
 
     If the context ends before `put_in_place`, the data directory is as it was, or missing if it was missing.
     """
-    is_new = not data_dir.exists()
     refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
-    try:
-        with locked(data_dir / LOCK, refusal):
-            _delete_part(data_dir)
-            with output_files.unfinished_folder(data_dir) as folder:
-                try:
-                    yield folder
-                finally:
-                    _delete_part(data_dir)
-    finally:
-        if is_new:
-            with suppress(OSError):  # rmdir fails if the folder has files.
-                data_dir.rmdir()
+    with locked(data_dir / LOCK, refusal):
+        _delete_part(data_dir)
+        with output_files.unfinished_folder(data_dir) as folder:
+            try:
+                yield folder
+            finally:
+                _delete_part(data_dir)
 
 
 def _delete_part(data_dir: Path) -> None:
