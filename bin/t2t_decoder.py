@@ -24,7 +24,7 @@ from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import Progress, say
-from t2t_repro.corpora.parallel import read_targets
+from t2t_repro.corpora.parallel import read_targets, read_tsv
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile, Translation, with_tags
@@ -108,7 +108,8 @@ def main(values: flags.FlagValues) -> None:
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     columns: list[list[str]] = []
     if values.score_file:
-        inputs, columns = program.file_inputs(values, "score_file"), read_pairs(values.score_file)
+        inputs, pairs = program.file_inputs(values, "score_file"), list(read_tsv(values.score_file))
+        columns = [[pair[side] for pair in pairs] for side in ("inputs", "targets")]
     else:
         inputs = program.file_inputs(values, "decode_from_file", "decode_reference")
         if path := decode_hparams.prefix_file:
@@ -148,17 +149,6 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
         texts = list(read_lines(values.decode_from_file))
     others = (prefix_file, values.decode_reference)
     return [texts, *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others)]
-
-
-def read_pairs(path: str) -> list[list[str]]:
-    """Returns the sources and the targets of --score_file. Raises UserError if a line does not have exactly one tab."""
-    columns: list[list[str]] = [[], []]
-    for number, line in enumerate(read_lines(path), 1):
-        if line.count("\t") != 1:
-            raise UserError(f"{path}:{number}: the line has {line.count(chr(9))} tabs; write source<TAB>target")
-        for column, text in zip(columns, line.split("\t"), strict=True):
-            column.append(text)
-    return columns
 
 
 def output_path(values: flags.FlagValues) -> str:
