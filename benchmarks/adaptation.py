@@ -50,7 +50,7 @@ def runs() -> dict[str, tuple[str, ...]]:
         "general": ("general",),
         "scratch_3136": ("captions",),
         "scratch_784": ("captions", "--train_steps=784", "--hparams=learning_rate_warmup_steps=200"),
-        "new_vocabulary_0.005": adapt("captions", 0.005),
+        **{f"new_vocabulary_{rate}": adapt("captions", rate) for rate in (0.005, 0.01)},
         "new_vocabulary_1568": adapt("captions", 0.005, steps=1568),
         **{f"old_vocabulary_{rate}": adapt(old, rate) for rate in (0.005, 0.002, 0.0005)},
         **{f"mixed_{rate}": adapt("mixed", rate) for rate in (0.005, 0.002)},
