@@ -54,7 +54,6 @@ FLAGS = program.make_flags(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Translates the text, or continues to do so."""
     program.require(values, "output_dir", "text")
     if values.train_tag and not is_symbol(values.train_tag):
         raise UserError(f"--train_tag={values.train_tag}: give a word like <bt>, with {SYMBOL_RULE}")

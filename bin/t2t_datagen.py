@@ -20,7 +20,6 @@ USELESS = {"with --vocab_file": ("vocab_size",), "without --vocab_file": ("sourc
 
 
 def main(values: flags.FlagValues) -> None:
-    """Generates the data that the flags describe."""
     program.require(values, "problem", "data_dir", "tmp_dir")
     problem = program.problem(values)
     program.refuse_useless(values, USELESS)

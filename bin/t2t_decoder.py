@@ -86,7 +86,6 @@ USELESS = {
 
 
 def main(values: flags.FlagValues) -> None:
-    """Translates a file, scores pairs, or translates typed lines, depending on the flags."""
     program.require(values, "output_dir")
     program.refuse_useless(values, USELESS)
     if values.shards > 1 and not values["shard_id"].present:
@@ -229,7 +228,6 @@ class Decoder:
             self._print_scores([translation.text for translation in translations], references)
 
     def converse(self) -> None:
-        """Translates each line that the user types."""
         for number, text in enumerate(program.typed_lines()):
             try:
                 ((_, translation),) = self.translator.stream(

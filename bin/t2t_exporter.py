@@ -62,7 +62,6 @@ USELESS = {
 
 
 def main(values: flags.FlagValues) -> None:
-    """Exports the model in the format that --format names."""
     program.require(values, "output_dir")
     program.refuse_useless(values, USELESS)
     refuse_ensemble("output_dir", values.output_dir)
@@ -117,7 +116,6 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
-    """Writes a CTranslate2 model; returns the new version's folder."""
     require_extra("ctranslate2", "ctranslate2")
     program.load_tensorflow(has_gpus=False)  # the conversion to CTranslate2's format runs on the CPU
     from t2t_repro.ctranslate2 import export
@@ -128,7 +126,6 @@ def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint
 
 
 def read_texts(path: str) -> list[str]:
-    """Returns the first `WARMUP_TEXTS` lines of a file that have text."""
     return list(itertools.islice((line for line in read_lines(path) if line.strip()), WARMUP_TEXTS))
 
 

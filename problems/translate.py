@@ -47,7 +47,6 @@ class WmtProblem(TranslateProblem):
     """
 
     def check(self) -> None:
-        """Raises UserError, because t2t-datagen does not generate this data."""
         raise UserError(
             f"problem {self.name} only reads data that tensor2tensor generated: give its folder to t2t-trainer, "
             f"--data_dir; t2t-datagen --problem={self.replaced_by} generates data of this kind"

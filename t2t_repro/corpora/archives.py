@@ -50,7 +50,6 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """File name of the archive."""
         return self.url.rpartition("/")[2]
 
     def __str__(self) -> str:
@@ -158,7 +157,6 @@ def _chunks(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def _check(path: Path, archive: Archive) -> None:
-    """Raises UserError if the size or checksum of a file differs from the published value."""
     size = path.stat().st_size
     found, expected = f"{size:,} bytes", f"{archive.size or size:,} bytes"
     if archive.checksum:

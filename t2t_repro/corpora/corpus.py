@@ -37,5 +37,4 @@ class StoredCorpus(Corpus):
 
     @property
     def pairs(self) -> int:
-        """Number of pairs in its shards."""
         return self.stop - self.start

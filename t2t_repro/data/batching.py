@@ -55,7 +55,6 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Number of steps in the epoch."""
         return len(self.shuffle)
 
     def blocks(self, step: int) -> list[np.ndarray]:

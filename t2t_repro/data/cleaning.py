@@ -145,7 +145,6 @@ class CleanCorpus:
 
 
 def _stripped(pair: Pair) -> Pair:
-    """Returns a pair without the white space around its texts."""
     return {side: pair[side].strip() for side in ("inputs", "targets")}
 
 

@@ -91,7 +91,6 @@ class Description:
 
 
 def description_path(data_dir: str | Path, problem: str) -> Path:
-    """Returns the path of a problem's description."""
     return Path(data_dir) / f"{problem}.json"
 
 

@@ -103,7 +103,6 @@ _vocabulary: Vocabulary
 
 
 def _load(vocabulary: Vocabulary) -> None:
-    """Sets the vocabulary that `_encode_portion` uses in this process."""
     global _vocabulary
     _vocabulary = vocabulary
 

@@ -101,7 +101,6 @@ class Pipeline:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps in each epoch."""
         return self._plan.steps
 
     def batches(self, start: int, stop: int, local_replicas: range | None = None) -> Iterator[Batch]:

@@ -99,7 +99,6 @@ def _masked_crc(data: bytes) -> bytes:
 
 
 def index_path(path: Path) -> Path:
-    """Returns the path of a shard's index."""
     return path.with_name(path.name + ".index")
 
 

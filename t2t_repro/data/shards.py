@@ -100,7 +100,6 @@ def _portions(job: Job, corpora: Iterable[CleanCorpus]) -> Iterator[Portion]:
 
 
 def exhaust(items: Iterable[object]) -> None:
-    """Reads all items, and forgets them."""
     collections.deque(items, maxlen=0)
 
 
@@ -113,7 +112,6 @@ def _link(old: Path, new: Path) -> None:
 
 
 def open_shards(job: Job, folder: Path) -> dict[str, Records]:
-    """Returns the records of each split in a folder."""
     return {split: Records(records.find_shards(folder, job.name, split)) for split in SPLITS}
 
 

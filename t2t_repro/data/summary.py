@@ -82,7 +82,6 @@ def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) ->
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
-    """Returns the summary as lines for the terminal."""
     text = []
     for split, figures in summary["splits"].items():
         dropped = "".join(f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items())
@@ -104,7 +103,6 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 
 def _table(split: str, corpora: Sequence[dict[str, Any]]) -> str:
-    """Returns a table with a row for each corpus of a split."""
     reasons = dict.fromkeys(reason for corpus in corpora for reason in corpus["pairs_dropped"])
     count = "{:,}".format
     columns = [

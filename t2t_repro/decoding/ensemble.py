@@ -25,21 +25,17 @@ class Ensemble:
         self.trainable_variables = [variable for model in self.models for variable in model.trainable_variables]
 
     def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Returns log-probabilities [B, T, V] of all V tokens at each position of `targets`; see `Model`."""
         return _mean([model(inputs, targets, seed) for model in self.models])
 
     def encode(self, inputs: tf.Tensor) -> list[Any]:
-        """Returns each member's memory of the source ids [B, S]."""
         return [model.encode(inputs) for model in self.models]
 
     def start(self, hypotheses: tf.Tensor) -> list[Any]:
-        """Returns an empty cache for each member. `hypotheses` is the number of hypotheses, B * K."""
         return [model.start(hypotheses) for model in self.models]
 
     def decode_step(
         self, ids: tf.Tensor, t: tf.Tensor, cache: list[Any], memory: list[Any], save_weights_to: list | None = None
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Returns log-probabilities [B, K, V] of all V tokens at position t, and each member's new cache."""
         options = self._options(save_weights_to)
         steps = [
             model.decode_step(ids, t, model_cache, model_memory, **model_options)
@@ -48,7 +44,6 @@ class Ensemble:
         return _mean([logits for logits, _ in steps], options, save_weights_to), [cache for _, cache in steps]
 
     def decode(self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None) -> tf.Tensor:
-        """Returns log-probabilities [B, T, V] of all V tokens at each position of `targets`; see `DecodingModel`."""
         options = self._options(save_weights_to)
         logits = [
             model.decode(targets, model_memory, **model_options)

@@ -109,7 +109,6 @@ def _shorten(texts: Sequence[str], longest: int, count: Count, separators: Seque
 
 
 def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Splits a text after each match of the pattern `separator`. Returns the parts."""
     bounds = [0, *(match.end() for match in separator.finditer(text)), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(bounds) if start < end]
 

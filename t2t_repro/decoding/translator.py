@@ -232,7 +232,6 @@ class Translator:
     def _translate_batch(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
     ) -> list[Translation]:
-        """Returns the translations of a batch of segments."""
         arrays = Sources(inputs=padded([segment.ids for segment in segments]))
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])

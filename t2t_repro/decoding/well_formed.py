@@ -162,7 +162,6 @@ class WordRules(TreeRules):
         return padded([ids[:-1] for ids in self._vocabulary.encode([" ".join(words_of(line)) for line in lines])])
 
     def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
         return tokenizer.tokenize(graph_words_of(lines)).to_tensor(PAD_ID)
 
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -193,7 +192,6 @@ class SymbolRules(TreeRules):
         return padded([kinds_of(line) for line in lines])
 
     def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]."""
         return graph_kinds_of(lines)
 
 
