@@ -85,17 +85,12 @@ class Evaluations:
     """
 
     def __init__(self, lines: Iterable[dict[str, Any]], best_by: str = "") -> None:
-        lines = [line for line in lines if "dev_loss" in line]
-        self.best_by: str = best_by or (lines[-1].get("best_by", LOSS) if lines else LOSS)
-        self._evaluations: dict[int, tuple[float, Any]] = {}
-        """For each evaluation by its step, oldest first: its loss, or its score times -1, and its kind (see `is_best`).
-        A value that is missing or not finite is infinity."""
-        for line in lines:
-            self._remember(line)
+        self._lines = [line for line in lines if "dev_loss" in line]
+        self.best_by: str = best_by or (self._lines[-1].get("best_by", LOSS) if self._lines else LOSS)
 
     def has_evaluation(self, step: int) -> bool:
         """Returns True if the log has an evaluation of this step."""
-        return step in self._evaluations
+        return any(line["step"] == step for line in self._lines)
 
     def is_best(self, line: dict[str, Any]) -> bool:
         """Returns True if an evaluation, with the fields of its line, is better than all since its kind last changed.
@@ -103,12 +98,11 @@ class Evaluations:
         The kind changes with --best_by, and with --eval_steps for the loss or --eval_decode_lines for a score, because
         other measures, batches and lines are not comparable.
         """
-        measure, kind = self._measure(line)
-        return measure < min(self._measures(kind).values(), default=math.inf)
+        return self._measure(line) < min(map(self._measure, self._last_of_kind(line)), default=math.inf)
 
     def evaluations_since_best(self) -> int:
         """Returns the number of evaluations after the best one, since their kind last changed."""
-        measures = list(self._newest().values())
+        measures = [self._measure(line) for line in self._last_of_kind()]
         return len(measures) - 1 - measures.index(min(measures)) if measures else 0
 
     def best_steps(self, number: int) -> list[int]:
@@ -117,28 +111,24 @@ class Evaluations:
         Of equal ones, the earlier comes first. Omits the evaluation of a warm start, which is not a checkpoint of the
         run, and values that are not finite.
         """
-        measures = {step: measure for step, measure in self._newest().items() if step and math.isfinite(measure)}
-        return sorted(measures, key=lambda step: (measures[step], step))[:number]
+        lines = [line for line in self._last_of_kind() if line["step"] and math.isfinite(self._measure(line))]
+        return [line["step"] for line in sorted(lines, key=self._measure)[:number]]
 
-    def _newest(self) -> dict[int, float]:
-        return self._measures(next(reversed(self._evaluations.values()))[1]) if self._evaluations else {}
+    def _last_of_kind(self, line: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Returns the last evaluations, oldest first, back to one of another kind than `line`, by default the last."""
+        kind = self._kind(line or (self._lines or [{}])[-1])
+        return list(itertools.takewhile(lambda line: self._kind(line) == kind, self._lines[::-1]))[::-1]
 
-    def _measures(self, kind: Any) -> dict[int, float]:
-        """Returns the values of the last evaluations by their steps, oldest first, back to one of another kind."""
-        newest = itertools.takewhile(lambda item: item[1][1] == kind, reversed(self._evaluations.items()))
-        return {step: measure for step, (measure, _) in reversed(list(newest))}
+    def _kind(self, line: dict[str, Any]) -> tuple[str, Any]:
+        return line.get("best_by", LOSS), line.get("eval_steps", 0) if self.best_by == LOSS else line.get("signature")
 
-    def _measure(self, line: dict[str, Any]) -> tuple[float, Any]:
+    def _measure(self, line: dict[str, Any]) -> float:
+        """Returns the loss, or the score times -1; infinity if it is missing or not finite."""
         # The log rounds values. Without rounding here, an equal value could count as better.
-        value, is_loss = rounded(line.get(f"dev_{self.best_by}")), self.best_by == LOSS
-        kind = line.get("best_by", LOSS), line.get("eval_steps", 0) if is_loss else line.get("signature")
-        if value is None or not math.isfinite(value):
-            return math.inf, kind
-        return value if is_loss else -value, kind
-
-    def _remember(self, line: dict[str, Any]) -> None:
-        if "dev_loss" in line:
-            self._evaluations[line["step"]] = self._measure(line)
+        value: float | None = rounded(line.get(f"dev_{self.best_by}"))
+        if value is None:
+            return math.inf
+        return value if self.best_by == LOSS else -value
 
 
 class MetricsLog(Evaluations):
@@ -165,7 +155,8 @@ class MetricsLog(Evaluations):
         """Appends a line with the fields "step" and `values`."""
         # Rounded losses equal those that a resumed run will read from the file.
         line = {"step": step, **rounded(values)}
-        self._remember(line)
+        if "dev_loss" in line:
+            self._lines.append(line)
         append(self._path, f"{to_json_line(line)}\n".encode())
         if self._on_metrics:
             self._on_metrics(line)
