@@ -11,11 +11,11 @@ export class ServerStopped extends PageError {}
  *
  * @param {string} name "models", "translate" or "attention".
  * @param {Object<string, unknown>} parameters the question.
- * @param {AbortSignal} signal ends the request, which then throws an AbortError.
+ * @param {AbortSignal} signal ends the request, whose error then means nothing.
  */
 export async function ask(name, parameters = {}, signal = undefined) {
   const response = await reach(`api/${name}?${new URLSearchParams(parameters)}`, signal);
-  const answer = await content(response, signal);
+  const answer = await content(response);
   if (!response.ok) {
     const message = answer.error?.replace("the source", "the sentence"); // the page's word
     throw new PageError(sentence(message ?? `The server answered with status ${response.status}`));
@@ -23,27 +23,19 @@ export async function ask(name, parameters = {}, signal = undefined) {
   return answer;
 }
 
-/** Returns true if an error only says that a newer question has replaced this one. */
-export function isReplaced(error) {
-  return error.name === "AbortError";
-}
-
 async function reach(address, signal) {
   try {
     return await fetch(address, { signal });
-  } catch (error) {
-    throw isReplaced(error) ? error : new ServerStopped();
+  } catch {
+    throw new ServerStopped();
   }
 }
 
 /** Returns the JSON of a response. A server that stops in the middle of its answer counts as stopped. */
-async function content(response, signal) {
+async function content(response) {
   try {
     return await response.json();
   } catch (error) {
-    if (isReplaced(error) || signal?.aborted) {
-      throw new DOMException("replaced", "AbortError");
-    }
     if (error instanceof SyntaxError && !response.ok) {
       return {};
     }

@@ -138,9 +138,10 @@ export function textWidth(text) {
 /** Returns a text, shortened if it is wider than `width` pixels. */
 export function fitted(text, width) {
   const letters = [...text];
-  let shown = letters.length;
-  while (shown > 1 && textWidth(letters.slice(0, shown).join("") + (shown < letters.length ? "…" : "")) > width) {
-    shown -= 1;
+  let shown = text;
+  while (letters.length > 1 && textWidth(shown) > width) {
+    letters.pop();
+    shown = `${letters.join("")}…`;
   }
-  return letters.slice(0, shown).join("") + (shown < letters.length ? "…" : "");
+  return shown;
 }

@@ -3,11 +3,13 @@
 const SETTINGS = ["source", "beam_size", "alpha", "num_best", "model", "compare"];
 const VIEW = ["step", "output", "kind", "layer", "head"];
 
-/** Returns what an address says: {question, views}. All values are text; values that the address lacks are undefined. */
+/** Returns what an address says: {question, views}. All values are text. */
 export function readLink(address) {
   const parameters = new URLSearchParams(address);
   const read = (names, suffix = "") =>
-    Object.fromEntries(names.map((name) => [name, parameters.get(name + suffix) ?? undefined]));
+    Object.fromEntries(
+      names.filter((name) => parameters.has(name + suffix)).map((name) => [name, parameters.get(name + suffix)]),
+    );
   return { question: read(SETTINGS), views: [read(VIEW), read(VIEW, "2")] };
 }
 

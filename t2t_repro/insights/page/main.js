@@ -1,6 +1,6 @@
 /** The page of t2t-insights: reads the question, asks the server and shows the answers. */
 
-import { ask, isReplaced, PageError, ServerStopped } from "./api.js";
+import { ask, PageError, ServerStopped } from "./api.js";
 import { element } from "./dom.js";
 import { linkTo, readLink } from "./link.js";
 import { Side } from "./side.js";
@@ -89,7 +89,7 @@ function openLink() {
   const other = models.length > 1 ? String(((model.number + 1) % models.length) + 1) : NONE;
   const question = { ...link.question, model: model.number + 1, compare: link.question.compare ?? other };
   const defaults = { source: "", beam_size: model.beam_size, alpha: model.alpha, num_best: model.beam_size };
-  for (const [name, value] of Object.entries({ ...defaults, ...definedOnly(question) })) {
+  for (const [name, value] of Object.entries({ ...defaults, ...question })) {
     find(name).value = value;
   }
   find("compare").value ||= NONE;
@@ -104,10 +104,6 @@ function openLink() {
     close();
     results.replaceChildren(introduction(model.example));
   }
-}
-
-function definedOnly(values) {
-  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
 }
 
 /**
@@ -228,9 +224,6 @@ function busy(isBusy) {
 
 /** Shows an error in plain words. The results of earlier questions stay. */
 function report(problem) {
-  if (isReplaced(problem)) {
-    return;
-  }
   busy(false);
   status.textContent = "";
   const earlier = sides.length ? " Below are the results of an earlier sentence." : "";

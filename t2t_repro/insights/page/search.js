@@ -168,15 +168,14 @@ export class SearchPanel {
 }
 
 /** Returns the sentence that counts what became of a step's candidates. */
-export function stepSentence(candidates, step, last) {
-  const counts = Object.keys(FATES).map((fate) => {
-    return `${candidates.filter((node) => node.fate === fate).length} ${fate}`;
-  });
+function stepSentence(candidates, step, last) {
+  const count = (fate) => candidates.filter((node) => node.fate === fate).length;
+  const counts = Object.keys(FATES).map((fate) => `${count(fate)} ${fate}`);
   return `Step ${step} of ${last}: ${counts.join(", ")}`;
 }
 
 /** Returns the sentence that says why a search stopped, with the two numbers that were compared. */
-export function stopSentence({ end, limit, num_best: count, steps }) {
+function stopSentence({ end, limit, num_best: count, steps }) {
   const best =
     end.best_possible === null
       ? "no hypothesis was alive"

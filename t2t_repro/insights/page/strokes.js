@@ -46,13 +46,10 @@ export class Strokes {
       this.keys.map((text, index) => this.word("key", text, index)),
     ];
     this.svg.append(...this.lines.filter(Boolean).map(({ line }) => line));
-    for (const [line, name] of [
-      [0, "Queries"],
-      [1, "Keys"],
-    ]) {
+    ["Queries", "Keys"].forEach((name, line) => {
       this.svg.append(drawing("g", { role: "group", "aria-label": name }, ...this.words[line]));
       arrowKeys(this.words[line]);
-    }
+    });
     this.panel.replaceChildren(this.svg);
     this.point(null);
   }
@@ -106,13 +103,10 @@ export class Strokes {
     const largest = others
       .map((text, other) => [text, this.weight(isQuery, index, other)])
       .filter(([, weight]) => weight >= MIN_WEIGHT)
-      .sort(([, first], [, second]) => second - first);
-    return `${name} ${
-      largest
-        .slice(0, 5)
-        .map(([text, weight]) => `${text} ${weight.toFixed(2)}`)
-        .join(", ") || "none"
-    }`;
+      .sort(([, first], [, second]) => second - first)
+      .slice(0, 5)
+      .map(([text, weight]) => `${text} ${weight.toFixed(2)}`);
+    return `${name} ${largest.join(", ") || "none"}`;
   }
 
   weight(isQuery, index, other) {

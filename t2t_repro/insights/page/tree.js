@@ -107,7 +107,7 @@ function columnShade(tree, step) {
 }
 
 function columnTitle(tree, column, step) {
-  const attributes = { class: column > step ? "column later" : "column", x: tree.middle(column), y: 18 };
+  const attributes = { class: "column", x: tree.middle(column), y: 18 };
   return drawing("text", attributes, column === step ? `step ${column}` : String(column));
 }
 
