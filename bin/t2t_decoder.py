@@ -230,7 +230,7 @@ class Decoder:
     def converse(self) -> None:
         for number, text in enumerate(program.typed_lines()):
             try:
-                ((_, translation),) = self.translator.stream(
+                [translation] = self.translator.translate(
                     [text],
                     target_language=self.values.target_language if self.translator.tags else "",
                     long_lines=self.values.long_lines,

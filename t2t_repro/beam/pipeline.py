@@ -93,8 +93,7 @@ class Translate(beam.DoFn):
             with _LOADING:
                 translator, problem = load(self._job)
             options: Any = {"target_language": self._job.target_language, "long_lines": self._job.long_lines}
-            stream = translator.stream(batch.lines, input_file=input_file, **options)
-            translations = [translation for _, translation in sorted(stream, key=lambda pair: pair[0])]
+            translations = translator.translate(batch.lines, input_file=input_file, **options)
             refuse_diverged(translation.score for translation in translations)
             finished, _ = finish_translations(problem, batch.lines, translations)
             write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])

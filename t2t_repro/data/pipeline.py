@@ -208,7 +208,7 @@ def distinct_sources(records: Records, max_tokens: int, max_length: int = MAX_IN
         max_tokens: maximum number of positions, counting padding, on each side of a batch of three or more examples.
         max_length: examples with more tokens on a side are omitted.
     """
-    order = _short(records, max_length, max(records.corpora, key=lambda corpus: corpus.stop - corpus.start))
+    order = _short(records, max_length, max(records.corpora, key=lambda corpus: corpus.pairs))
     ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`
     longest = 0
     for rank in np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable").tolist():

@@ -60,16 +60,14 @@ def augment(
             texts = list(itertools.islice(lines, size))
             if number < finished:
                 continue
-            translations = {}
-            for index, translation in translator.stream(
+            translations = translator.translate(
                 texts,
                 input_file=InputFile(text, range(number * size, number * size + len(texts))),
                 long_lines=settings["long_lines"],
                 target_language=settings["target_language"],
-            ):
-                translations[index] = translation
-                progress.advance()
-            pairs = _pairs(problem, texts, [translations[index] for index in range(len(texts))], settings)
+                advance=progress.advance,
+            )
+            pairs = _pairs(problem, texts, translations, settings)
             write_file(shard_path(folder, number), gzip.compress("".join(pairs).encode(), mtime=0))
             augmentation = replace(
                 augmentation,

@@ -131,6 +131,7 @@ class Translator:
         target_language: str = "",
         long_lines: str = "split",
         details: bool = False,
+        input_file: InputFile = UNKNOWN_FILE,
         advance: Callable[[int], None] = lambda count: None,
         **decode_hparams: Any,
     ) -> list[Translation]:
@@ -143,13 +144,15 @@ class Translator:
             long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
                 and join their translations, "truncate" to drop its end, or "error" to raise UserError.
             details: true to compute the token scores and attention of each hypothesis, too.
+            input_file: the file from which the texts were read, for line numbers and error messages.
             advance: function that this method calls with the number of texts translated since the last call.
             decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
         Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text is too long.
         """
         options: Any = {"target_language": target_language, "long_lines": long_lines, "details": details}
-        return _in_order(self.stream(texts, prefixes, **options, **decode_hparams), advance)
+        stream = self.stream(texts, prefixes, input_file=input_file, **options, **decode_hparams)
+        return _in_order(stream, advance)
 
     def stream(
         self,
@@ -164,10 +167,7 @@ class Translator:
     ) -> Iterator[tuple[int, Translation]]:
         """Yields (index in `texts`, translation) as soon as a text is translated, in no particular order.
 
-        The other arguments are those of `translate`.
-
-        Args:
-            input_file: the file from which the texts were read, for line numbers and error messages.
+        The arguments are those of `translate`.
         """
         texts = with_tags(text_list("texts", texts), self.tags, target_language, input_file)
         prefixes = text_list("prefixes", prefixes)
