@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.console.terminal import width_of
 from t2t_repro.corpora.parallel import read_targets
-from t2t_repro.errors import UserError, counted, refuse_unknown
+from t2t_repro.errors import UserError, refuse_different_counts, refuse_unknown
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.metrics.score import main_scores, score_lines
 
@@ -81,7 +81,6 @@ USELESS = {
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints a line for each score, or the names of the test sets for --test_set=list."""
     program.refuse_useless(values, USELESS)
     language_pair, test_set = values.language_pair, values.test_set
     if not (language_pair if test_set else values.reference):
@@ -110,32 +109,38 @@ def main(values: flags.FlagValues) -> None:
     # The name of the test set stands after the number of references, as in sacreBLEU's own signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     if len(paths) > 1:
-        print_comparison(paths, translations, references, metrics, part)
+        print_comparison(translations, references, metrics, part)
         return
-    scores = [bleu.score(*item, translations[0], references) for item in metrics.items()]
+    translation = translations[paths[0]]
+    scores = [bleu.score(*item, translation, references) for item in metrics.items()]
     if values.all and "BLEU" in metrics and len(references) == 1:
-        scores += bleu.paper_scores(translations[0], references[0], language)
+        scores += bleu.paper_scores(translation, references[0], language)
         if reason := bleu.missing_bleu(scores, language):
             say(reason)
     scores = [replace(score, signature=score.signature.replace("|", part, 1)) for score in scores]
     print("\n".join(score_lines(scores if values.all else main_scores(scores))))
 
 
-def read_texts(values: flags.FlagValues, paths: Sequence[str]) -> tuple[list[Lines], list[Lines], Lines]:
-    """Returns the translations in the files `paths`, the references, and the sources, which may be missing."""
-    lines = list(read_lines(paths[0]))
+def read_texts(values: flags.FlagValues, paths: Sequence[str]) -> tuple[dict[str, Lines], list[Lines], Lines]:
+    """Returns the translations by path, the references, and the sources, which may be missing."""
+    first, lines = paths[0], list(read_lines(paths[0]))
     if not lines:
-        raise UserError(f"{paths[0]}: empty; nothing to score")
-    translations = [lines, *(read_targets(path, paths[0], lines) for path in paths[1:])]
+        raise UserError(f"{first}: empty; nothing to score")
+    translations = {first: lines} | {path: read_targets(path, first, lines) for path in paths[1:]}
     if values.test_set:
-        sources, *references = _published(values.test_set, values.language_pair, len(lines))
+        from t2t_repro.metrics import test_sets
+
+        rows = test_sets.read(values.test_set, values.language_pair)
+        names = first, f"test set {values.test_set} ({values.language_pair})"
+        refuse_different_counts(names, (len(lines), len(rows)), "translate each line")
+        sources, *references = map(list, zip(*rows, strict=True))
         return translations, references, sources
-    references = [read_targets(path, paths[0], lines) for path in _paths("reference", values.reference)]
-    return translations, references, read_targets(values.source, paths[0], lines) if values.source else []
+    references = [read_targets(path, first, lines) for path in _paths("reference", values.reference)]
+    return translations, references, read_targets(values.source, first, lines) if values.source else []
 
 
 def make_metrics(
-    values: flags.FlagValues, language: str, translations: Sequence[Lines], references: Sequence[Lines], sources: Lines
+    values: flags.FlagValues, language: str, translations: dict[str, Lines], references: Sequence[Lines], sources: Lines
 ) -> dict[str, Metric]:
     """Returns the metrics of --metrics by label. Says which ones the language does not have."""
     from t2t_repro.metrics import bleu
@@ -152,16 +157,12 @@ def make_metrics(
 
         if len(references) > 1:
             raise UserError("--metrics=comet is for one --reference; omit the others")
-        metrics["COMET"] = comet(values.comet_model, sources, translations, references[0])
+        metrics["COMET"] = comet(values.comet_model, sources, [*translations.values()], references[0])
     return metrics
 
 
 def print_comparison(
-    paths: Sequence[str],
-    translations: Sequence[Lines],
-    references: Sequence[Lines],
-    metrics: Mapping[str, Metric],
-    part: str,
+    translations: dict[str, Lines], references: Sequence[Lines], metrics: Mapping[str, Metric], part: str
 ) -> None:
     """Prints a table for each metric that compares the translations with the first one.
 
@@ -179,12 +180,12 @@ def print_comparison(
     tables = []
     for label, metric in metrics.items():
         if "," not in label:
-            rows, signature = compare(paths, translations, references, metric)
-            lines = [asdict(row) for row in rows]
-            tables.append(Table(label, f"{label}  {signature.replace('|', part, 1)}", lines))
+            rows, signature = compare(translations, references, metric)
+            tables.append(Table(label, f"{label}  {signature.replace('|', part, 1)}", list(map(vars, rows))))
     print(to_text(tables, columns, width_of(sys.stdout)), end="")
+    baseline = next(iter(translations))
     say(
-        f"p is the probability that chance alone makes a difference to {paths[0]} as large; if it is below 0.05, a "
+        f"p is the probability that chance alone makes a difference to {baseline} as large; if it is below 0.05, a "
         "difference is called significant"
     )
 
@@ -195,17 +196,6 @@ def _paths(flag: str, value: str) -> list[str]:
     if "" in names or len(set(map(os.path.realpath, names))) < len(names):
         raise UserError(f"--{flag}={value}: names a file twice, or none between two commas; name each file once")
     return list(map(program.readable_path, names))
-
-
-def _published(test_set: str, language_pair: str, count: int) -> list[Lines]:
-    """Returns the source and each reference of a published test set, which must have `count` lines."""
-    from t2t_repro.metrics import test_sets
-
-    rows = test_sets.read(test_set, language_pair)
-    if len(rows) != count:
-        lines = counted(len(rows), "line")
-        raise UserError(f"test set {test_set} ({language_pair}) has {lines}, not {count:,}; translate each line")
-    return list(map(list, zip(*rows, strict=True)))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

@@ -4,7 +4,7 @@ sacreBLEU computes two tests of the difference between the first translation, th
 bootstrap resampling (Koehn 2004) and paired approximate randomization (Riezler and Maxwell 2005).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sacrebleu.metrics.base import Metric
@@ -29,23 +29,20 @@ class Compared:
 
 
 def compare(
-    names: Sequence[str], translations: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metric: Metric
+    translations: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]], metric: Metric
 ) -> tuple[list[Compared], str]:
     """Returns a row for each translation, the baseline's first, and the signature of the metric and the tests.
 
-    Args:
-        names: names of the translations; no two are equal.
-        translations: for each translation, its lines.
-        references: for each reference, its lines.
+    `translations` has the lines of each translation by name, the baseline's first.
     """
-    systems = list(zip(names, translations, strict=True))
-    tests = [PairedTest(systems, {"metric": metric}, references, kind)() for kind in ("bs", "ar")]
+    tests = [PairedTest([*translations.items()], {"metric": metric}, references, kind)() for kind in ("bs", "ar")]
     [label] = tests[0][0]
     signature, other_signature = (signatures[label] for signatures, _ in tests)
     signature.update("ar", other_signature.info["ar"])
+    baseline, *_ = translations.values()
     rows: list[Compared] = []
-    for name, lines, *results in zip(names, translations, *(results[label] for _, results in tests), strict=True):
-        is_same = bool(rows) and list(lines) == list(translations[0])
+    for (name, lines), *results in zip(translations.items(), *(results[label] for _, results in tests), strict=True):
+        is_same = bool(rows) and lines == baseline
         p_values = [1.0 if is_same else result.p_value for result in results]
         rows.append(Compared(name, float(results[0].score), float(results[0].ci), *p_values))
     return rows, str(signature)

@@ -62,7 +62,9 @@ def test_scores_equal_those_of_comet_score(tmp_path: Path) -> None:
 def test_randomization_is_the_share_of_exchanges_with_a_larger_difference() -> None:
     baseline, other = [0.5, 0.31, 0.77, 0.2, 0.64, 0.9], [0.72, 0.4, 0.71, 0.43, 0.86, 0.89]
     texts = [[f"{name} {number}" for number in range(len(baseline))] for name in "ab"]
-    rows, signature = compare(["a", "b"], texts, [texts[0]], Comet(texts, [baseline, other], model="tiny"))
+    rows, signature = compare(
+        dict(zip("ab", texts, strict=True)), [texts[0]], Comet(texts, [baseline, other], model="tiny")
+    )
     assert [row.score for row in rows] == pytest.approx([100 * sum(line) / len(line) for line in (baseline, other)])
     differences = [second - first for first, second in zip(baseline, other, strict=True)]
     signs = itertools.product((-1, 1), repeat=len(baseline))

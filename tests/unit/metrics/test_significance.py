@@ -27,7 +27,7 @@ def test_randomization_is_the_share_of_exchanges_with_a_larger_difference() -> N
         lines = zip(BASELINE, OTHER, exchange, strict=True)
         first, second = zip(*((b, a) if swaps else (a, b) for a, b, swaps in lines), strict=True)
         larger += abs(score(list(first)) - score(list(second))) > difference + 1e-9
-    rows, signature = compare(["a", "b", "c"], [BASELINE, OTHER, BASELINE], [REFERENCES], CHRF())
+    rows, signature = compare({"a": BASELINE, "b": OTHER, "c": BASELINE}, [REFERENCES], CHRF())
     assert [row.score for row in rows] == [score(BASELINE), score(OTHER), score(BASELINE)]
     # 10,000 of the exchanges, drawn at random, have a standard deviation of less than 0.005.
     assert abs((rows[1].randomization_p or 0) - larger / 2 ** len(BASELINE)) < 0.02
