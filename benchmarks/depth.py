@@ -126,7 +126,7 @@ class Run:
         for weight in self.model.trainable_variables:
             if variant.scaled and variant.scaled in weight.path and len(weight.shape) == 2:
                 weight.assign(weight * variant.factor)
-        self._step = TrainStep(self.model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
+        self._step = TrainStep(self.model, adam(hparams), hparams, tf.distribute.get_strategy())
         self._measured = tf.function(self._measure, autograph=False, input_signature=[IDS, IDS])
 
     def take_step(self, batch: Batch) -> None:

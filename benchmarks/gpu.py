@@ -106,7 +106,7 @@ def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch]
     keras.utils.set_random_seed(SEED)
     hparams = hparams_of(size)
     model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
-    step = TrainStep(model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
+    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
     return model, lambda batch: step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
 
 

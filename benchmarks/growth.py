@@ -79,7 +79,7 @@ def time_training(length: int = 16, **size: int) -> list[float]:
     """Returns microseconds of a training step for each target token. A step has `TOKENS` tokens on each side."""
     hparams = shape(**size)
     model = Transformer(hparams, VOCAB_SIZE)
-    step = TrainStep(model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
+    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
     ids = sentences(TOKENS // length, length)
     micro_batches = [MicroBatch(ids, ids, np.arange(len(ids)))]
     step(micro_batches, TOKENS, (1, 0))

@@ -58,13 +58,14 @@ def row(name: str) -> str:
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=min(RATE, sets[set_name].learning_rate_constant),
         learning_rate_warmup_steps=20,
+        label_smoothing=0.0,
     )
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         model, optimizer = make_model(hparams, VOCAB), adam(hparams)
     inputs, targets = texts(1), texts(2)
-    step = TrainStep(model, optimizer, 0.0, strategy)
+    step = TrainStep(model, optimizer, hparams, strategy)
     batch, tokens = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32)), int(np.count_nonzero(targets))
     for number in range(STEPS):
         loss = TrainStep.read(step([batch], tokens, (1, number))).loss

@@ -69,7 +69,7 @@ def row(name: str) -> str:
         return float(smoothed_cross_entropy(model(inputs, targets), targets, 0.0)) / targets.size
 
     before, start = loss(), time.perf_counter()
-    step = TrainStep(model, optimizer, hparams.label_smoothing, strategy)
+    step = TrainStep(model, optimizer, hparams, strategy)
     batch = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32))
     norm = TrainStep.read(step([batch], targets.size, (1, 0))).gradient_norm
     seconds, after = time.perf_counter() - start, loss()

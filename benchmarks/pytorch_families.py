@@ -57,7 +57,7 @@ def micro_batches(tokens: int) -> list[MicroBatch]:
 
 def ours(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int) -> Callable[[], None]:
     """Returns a function that takes a training step with our model."""
-    step = TrainStep(model, adam(hparams), hparams.label_smoothing, tf.distribute.get_strategy())
+    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
     return lambda: TrainStep.read(step(batches, tokens, (1, 1))) and None
 
 

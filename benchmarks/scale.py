@@ -89,7 +89,7 @@ def operations() -> int:
 
     hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)  # the width does not change the number
     model = Transformer(hparams, 100)
-    step = TrainStep(model, adam(hparams), 0.1, tf.distribute.get_strategy())
+    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
     ids = np.ones((2, 3), np.int64)
     context.enable_graph_collection()
     step([MicroBatch(ids, ids, np.arange(2))] * 2, 12, (1, 0))

@@ -149,10 +149,7 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
         )
         optimizer = adam(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
-    hparams = run.hparams
-    return model, TrainStep(
-        model, optimizer, hparams.label_smoothing, run.strategy, loss_scale, hparams.frozen, hparams.rdrop_alpha
-    )
+    return model, TrainStep(model, optimizer, run.hparams, run.strategy, loss_scale)
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:

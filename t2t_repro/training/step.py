@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
@@ -56,27 +57,17 @@ class TrainStep:
     Args:
         model: called as model(inputs, targets, seed) -> logits.
         optimizer: the optimizer, which need not be built.
-        label_smoothing: see `smoothed_cross_entropy`.
+        hparams: label_smoothing, rdrop_alpha and frozen.
         strategy: a `tf.distribute` strategy.
         loss_scale: loss scale for "mixed_float16"; None for other precisions.
-        frozen: the hparam, which says what weights stay as they are.
-        rdrop_alpha: the hparam, the weight of R-Drop's consistency loss.
     """
 
     def __init__(
-        self,
-        model: Any,
-        optimizer: Adam,
-        label_smoothing: float,
-        strategy: Any,
-        loss_scale: LossScale | None = None,
-        frozen: str = "",
-        rdrop_alpha: float = 0.0,
+        self, model: Any, optimizer: Adam, hparams: HParams, strategy: Any, loss_scale: LossScale | None = None
     ) -> None:
-        self._model, self._optimizer, self._strategy = model, optimizer, strategy
-        self._label_smoothing, self._loss_scale, self._rdrop_alpha = label_smoothing, loss_scale, rdrop_alpha
-        self._replicas = strategy.num_replicas_in_sync
-        self._weights = trained_weights(model, frozen)
+        self._model, self._optimizer, self._hparams, self._strategy = model, optimizer, hparams, strategy
+        self._loss_scale, self._replicas = loss_scale, strategy.num_replicas_in_sync
+        self._weights = trained_weights(model, hparams.frozen)
         self._sums: list[Any] = []
         """Variables for the sums of the two losses and of each gradient over a step's rounds; created at the first step
         with more than ROUNDS_AT_ONCE rounds."""
@@ -159,20 +150,20 @@ class TrainStep:
 
     def _losses(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns one replica's part of the step's loss and of its auxiliary loss, float32 []. See `_gradients`."""
-        losses, auxiliary = [], [tf.constant(0.0)]
+        losses, auxiliary, rdrop_alpha = [], [tf.constant(0.0)], self._hparams.rdrop_alpha
         for inputs, targets, examples in rounds:
             seeds = [example_seeds(step_seed, examples)]
-            if self._rdrop_alpha:
+            if rdrop_alpha:
                 seeds.append(hashed(seeds[0]))
             with auxiliary_losses() as layer_losses:
                 passes = [self._model(inputs, targets, seed) for seed in seeds]
             for logits in passes:
-                losses.append(smoothed_cross_entropy(logits, targets, self._label_smoothing) / len(passes))
+                losses.append(smoothed_cross_entropy(logits, targets, self._hparams.label_smoothing) / len(passes))
             if layer_losses:
                 share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
                 auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
-            if self._rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
-                auxiliary.append(self._rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
+            if rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
+                auxiliary.append(rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
         return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:

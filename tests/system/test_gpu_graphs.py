@@ -82,7 +82,7 @@ def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
 )
 def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed: dict[str, int]) -> None:
     model, scale = Transformer(hparams, VOCAB_SIZE, 1, precision), LossScale() if precision == "mixed_float16" else None
-    step = TrainStep(model, adam(hparams), 0.1, tf.distribute.get_strategy(), scale)
+    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy(), scale)
     step._sums = step._zeros()
     # A step of one round, and one of several rounds.
     for graph in [step._accumulate, step._finish] if scale else [step._whole[1]]:

@@ -125,7 +125,7 @@ def test_the_program_on_the_page_trains_like_t2t_trainer_with_dropout(folder: Pa
     model = make_model(HPARAMS, data.vocabulary.size)
     for variable in model.trainable_variables:
         variable.assign(initial[variable.path])
-    step = TrainStep(model, adam(HPARAMS), HPARAMS.label_smoothing, tf.distribute.get_strategy())
+    step = TrainStep(model, adam(HPARAMS), HPARAMS, tf.distribute.get_strategy())
     # These micro-batches are smaller than on the page. So the result must not depend on how a step is cut.
     pipeline = Pipeline(data.records["train"], HPARAMS, seed=1, max_tokens=200, replicas=1)
     losses = []

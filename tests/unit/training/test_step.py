@@ -25,7 +25,7 @@ from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale, adam
 from t2t_repro.training.step import Result, TrainStep
 
-VOCAB = 12
+VOCAB, HPARAMS = 12, HParams()
 ONE = tf.distribute.MirroredStrategy(["/cpu:0"])
 EMPTY = MicroBatch(np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
 SOURCES = [[3, 4, 1], [5, 1], [6, 7, 8, 9, 1], [10, 1], [11, 3, 1]]
@@ -67,11 +67,11 @@ class Run:
     """A model, and steps from its initial weights, by default of gradient descent."""
 
     def __init__(
-        self, model: Any, label_smoothing: float = 0.1, optimizer: Adam | None = None, scale: LossScale | None = None
+        self, model: Any, hparams: HParams = HPARAMS, optimizer: Adam | None = None, scale: LossScale | None = None
     ) -> None:
         self.model, self.start = model, values(model)
         with ONE.scope():
-            self.step = TrainStep(model, optimizer or Descent(), label_smoothing, ONE, scale)
+            self.step = TrainStep(model, optimizer or Descent(), hparams, ONE, scale)
 
     def results(self, *steps: Sequence[MicroBatch], vote: bool = False) -> list[Result]:
         """Takes steps with the seeds (1, 0), (1, 1), ..., and returns their results."""
@@ -130,10 +130,10 @@ def test_gradients_longer_than_the_limit_are_scaled_down_to_it(lookup: Run) -> N
 
 @pytest.mark.parametrize("cut", ["whole", "accumulated"])
 def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut: str) -> None:
-    hparams = replace(tiny_hparams, layer_prepostprocess_dropout=0.3)
+    hparams = replace(tiny_hparams, layer_prepostprocess_dropout=0.3, rdrop_alpha=5.0)
     with ONE.scope():
         model = make_model(hparams, VOCAB)
-        step = TrainStep(model, adam(hparams), 0.1, ONE, rdrop_alpha=5.0)
+        step = TrainStep(model, adam(hparams), hparams, ONE)
     inputs, targets, examples = WHOLE[0]
     seed = example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
     passes = [model(inputs, targets, seeds) for seeds in (seed, hashed(seed))]
@@ -145,9 +145,10 @@ def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut:
 
 
 def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
+    hparams = replace(tiny_hparams, frozen="embedding, encoder/*/self_attention")
     with ONE.scope():
         model = Transformer(tiny_hparams, VOCAB)
-        step = TrainStep(model, adam(tiny_hparams), 0.1, ONE, frozen="embedding, encoder/*/self_attention")
+        step = TrainStep(model, adam(hparams), hparams, ONE)
     start = {variable.path: variable.value.numpy() for variable in model.trainable_variables}
     step(CUTS["accumulated"], TOKENS, (1, 0))
     same = {path for path, value in start.items() if "embedding" in path or "encoder/layer_0/self" in path}
@@ -157,7 +158,7 @@ def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
     assert sum(sizes) == 2 * sum(value.size for path, value in start.items() if path not in same)  # Adam's moments
     for pattern in ("encodr", "*", "embedding,encoder,decoder"):
         with pytest.raises(UserError), ONE.scope():
-            TrainStep(model, adam(tiny_hparams), 0.1, ONE, frozen=pattern)
+            TrainStep(model, adam(hparams), replace(hparams, frozen=pattern), ONE)
 
 
 def test_the_seed_and_the_example_decide_dropout(lookup: Run) -> None:
@@ -189,7 +190,7 @@ def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(number
         return tf.zeros_like(targets, tf.float32)[..., None] + kernel.value
 
     model.trainable_variables = [log_scale, kernel]  # type: ignore[attr-defined]
-    run = Run(model, label_smoothing=0.0)
+    run = Run(model, HParams(label_smoothing=0.0))
     [result] = run.results([micro_batch(*group) for group in numbers])
     tokens = [sum(len(TARGETS[number]) for number in group) for group in numbers]
     slope = sum(count * count / TOKENS for count in tokens)  # a micro-batch's loss times its share of the tokens
@@ -253,7 +254,7 @@ def run(devices, cuts, dtype="float32"):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
         model, optimizer, scale = Lookup(12, dtype), adam(hparams), LossScale() if dtype == "float16" else None
-    step = TrainStep(model, optimizer, 0.1, strategy, scale)
+    step = TrainStep(model, optimizer, hparams, strategy, scale)
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
         sides = source, target, np.arange(6)
