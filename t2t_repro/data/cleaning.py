@@ -20,34 +20,28 @@ from t2t_repro.data.vocabularies.tags import tag
 from t2t_repro.data.vocabularies.text_rules import is_empty, utf8
 
 
+@dataclass
 class Cleaning:
-    """Selects the pairs of a corpus to keep. The first pass over it finds repeated pairs; later passes omit them.
+    """Selects the pairs of a corpus to keep. The first pass over it finds repeated pairs; later passes omit them."""
 
-    Args:
-        max_words: drop a pair if either side has more than `max_words` words; 0 keeps all.
-        max_ratio: drop a pair if one side has more than `max_ratio` times as many words as the other; 0 keeps all.
-        drops_duplicates: True to drop a pair if an earlier pair has the same source and target.
-        target_language: language whose tag precedes each source; the tag is no word of the source. "" for none.
-        seen: sorted hashes of each earlier corpus, whose pairs count as earlier, too. The first pass appends its own.
-    """
+    max_words: int = 0
+    """Maximum number of words on either side of a pair; 0 for no limit."""
+    max_ratio: float = 0.0
+    """Maximum number of words on one side, divided by that on the other; 0 for no limit."""
+    drops_duplicates: bool = False
+    """True to drop a pair if an earlier pair has the same source and target."""
+    target_language: str = ""
+    """Language whose tag precedes each source; the tag is no word of the source. "" for none."""
+    seen: list[np.ndarray] | None = None
+    """Sorted hashes of each earlier corpus, whose pairs count as earlier, too. The first pass appends its own."""
+    pairs_read: int = 0
+    """Number of pairs that the first pass has read."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Number of dropped pairs, by reason."""
 
-    def __init__(
-        self,
-        max_words: int = 0,
-        max_ratio: float = 0.0,
-        drops_duplicates: bool = False,
-        target_language: str = "",
-        seen: list[np.ndarray] | None = None,
-    ) -> None:
-        self._max_words, self._max_ratio, self._drops_duplicates = max_words, max_ratio, drops_duplicates
-        self._tag, self._seen = tag(target_language) if target_language else "", seen
-        self.pairs_read = 0
-        """Number of pairs that the first pass has read."""
-        self.dropped: Counter[str] = Counter()
-        """Number of dropped pairs, by reason."""
-        self._digest = hashlib.sha256()
-        self._hashes = array.array("Q")
-        self._is_repeat = np.empty(0, np.bool_)
+    def __post_init__(self) -> None:
+        self._tag = tag(self.target_language) if self.target_language else ""
+        self._digest, self._hashes, self._is_repeat = hashlib.sha256(), array.array("Q"), np.empty(0, np.bool_)
 
     @property
     def pairs_kept(self) -> int:
@@ -75,11 +69,11 @@ class Cleaning:
                 continue
             text = _text(pair)
             self._digest.update(text)
-            if self._drops_duplicates:
+            if self.drops_duplicates:
                 # Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
                 self._hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
             yield pair
-        if self._drops_duplicates:
+        if self.drops_duplicates:
             self._find_repeats()
 
     def _find_repeats(self) -> None:
@@ -88,10 +82,10 @@ class Cleaning:
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         hashes = hashes[order]
         is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
-        if self._seen is not None:
-            for earlier in filter(len, self._seen):
+        if self.seen is not None:
+            for earlier in filter(len, self.seen):
                 is_repeat |= earlier.take(np.searchsorted(earlier, hashes), mode="clip") == hashes
-            self._seen.append(hashes[~is_repeat])
+            self.seen.append(hashes[~is_repeat])
         self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
@@ -120,11 +114,11 @@ class Cleaning:
         source, target = pair["inputs"].removeprefix(self._tag), pair["targets"]
         if is_empty(source) or is_empty(target):
             return "empty side"
-        if self._max_words or self._max_ratio:
+        if self.max_words or self.max_ratio:
             fewer, more = sorted((len(source.split()), len(target.split())))
-            if self._max_words and more > self._max_words:
+            if self.max_words and more > self.max_words:
                 return "too many words"
-            if self._max_ratio and more > self._max_ratio * fewer:
+            if self.max_ratio and more > self.max_ratio * fewer:
                 return "length ratio"
         return ""
 
