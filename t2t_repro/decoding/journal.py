@@ -24,11 +24,6 @@ HEAD_START = b'{"decode": "'
 """Bytes with which every journal begins. A file that begins differently belongs to another program."""
 
 
-def journal_path(output: Path) -> Path:
-    """Returns the path of the journal of an output file: the output's path with `UNFINISHED` at its end."""
-    return output.with_name(f"{output.name}{UNFINISHED}")
-
-
 class Journal:
     """A file beside the output with a line for each finished translation: a checksum, then the translation as JSON.
 
@@ -44,7 +39,7 @@ class Journal:
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool) -> None:
-        self.path = journal_path(output)
+        self.path = output.with_name(f"{output.name}{UNFINISHED}")
         self._head = HEAD_START + hashlib.sha256(repr(settings).encode()).hexdigest().encode() + b'"}\n'
         self._file: IO[bytes] | None = None
         refuse_irregular(self.path)

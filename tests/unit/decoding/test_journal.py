@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from disks import largest_file
-from t2t_repro.decoding.journal import Journal, journal_path, translate_lines
+from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.translation import EMPTY, Hypothesis, InputFile, Translation
 from t2t_repro.errors import UserError
 from user_errors import user_error
@@ -37,7 +37,7 @@ def interrupted(output: Path) -> Path:
         for count, (number, translation) in enumerate(DONE.items(), 1):
             journal.add(number, translation)
             assert reopen(output) == dict(list(DONE.items())[:count])  # it is on disk at once, as after a kill
-    return journal_path(output)
+    return output.with_name("x.de.unfinished")
 
 
 def reopen(output: Path, settings: object = SETTINGS, resume: bool = True) -> dict[int, Translation]:
@@ -79,7 +79,7 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
 @pytest.mark.parametrize("kind", ["text", "json", "link", "pipe"])
 def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> None:
     output.parent.mkdir()
-    path, contents = journal_path(output), {"text": "a user's notes\n", "json": '{"name": 1}\n'}
+    path, contents = output.with_name("x.de.unfinished"), {"text": "a user's notes\n", "json": '{"name": 1}\n'}
     if kind == "link":
         path.symlink_to(output.with_name("notes"))
         output.with_name("notes").write_text('{"decode": ""}\n')
