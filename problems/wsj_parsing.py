@@ -157,9 +157,7 @@ class WsjParsing(Problem):
         numbers: set[int] = set()
         for part in value.split(","):
             ends = re.fullmatch(r"(\d\d|\d{4})(?:-(\d\d|\d{4}))?", part.strip())
-            part_numbers = range(0)
-            if ends:
-                part_numbers = range(int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1)
+            part_numbers = ends and range(int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1)
             if not part_numbers:
                 raise UserError(
                     f"--{split}_sections={value}: {part.strip()!r} is not a section (02), a file (0159) or a range of "

@@ -258,8 +258,7 @@ def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[st
         )
     train, temperature = corpora["train"], job.problem.corpus_temperature
     if temperature > 1 and len(train) > 1:
-        weights = [corpus.tokens["targets"] ** (1 / temperature) for corpus in train]
         corpora["train"] = [
-            dataclasses.replace(corpus, weight=weight) for corpus, weight in zip(train, weights, strict=True)
+            dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / temperature)) for corpus in train
         ]
     return corpora

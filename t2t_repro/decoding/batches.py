@@ -53,10 +53,7 @@ def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 
 
 def run_in_batches(
-    run: Callable[[list[Item]], list[Result]],
-    items: Sequence[Item],
-    lengths: Sequence[int],
-    batch_size: int,
+    run: Callable[[list[Item]], list[Result]], items: Sequence[Item], lengths: Sequence[int], batch_size: int
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 

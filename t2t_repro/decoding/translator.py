@@ -78,11 +78,7 @@ class Translator:
 
     @classmethod
     def from_dir(
-        cls,
-        output_dir: str,
-        checkpoint_path: str = "",
-        precision: str = "float32",
-        **decode_hparams: Any,
+        cls, output_dir: str, checkpoint_path: str = "", precision: str = "float32", **decode_hparams: Any
     ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
 

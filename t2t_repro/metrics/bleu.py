@@ -65,10 +65,11 @@ def metrics(
 def paper_scores(translations: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
     """Returns BLEU by the paper's method with punctuation as it is, and with Unicode punctuation replaced by ASCII.
 
-    The arguments are as for `scores`. Returns no scores if Moses has no rules for the language.
+    The arguments are as for `scores`. Returns no scores if Moses has no rules for the language or it has no spaces.
     """
     language = languages.iso_code(language) or language  # a user's problem may call its language "german"
-    if not has_moses_rules(language):
+    codes = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
+    if language not in codes or languages.tokenizer(language) != "13a":
         return []
     return [paper_bleu(translations, references, language, replaces) for replaces in (False, True)]
 
@@ -105,16 +106,10 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
     Characters that Moses reserves are escaped: '"' becomes "&quot;". A hyphenated word stays one token.
 
-    The language must have rules (`has_moses_rules`); for others, sacremoses would silently use those of English.
+    For a language without rules, sacremoses silently uses those of English.
     """
     tokenizer = sacremoses.MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True) for line in lines]
-
-
-def has_moses_rules(language: str) -> bool:
-    """Returns True if sacremoses has rules for a language, and spaces separate its words."""
-    codes = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
-    return language in codes and languages.tokenizer(language) == "13a"
 
 
 def ascii_punctuation(line: str) -> str:
