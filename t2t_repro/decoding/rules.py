@@ -1,41 +1,15 @@
-"""Rules, prefixes, repetition penalties and coverage penalties, which change the ranking of outputs.
+"""Prefixes, repetition penalties and coverage penalties, which change the ranking of outputs.
 
 Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P longest prefix,
-V vocabulary, B batch, F most facts about a source, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
+V vocabulary, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
 """The coverage penalty raises a source token's attention to at least this number, so that its logarithm is finite."""
-
-
-class OutputRules(Protocol):
-    """Rules that all outputs must obey, such as those of `well_formed`. The search applies them at each position."""
-
-    min_extra: int
-    """Number of tokens by which the shortest output of a source may be longer than the source's number of facts."""
-
-    def facts(self, lines: Sequence[str]) -> np.ndarray:
-        """Returns the facts about each source line that the rules need: positive int32 [B, F], padded with 0."""
-
-    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
-
-    def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
-
-        Args:
-            ids: int32 [R, K, t], the tokens of the hypotheses.
-            memory: "facts", int32 [R, F + 1], the result of `facts` and a 0. "limits", int32 [R], the maximum length of
-                each sentence's output, counting the end token.
-        """
 
 
 def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
-from t2t_repro.decoding.rules import OutputRules, coverage, with_prefix, without_repeats
+from t2t_repro.decoding.rules import coverage, with_prefix, without_repeats
 from t2t_repro.decoding.sampling import sample
+from t2t_repro.decoding.well_formed import TreeRules
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.model import DecodingModel
 
@@ -23,12 +24,12 @@ Sources = dict[str, Any]
 - "inputs": the sources, int32 [B, S], each ended by the end token and padded with 0.
 - "prefix": int32 [B, P], padded with 0: the tokens with which the outputs of each source must begin.
 - "random": float32 [B, n, L] in [0, 1), the random number for each token of each output, if outputs are drawn.
-- "facts": int32 [B, F], the facts about each source that the rules need; see `OutputRules.facts`.
+- "facts": int32 [B, F], the facts about each source that the rules need; see `TreeRules.facts`.
 """
 
 
 def generate_outputs(
-    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None = None
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: TreeRules | None = None
 ) -> Hypotheses:
     """Returns n outputs of each source, with ids of int32, found by beam search or, if `is_random`, drawn at random."""
     search = sample if decode_hparams.is_random else beam_search
@@ -37,7 +38,7 @@ def generate_outputs(
 
 
 def start_search(
-    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: OutputRules | None
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: TreeRules | None
 ) -> tuple[Scoring, dict[str, Any], dict[str, Any], tf.Tensor]:
     """Encodes the sources, and returns the arguments of `beam_search` and `sample`, without the decode hparams."""
     inputs = tf.cast(sources["inputs"], tf.int64)
@@ -62,9 +63,7 @@ def start_search(
     return scoring, cache, memory, limits
 
 
-def _scoring(
-    model: DecodingModel, decode_hparams: DecodeHParams, rules: OutputRules | None, has_prefix: bool
-) -> Scoring:
+def _scoring(model: DecodingModel, decode_hparams: DecodeHParams, rules: TreeRules | None, has_prefix: bool) -> Scoring:
     """Returns functions that call the model, apply the penalties in `decode_hparams`, and force prefixes.
 
     `has_prefix` is true if there are prefixes, which these functions find in memory["prefix"].

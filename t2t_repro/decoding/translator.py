@@ -24,7 +24,6 @@ from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
 from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
-from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation, with_tags
@@ -217,7 +216,7 @@ class Translator:
             raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
         self.rules(decode_hparams)
 
-    def rules(self, decode_hparams: DecodeHParams) -> OutputRules | None:
+    def rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
         """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules."""
         return self._tree_rules if decode_hparams.well_formed else None
 

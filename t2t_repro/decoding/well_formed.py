@@ -5,13 +5,13 @@ limit. All other tokens get the logit -inf. A tree is a sequence of brackets and
 (S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with its label is one token, and so is the symbol of a
 word. With --word_symbol=word, the symbol is the word itself, which may have several tokens.
 
-Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W words of the longest
+Shapes: B or R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W words of the longest
 sentence (or tokens of its words), F different facts, L labels, P symbols.
 """
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +22,6 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
-from t2t_repro.decoding.rules import OutputRules
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
     NO_WORD,
@@ -54,7 +53,7 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
 
-class TreeRules(OutputRules, ABC):
+class TreeRules(ABC):
     """The rules of trees. The facts about a source are one number for each symbol of a word that a tree needs.
 
     Args:
@@ -90,7 +89,22 @@ class TreeRules(OutputRules, ABC):
         self._labels = np.arange(1, len(labels) + 1, dtype=np.int32)  # [L]
         self._vocabulary, self._begins, self._fits = vocabulary, begins, fits
 
+    @abstractmethod
+    def facts(self, lines: Sequence[str]) -> np.ndarray:
+        """Returns the facts about each source line: positive int32 [B, W], padded with 0."""
+
+    @abstractmethod
+    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
+        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
+
     def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
+
+        Args:
+            ids: int32 [R, K, t], the tokens of the hypotheses.
+            memory: "facts", int32 [R, W + 1], the result of `facts` and a 0. "limits", int32 [R], the maximum length of
+                each sentence's output, counting the end token.
+        """
         room = (memory["limits"] - t - 1)[:, None, None]
         # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L + P] --> [V, R, K]
         allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))
@@ -103,7 +117,7 @@ class TreeRules(OutputRules, ABC):
         The columns are: tokens of no tree, the end token, opening brackets, closing brackets, symbols of words.
 
         Args:
-            ids, facts: as in `OutputRules.mask`.
+            ids, facts: as in `mask`.
             room: int32 [R, 1, 1], the maximum number of tokens after the token that may follow.
         """
         depth, innermost, openings = self._brackets(ids)
