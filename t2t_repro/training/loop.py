@@ -179,20 +179,14 @@ class Loop:
         if due.logs and self._prepared.logs:
             self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, self._speed)
         with self._speed.paused():
-            ends = self._save_and_evaluate(due)
+            if due.saves:
+                self._save(due.saves_by_request)
+            if due.evaluates:
+                self._evaluate()
+                self._follow_evaluations()
         if due.logs:
             self._speed = Speed(time.monotonic())
-        return ends
-
-    def _save_and_evaluate(self, due: Due) -> bool:
-        """Saves a checkpoint and evaluates the dev split if these tasks are due; returns whether training ends."""
-        if due.saves:
-            self._save(due.saves_by_request)
-        if not due.evaluates:
-            return due.stops
-        self._evaluate()
-        self._follow_evaluations()
-        ends = self._has_converged or self._stop_requested
+        ends = due.stops or (due.evaluates and (self._has_converged or self._stop_requested))
         if ends and not due.saves:
             self._save()
         return ends
