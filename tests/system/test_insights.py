@@ -88,7 +88,7 @@ def check_step(page: Page, steps: Any, step: int) -> None:
     candidates, shown = steps[step - 1], [node for nodes in steps[:step] for node in nodes]
     rows = [row.split("\t") for row in page.texts(".candidates tbody tr")]
     assert [row[1].strip() for row in rows] == [node["fate"] for node in candidates]
-    assert page.texts(".candidates mark") == [node["token"].replace("▁", "_") for node in candidates]
+    assert page.texts(".candidates b") == [node["token"].replace("▁", "_") for node in candidates]
     assert [row[4] for row in rows] == [number(node["log_prob"], 3) for node in candidates]
     for fate in ("alive", "finished", "pruned"):
         count = sum(node["fate"] == fate for node in shown) + (fate == "alive")  # the empty hypothesis is alive, too

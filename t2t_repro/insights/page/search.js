@@ -143,7 +143,7 @@ export class SearchPanel {
           "th",
           { scope: "row", dir: "auto" },
           `${plainText(labels.slice(0, -1))} `,
-          element("mark", {}, shownLabel(node.token)),
+          element("b", {}, shownLabel(node.token)),
         ),
         ...[
           probability(node.token_log_prob),
