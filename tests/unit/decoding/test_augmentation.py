@@ -34,10 +34,12 @@ class Upper:
     def __init__(self) -> None:
         self.translated: list[int] = []
 
-    def stream(self, texts: list[str], **options: Any) -> Iterator[tuple[int, Translation]]:
-        for index in reversed(range(len(texts))):
-            self.translated.append(options["input_file"].line_numbers[index])
-            yield index, Translation((Hypothesis("" if texts[index] == "drop" else texts[index].upper(), -1.0),))
+    def translate(self, texts: list[str], **options: Any) -> list[Translation]:
+        for number in options["input_file"].line_numbers:
+            self.translated.append(number)
+            options["advance"](1)
+        outputs = ["" if text == "drop" else text.upper() for text in texts]
+        return [Translation((Hypothesis(output, -1.0),)) for output in outputs]
 
 
 def augment(folder: Path, translator: Upper) -> Augmentation:
