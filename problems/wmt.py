@@ -33,8 +33,7 @@ class Wmt14(Problem):
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields all pairs of a split's corpora, one corpus after the other.
 
-        Raises:
-            UserError: if an archive or file is missing or damaged. The message names all missing archives of the split.
+        Raises UserError if an archive or file is missing or damaged. The message names all missing archives.
         """
         corpora = self._corpora(split)
         folder = unpack(corpora, tmp_dir)

@@ -97,8 +97,7 @@ class WsjParsing(Problem):
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields each sentence, in treebank tokens, with its linearised tree. Yields ("", "") for a tree without words.
 
-        Args:
-            split: "train", "dev" or "test".
+        The split is "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
             if tree is None:  # t2t-datagen drops empty pairs and reports their number

@@ -87,17 +87,10 @@ def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
 
 
 def unpack(files: Mapping[Archive, Sequence[str]], folder: str | Path) -> Path:
-    """Unpacks files from tar archives. Skips files that are unpacked already, even if their archive is deleted.
+    """Unpacks files from tar archives in `folder`. Returns the folder of these files, which keep their paths in it.
 
-    Args:
-        files: paths of the files inside each archive.
-        folder: folder that holds the archives. Missing archives are downloaded to this folder.
-
-    Returns:
-        The folder of the unpacked files. A file has the same path in this folder as in its archive.
-
-    Raises:
-        UserError: if an archive is missing, damaged or not the published one, or has no regular file of that path.
+    Skips files that are unpacked already, even if their archive is deleted. Downloads missing archives. Raises
+    UserError if an archive is missing, damaged or not the published one, or has no regular file of that path.
     """
     target = Path(folder, EXTRACTED)
     packed = {archive: {path for path in paths if not (target / path).is_file()} for archive, paths in files.items()}

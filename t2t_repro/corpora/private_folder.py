@@ -23,8 +23,7 @@ def default_folder() -> str:
 def make_private(folder: str | Path) -> None:
     """Creates a folder that only this user can read and write, or checks an existing folder.
 
-    Raises:
-        UserError: if the folder belongs to another user (except root), or others can write to it.
+    Raises UserError if the folder belongs to another user (except root), or others can write to it.
     """
     path = Path(folder)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -44,14 +44,10 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
 
     If the data directory already has this data, the function reads the text only to compare it, and changes nothing.
 
-    Args:
-        data_dir: folder to which the files are written.
-        tmp_dir: folder of downloads and the problem's source files.
-        options: choices of the user that are not settings of the problem; None for the defaults.
+    `tmp_dir` is the folder of downloads and of the problem's source files.
 
-    Raises:
-        UserError: if a setting, the text, the vocabulary file or a folder cannot be used, or the run would replace
-            other data without `options.overwrite`. The data directory stays as it was.
+    Raises UserError if a setting, the text, the vocabulary file or a folder cannot be used, or the run would replace
+    other data without `options.overwrite`. The data directory then stays as it was.
     """
     problem.check()
     job = prepare(problem, Path(data_dir), tmp_dir, options or Options())

@@ -47,11 +47,7 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
 
     Close the generator (see `contextlib.closing`) to end the processes if you may stop before the last portion.
 
-    Args:
-        processes: number of processes that encode. If it is 1, the calling process encodes.
-
-    Raises:
-        UserError: if one of the processes died.
+    With one process, the calling process encodes. Raises UserError if one of several processes died.
     """
     pool = _start_pool(vocabulary, processes) if processes > 1 else None
     if not pool:

@@ -96,10 +96,9 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
 
     A problem of tensor2tensor may have a vocabulary file in the data directory, which is used in the same way.
 
-    Raises:
-        UserError: if the vocabulary is damaged or lacks the problem's symbols, if the data directory has data that was
-            made with --vocab_file, but the user did not give --vocab_file, or if the run would overwrite or delete a
-            file from which the problem reads its text.
+    Raises UserError if the vocabulary is damaged or lacks the problem's symbols, if the directory has data that was
+    made with --vocab_file, but the user did not give --vocab_file, or if the run would overwrite or delete a file from
+    which the problem reads its text.
     """
     vocabulary, settings = None, problem.settings
     if problem.was_reversed and options.source_vocab_file:  # the data, and so the Job, is that of the other direction

@@ -107,12 +107,8 @@ class Pipeline:
         """Yields the batches of the steps `start` to `stop` - 1.
 
         The batch of a step does not depend on `start`, so a resumed run gets the same batches as a run without a break.
-
-        Args:
-            start: first step.
-            stop: step after the last one.
-            local_replicas: numbers of the replicas that belong to this process. Only the records of their micro-batches
-                are read. By default, all replicas.
+        `local_replicas` are the numbers of the replicas that belong to this process, by default all. Only the records
+        of their micro-batches are read.
         """
         local_replicas = range(self.replicas) if local_replicas is None else local_replicas
         with ThreadPoolExecutor(1) as builder:
@@ -201,12 +197,9 @@ def distinct_sources(records: Records, max_tokens: int, max_length: int = MAX_IN
     """Returns a batch of examples that all have different sources; None if the records do not have two of them.
 
     The examples are those of medium length of the largest corpus, ordered by length. So the next row's source has about
-    the same length, and a model cannot recognize it by its length or its tag.
-
-    Args:
-        records: examples to choose from.
-        max_tokens: maximum number of positions, counting padding, on each side of a batch of three or more examples.
-        max_length: examples with more tokens on a side are omitted.
+    the same length, and a model cannot recognize it by its length or its tag. A batch of three or more examples has at
+    most `max_tokens` positions, counting padding, on each side. Examples with more than `max_length` tokens on a side
+    are omitted.
     """
     order = _short(records, max_length, max(records.corpora, key=lambda corpus: corpus.pairs))
     ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`

@@ -46,8 +46,7 @@ def _varint(number: int) -> bytes:
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays.
 
-    Raises:
-        ValueError: if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
+    Raises ValueError if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
     """
     if "tensorflow" not in sys.modules:
         with quiet_tensorflow():

@@ -13,11 +13,7 @@ from t2t_repro.hparam import HParams
 class SampledRecords:
     """Records whose texts are encoded again. New ids depend only on the example, the epoch and the arguments.
 
-    Args:
-        records: the examples of a split.
-        vocabulary: UserError if it cannot sample.
-        hparams: supplies subword_alpha, subword_nbest_size and max_length.
-        seed: the random seed of the training run.
+    Raises UserError if the vocabulary cannot sample.
     """
 
     def __init__(self, records: Records, vocabulary: Vocabulary, hparams: HParams, seed: int) -> None:

@@ -54,8 +54,7 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
     """Writes the test sets whose files do not exist, and returns what `write` returns.
 
-    Raises:
-        UserError: if no test set is available, a test set is empty, or its two files have different numbers of lines.
+    Raises UserError if no test set is available, a test set is empty, or its two files have different numbers of lines.
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:

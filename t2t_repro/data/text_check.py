@@ -7,11 +7,7 @@ from t2t_repro.metrics.languages import is_unspaced
 
 
 class TextCheck:
-    """Looks for likely mistakes in the text. Reads the dev split at once, and watches the train split.
-
-    Args:
-        dev: the pairs of the dev split.
-    """
+    """Looks for likely mistakes in the text. Reads the pairs of the dev split at once, and watches the train split."""
 
     def __init__(self, dev: Iterable[Pair]) -> None:
         pairs = list(dev)

@@ -58,11 +58,7 @@ def run_in_batches(
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
     If TensorFlow may run several operations at the same time (see `devices.set_threads`), as many batches run at the
-    same time.
-
-    Args:
-        run: function that returns the results for the items of one batch. It is called by several threads.
-        lengths, batch_size: as for `batches`.
+    same time, and several threads call `run`, which returns the results of one batch.
     """
 
     def run_batch(batch: list[int]) -> list[tuple[int, Result]]:

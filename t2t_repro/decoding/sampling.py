@@ -33,11 +33,8 @@ def random_numbers(seed: int, line: int, segment: int, length: int, count: int) 
 
     The numbers depend only on the arguments. A larger `count` or `length` adds numbers and does not change the others.
 
-    Args:
-        seed: decode_hparams.sampling_seed.
-        line, segment: number of the segment's line in the input file, and of the segment in its line, from 0.
-        length: number of random numbers per output, one for each position.
-        count: number of outputs.
+    `line` and `segment` are the numbers, from 0, of the segment's line in the file and of the segment in its line.
+    An output has `length` random numbers, one for each position.
     """
     streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])

@@ -33,11 +33,8 @@ def scores(translations: Sequence[str], references: Sequence[str], language: str
     If the words of the language are not separated by spaces and sacreBLEU has no tokenizer for it, only chrF is
     computed; `missing_words` says why.
 
-    Args:
-        translations: untokenised translations.
-        references: untokenised references; reference n belongs to translation n.
-        language: any code of the translations' language, for example "de" or "zh-CN"; "" if it is unknown. It selects
-            the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
+    Translations and references are untokenised. `language` is any code of their language, for example "de" or "zh-CN";
+    "" if it is unknown. It selects the tokenizer, and the Moses rules of the paper's BLEU, which needs them.
     """
     scores = [score(*item, translations, [references]) for item in metrics(references, language).items()]
     return scores + paper_scores(translations, references, language)

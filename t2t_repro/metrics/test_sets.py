@@ -26,12 +26,7 @@ def read(name: str, language_pair: str, folder: str | Path = SACREBLEU_DIR) -> l
     """Returns the source and the references of each sentence in a test set, as plain text.
 
     The text is read from sacreBLEU's own folder ($SACREBLEU, by default ~/.sacrebleu). If the test set is missing
-    there, sacreBLEU first extracts it from the archives in `folder`.
-
-    Args:
-        name: sacreBLEU's name of the test set.
-        language_pair: for example "en-de".
-        folder: folder of the test set's archives under their published names. Missing archives are downloaded.
+    there, sacreBLEU first extracts it from its archives in `folder`, which are downloaded if they are missing, too.
 
     Raises UserError if the name or the language pair is unknown, or the test set is damaged or cannot be downloaded.
     """
