@@ -3,7 +3,7 @@
 /** An error with a message for the person at the page. */
 export class PageError extends Error {}
 
-/** The server has stopped or cannot be reached. */
+/** The server cannot be reached, or has stopped in the middle of its answer. */
 export class ServerStopped extends PageError {}
 
 /**
@@ -14,33 +14,18 @@ export class ServerStopped extends PageError {}
  * @param {AbortSignal} signal ends the request, whose error then means nothing.
  */
 export async function ask(name, parameters = {}, signal = undefined) {
-  const response = await reach(`api/${name}?${new URLSearchParams(parameters)}`, signal);
-  const answer = await content(response);
-  if (!response.ok) {
-    const message = answer.error?.replace("the source", "the sentence"); // the page's word
-    throw new PageError(sentence(message ?? `The server answered with status ${response.status}`));
-  }
-  return answer;
-}
-
-async function reach(address, signal) {
+  let response;
+  let answer;
   try {
-    return await fetch(address, { signal });
+    response = await fetch(`api/${name}?${new URLSearchParams(parameters)}`, { signal });
+    answer = await response.json();
   } catch {
     throw new ServerStopped();
   }
-}
-
-/** Returns the JSON of a response. A server that stops in the middle of its answer counts as stopped. */
-async function content(response) {
-  try {
-    return await response.json();
-  } catch (error) {
-    if (error instanceof SyntaxError && !response.ok) {
-      return {};
-    }
-    throw new ServerStopped();
+  if (!response.ok) {
+    throw new PageError(sentence(answer.error.replace("the source", "the sentence"))); // the page's word
   }
+  return answer;
 }
 
 function sentence(text) {

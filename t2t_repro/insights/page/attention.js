@@ -26,12 +26,10 @@ export class AttentionPanel {
       return;
     }
     const kinds = this.kinds.map(([kind]) => kind);
-    const layer = clamp(Number(view.layer), 1, model.layers, model.layers);
-    const head = view.head === MEAN ? NaN : clamp(Number(view.head), 1, model.heads, NaN);
     this.shown = {
       kind: kinds.includes(view.kind) ? view.kind : kinds.at(-1),
-      layer: String(layer),
-      head: Number.isNaN(head) ? MEAN : String(head),
+      layer: String(clamp(Number(view.layer), 1, model.layers, model.layers)),
+      head: String(clamp(Number(view.head), 1, model.heads, MEAN)),
     };
     this.panel.append(this.controls(), this.body);
   }

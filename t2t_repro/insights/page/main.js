@@ -65,10 +65,7 @@ function listen() {
       translate();
     }
   });
-  source.addEventListener("input", () => {
-    countCharacters();
-    grow();
-  });
+  source.addEventListener("input", followSource);
   form.querySelector(".settings").addEventListener("change", ({ target }) => {
     // A beam of K hypotheses has at most K outputs.
     const [beam, outputs] = [find("beam_size"), find("num_best")];
@@ -96,8 +93,7 @@ function openLink() {
   views = link.views;
   forgetTimer();
   error.textContent = "";
-  countCharacters();
-  grow();
+  followSource();
   if (source.value) {
     translate(views);
   } else {
@@ -181,8 +177,7 @@ function show(question, chosen, answers) {
   const events = { changed: rememberView, failed: report };
   const texts = answers.map(({ hypotheses }) => hypotheses[0]?.text ?? "");
   sides = chosen.map(
-    (model, index) =>
-      new Side(model, question.source, answers[index], texts.length > 1 ? texts[1 - index] : undefined, views[index], events),
+    (model, index) => new Side(model, question.source, answers[index], texts[1 - index], views[index], events),
   );
   results.classList.toggle("two", sides.length > 1);
   results.replaceChildren(...sides.map(({ panel }) => panel));
@@ -241,14 +236,12 @@ function report(problem) {
   }
 }
 
-function countCharacters() {
+/** Counts the characters of the sentence, and makes its field as high as its lines. */
+function followSource() {
   const length = [...source.value].length;
   find("count").textContent =
     length > 0.8 * limits.characters ? `${length} of at most ${limits.characters} characters` : "Enter translates.";
   find("count").classList.toggle("too-long", length > limits.characters);
-}
-
-function grow() {
   source.style.height = "auto";
   source.style.height = `${source.scrollHeight + 2}px`;
 }
