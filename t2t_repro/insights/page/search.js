@@ -138,7 +138,7 @@ export class SearchPanel {
           onpointerleave: () => this.mark(null),
         },
         element("td", { "data-title": "Rank" }, String(index + 1)),
-        element("td", {}, element("span", { class: "fate" }, fateSign(node.fate), ` ${FATES[node.fate][0]}`)),
+        element("td", {}, element("span", { class: "fate" }, fateSign(node.fate), ` ${node.fate}`)),
         element(
           "th",
           { scope: "row", dir: "auto" },
@@ -193,8 +193,8 @@ function stopSentence({ end, limit, num_best: count, steps }) {
 }
 
 function legend() {
-  const items = Object.entries(FATES).map(([fate, [name, meaning]]) =>
-    element("span", { class: `fate ${fate}` }, fateSign(fate), element("b", {}, ` ${name}`), ` ${meaning}`),
+  const items = Object.entries(FATES).map(([fate, meaning]) =>
+    element("span", { class: `fate ${fate}` }, fateSign(fate), element("b", {}, ` ${fate}`), ` ${meaning}`),
   );
   return element("p", { class: "legend" }, ...items);
 }

@@ -3,11 +3,11 @@
 import { drawing, fitted, number, plainText, probability, shownLabel, textWidth } from "./dom.js";
 import { explain } from "./tooltip.js";
 
-/** What can become of a candidate: a short name, and the explanation in the legend. */
+/** What can become of a candidate, with its explanation in the legend. */
 export const FATES = {
-  alive: ["alive", "stays in the beam and grows in the next step"],
-  finished: ["finished", "has the end token and is one of the best finished ones so far"],
-  pruned: ["pruned", "is dropped"],
+  alive: "stays in the beam and grows in the next step",
+  finished: "has the end token and is one of the best finished ones so far",
+  pruned: "is dropped",
 };
 const NODE = { width: 132, height: 22 };
 const PITCH = { x: NODE.width + 26, y: 28 };
@@ -147,6 +147,6 @@ function box(tree, node, point) {
   );
   group.append(drawing("text", { class: "value", x: width - 7, y: 15.5 }, value));
   const numbers = `probability ${probability(node.token_log_prob)}, log-probability ${number(node.log_prob, 3)}`;
-  explain(group, `${plainText(tree.path(node.id).map(({ token }) => token))}: ${numbers}, ${FATES[node.fate][0]}`);
+  explain(group, `${plainText(tree.path(node.id).map(({ token }) => token))}: ${numbers}, ${node.fate}`);
   return group;
 }
