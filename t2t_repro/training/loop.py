@@ -151,7 +151,7 @@ class Loop:
                 previous = self._read(*earlier) if earlier else None
                 self._speed.count(batch)
                 if progress:
-                    progress.advance(note=_note(previous, self._speed))
+                    progress.advance(note=f"loss {previous.loss:.3f}, {self._speed}" if previous else "")
                 due = self._due(previous)
                 if any(due) and self._ends_after(due, self._read(*running)):
                     break
@@ -282,8 +282,3 @@ def _changes_for_source(hparams: HParams) -> str:
     is_ours = registry.model(hparams.model).__module__.startswith("t2t_repro.")
     has_norms = is_ours and "norm_before" not in hparams.unused and not hparams.norm_before
     return f"fewer layers{', initializer_gain=0.5' * is_ours}{', norm_before=true' * has_norms} or lower dropout"
-
-
-def _note(previous: Result | None, speed: Speed) -> str:
-    """Returns the note of the progress line: the loss of the previous step and the speed, which fit 80 columns."""
-    return f"loss {previous.loss:.3f}, {speed}" if previous else ""

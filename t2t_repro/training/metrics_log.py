@@ -33,8 +33,6 @@ from t2t_repro.training.config import LOSS
 OnMetrics = Callable[[dict[str, Any]], None]
 """A function that takes a line of metrics.jsonl: its fields by name."""
 FILE = "metrics.jsonl"
-NUMBERS = ("seconds", "train_loss")
-"""Fields that must be numbers, like the losses and scores of evaluations. Lines with other values are skipped."""
 MAX_BYTES = 1 << 28
 """Maximum size of the file. A run of 300,000 steps writes about 2 MB."""
 
@@ -65,9 +63,9 @@ def _is_sound(line: dict[str, Any]) -> bool:
     """Returns True if a line has a step, and all fields that this project reads have valid values."""
     counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
     # A dev loss that is not finite is null. In older files it is NaN or Infinity.
-    numbers = [line[name] for name in NUMBERS if name in line]
-    scores = {name: line[name] for name in line if name[:4] == "dev_" and name != "dev_translations"}
-    numbers += [score for score in scores.values() if score is not None]
+    numbers = [line[name] for name in ("seconds", "train_loss") if name in line]
+    scores = [line[name] for name in line if name.startswith("dev_") and name != "dev_translations"]
+    numbers += [score for score in scores if score is not None]
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and all(isinstance(line.get(name, ""), str) for name in ("hardware", "best_by"))

@@ -42,13 +42,10 @@ class Run:
     output_dir: str
     """Path of the model folder, which may not exist yet."""
     data: Data
-    """The data to train on."""
     hparams: HParams
-    """How the model is built and trained."""
     random_seed: int
     """Seed of the initial weights, the order of the data and dropout."""
     config: RunConfig
-    """How the run saves, evaluates, logs and uses its devices."""
     strategy: Any
     """The tf.distribute strategy that computes on the run's devices, see `distribution.make_strategy`."""
     draw_attention: DrawAttention | None = None
