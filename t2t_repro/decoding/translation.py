@@ -44,10 +44,12 @@ class Translation:
 
     @property
     def text(self) -> str:
+        """Text of the first hypothesis."""
         return self.hypotheses[0].text
 
     @property
     def score(self) -> float:
+        """Score of the first hypothesis."""
         return self.hypotheses[0].score
 
 

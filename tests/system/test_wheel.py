@@ -58,4 +58,4 @@ def test_the_wheel_has_all_files_and_its_programs_start(wheel: Path, tmp_path: P
     command = [sys.executable, "-c", START_ALL]
     started = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8", check=True)
     assert started.stdout.splitlines()[-1] == str(installed / "t2t_repro" / "__init__.py")
-    assert started.stdout.count("Flags of all programs") == started.stdout.count("\nFlags of t2t-") == 14
+    assert started.stdout.count("Flags of all programs") == started.stdout.count("\nFlags of t2t-") == 15
