@@ -185,7 +185,7 @@ def print_comparison(
     print(to_text(tables, columns, width_of(sys.stdout)), end="")
     baseline = next(iter(translations))
     say(
-        f"p is the probability that chance alone makes a difference to {baseline} as large; if it is below 0.05, a "
+        f"p is the probability of a difference to {baseline} at least this large by chance; if it is below 0.05, the "
         "difference is called significant"
     )
 

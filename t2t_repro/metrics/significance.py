@@ -22,8 +22,8 @@ class Compared:
     interval: float
     """Half the width of the interval that holds 95% of the scores of resampled lines."""
     bootstrap_p: float | None
-    """Probability that chance alone makes a difference to the baseline as large as this one, by the bootstrap; None
-    for the baseline, and 1 for the same lines as the baseline's, for which sacreBLEU would compute 0."""
+    """Probability, by the bootstrap, of a difference to the baseline at least this large by chance. None for the
+    baseline. 1 if the lines equal the baseline's; sacreBLEU would compute 0."""
     randomization_p: float | None
     """The same probability, by approximate randomization."""
 

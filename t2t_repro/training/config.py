@@ -24,8 +24,8 @@ class RunConfig:
     early_stopping_patience: int = 0
     """Number of consecutive evaluations without a new best one (--best_by) after which training ends; 0: never."""
     best_by: str = LOSS
-    """What the best checkpoint and --early_stopping_patience follow: loss, the dev loss, or a score of the decoded dev
-    lines, e.g. bleu or chrf."""
+    """Measure by which an evaluation is the best, for the best checkpoint and --early_stopping_patience: loss, or a
+    score of the decoded dev lines, e.g. bleu or chrf."""
     save_checkpoints_secs: int = 0
     """Seconds between two checkpoints (the paper: 600); 0: save before each evaluation."""
     keep_checkpoint_max: int = field(default=20, metadata={"lower_bound": 1})
