@@ -15,7 +15,7 @@ import functools
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,16 +100,12 @@ class Recorder:
 
     def __init__(self, residual: Any, branches: list[float]) -> None:
         self._residual, self._branches = residual, branches
+        self.sublayer_input = residual.sublayer_input
 
-    def __call__(self, x: tf.Tensor, sublayer: Callable[[tf.Tensor], tf.Tensor], seeds: None) -> tf.Tensor:
-        """Returns the output of `sublayer` with its residual connection, for x [B, T, D]."""
-
-        def recorded(sublayer_input: tf.Tensor) -> tf.Tensor:
-            y = sublayer(sublayer_input)
-            self._branches.append(float(tf.norm(y) / tf.norm(x)))
-            return y
-
-        return self._residual(x, recorded, seeds)
+    def __call__(self, x: tf.Tensor, y: tf.Tensor, seeds: None) -> tf.Tensor:
+        """Returns the residual connection of the sub-layer's output y for x, both [B, T, D]."""
+        self._branches.append(float(tf.norm(y) / tf.norm(x)))
+        return self._residual(x, y, seeds=seeds)
 
 
 class Run:
@@ -122,7 +118,7 @@ class Run:
 
     def __init__(self, variant: Variant, hparams: HParams) -> None:
         keras.utils.set_random_seed(SEED)
-        self.model = Transformer(hparams, VOCAB_SIZE, precision=variant.precision)
+        self.model = Transformer(hparams, VOCAB_SIZE, dtype=variant.precision)
         for weight in self.model.trainable_variables:
             if variant.scaled and variant.scaled in weight.path and len(weight.shape) == 2:
                 weight.assign(weight * variant.factor)

@@ -64,7 +64,7 @@ class Lstm(Layer):
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__("float32", name="lstm")
+        super().__init__(name="lstm")
         self.gates = self.kernel("gates", 2 * width, 4 * width)
         self.bias = self.add_weight(shape=(4 * width,), initializer="zeros", name="bias")
 
@@ -82,26 +82,26 @@ class Lstm(Layer):
 def passes(width: int) -> list[Pass]:
     """Returns one function per kind of layer; each runs a forward and backward pass over a sequence [1, n, width]."""
     hparams = HParams(hidden_size=width, num_heads=1)  # with one head, a pass computes only one n x n softmax
-    full = SelfAttention(hparams, "float32")
-    restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD), "float32")
+    full = SelfAttention(hparams)
+    restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD))
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
     convolution.build((1, None, width))
 
-    def forward_and_backward(layer: Any, *arguments: Any) -> Pass:
+    def forward_and_backward(layer: Any) -> Pass:
         @tf.function(input_signature=[tf.TensorSpec([1, None, width])], autograph=False)
         def run(x: tf.Tensor) -> list[tf.Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch(x)
-                loss = tf.reduce_sum(layer(x, *arguments) ** 2)
+                loss = tf.reduce_sum(layer(x) ** 2)
             return tape.gradient(loss, [x, *(weight.value for weight in layer.trainable_variables)])
 
         return run
 
     return [
-        forward_and_backward(full, None, None),
+        forward_and_backward(full),
         forward_and_backward(Lstm(width)),
         forward_and_backward(convolution),
-        forward_and_backward(restricted, None, None),
+        forward_and_backward(restricted),
     ]
 
 

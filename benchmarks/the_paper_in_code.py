@@ -122,7 +122,8 @@ def describe_shapes(walk: Walk) -> str:
     model = walk.model
     weights = {kind: saved.weights[:1] for kind, saved in attention(walk).items()}  # of the first layer
     hparams = walk.folder.hparams
-    embedded = model.embedding(walk.inputs) + model.source_position(0, walk.inputs.shape[1])
+    embedded = model.embedding(walk.inputs)
+    embedded = embedded + model.source_position(embedded)
     kernel = model.encoder[0].feed_forward.kernel1
     logits = model(walk.inputs, walk.targets)
     rows = [
@@ -174,7 +175,7 @@ def describe_embedding(walk: Walk) -> str:
     """Returns sentences with the mean norms of the source's embedding vectors and of its position vectors."""
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
-    positions = np.asarray(walk.model.source_position(0, len(rows)))[0]
+    positions = np.asarray(walk.model.source_position(rows[None]))[0]
     norms = [float(np.linalg.norm(vectors, axis=1).mean()) for vectors in (rows, rows * width**0.5, positions)]
     return (
         f"The embedding vectors of the source sentence have a mean Euclidean norm of {norms[0]:.2f}. After the "
@@ -185,7 +186,7 @@ def describe_embedding(walk: Walk) -> str:
 def draw_positions(walk: Walk) -> None:
     """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""
     width = walk.folder.hparams.hidden_size
-    signal = np.asarray(Sinusoids(width)(0, 60))[0]
+    signal = np.asarray(Sinusoids(width)(np.zeros((1, 60, width))))[0]
     figure = Figure((7, 2.8), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(signal, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")

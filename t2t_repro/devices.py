@@ -72,7 +72,7 @@ def memory_shortage(error: BaseException) -> str:
     if not line:
         is_shortage = isinstance(error, tf.errors.ResourceExhaustedError) and not FULL_DISK.search(str(error))
         return type(error).__name__ if is_shortage else ""
-    return re.sub(r"\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
+    return re.sub(r"\x1b\[\d*m|\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
 def use_tf32(is_on: bool) -> None:

@@ -118,10 +118,10 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
     return spec
 
 
-def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[int, int], Any]) -> Any:
+def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[Any], Any]) -> Any:
     """Returns an encoder or decoder of class `kind`, with its table of positions but without layer weights.
 
-    `position` is the model's method that returns the vectors of a range of positions.
+    `position` is the model's layer that returns the vectors of the positions of a tensor [B, T, D].
     """
     is_relative = hparams.max_relative_position > 0
     options = {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
@@ -129,7 +129,7 @@ def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[int
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
         zeros = np.zeros((1, positions, hparams.hidden_size), np.float32)  # the sum has this shape if pos is "none"
-        spec.position_encodings.encodings = (zeros + _array(position(0, positions)))[0]
+        spec.position_encodings.encodings = (zeros + _array(position(zeros)))[0]
     return spec
 
 

@@ -4,13 +4,13 @@ Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t posit
 channels and d_v value channels of a head.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Collector, Layer, Tensor, float32, outer_shape, parts
+from t2t_repro.layers.base import Caches, Collector, Layer, Tensor, float32, outer_shape, parts
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.masks import causal_bias
 from t2t_repro.layers.neighborhood import Blocks
@@ -39,8 +39,8 @@ class MultiHeadAttention(Layer):
     collector: ClassVar[Collector]
     """Collects the attention weights."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str) -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: HParams, **options: Any) -> None:
+        super().__init__(**options)
         self.num_heads, self.rate = hparams.num_heads, hparams.attention_dropout
         self.key_channels, self.value_channels = hparams.key_channels, hparams.value_channels
         self.gain = hparams.initializer_gain
@@ -66,7 +66,7 @@ class MultiHeadAttention(Layer):
             bias: mask that broadcasts to [B, H, T, S], see layers/masks.py; None for no mask.
         """
         logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
-        weights = ops.softmax(logits if bias is None else logits + bias)
+        weights = ops.softmax(logits if bias is None else logits + float32(bias))
         self.collector.add(weights)
         return weights
 
@@ -92,16 +92,19 @@ class SelfAttention(MultiHeadAttention):
 
     collector = save_self_weights
 
-    def __init__(self, hparams: HParams, precision: str, name: str = "self_attention", is_masked: bool = False) -> None:
-        super().__init__(hparams, precision, name)
+    def __init__(self, hparams: HParams, is_masked: bool = False, **options: Any) -> None:
+        super().__init__(hparams, **options)
         self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
         channels = (self.key_channels, self.key_channels, self.value_channels)
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
         self.is_relative = hparams.self_attention_type == "dot_product_relative"
         if self.is_relative:
-            with keras.name_scope(name):
-                self.relative_keys = RelativePositions(hparams, self.key_channels, precision, "relative_keys")
-                self.relative_values = RelativePositions(hparams, self.value_channels, precision, "relative_values")
+            dtype = self.dtype_policy
+            with keras.name_scope(self.name):
+                self.relative_keys = RelativePositions(hparams, self.key_channels, dtype=dtype, name="relative_keys")
+                self.relative_values = RelativePositions(
+                    hparams, self.value_channels, dtype=dtype, name="relative_values"
+                )
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
@@ -116,25 +119,23 @@ class SelfAttention(MultiHeadAttention):
         """
         if not self.is_relative:
             return super().attend(q, k, v, bias, seeds)
-        lengths = ops.shape(q)[2], ops.shape(k)[2]
-        distance_logits = float32(ops.einsum("bhtd,tsd->bhts", q, self.relative_keys(*lengths)))
+        distance_logits = float32(ops.einsum("bhtd,tsd->bhts", q, self.relative_keys(q, k)))
         bias = distance_logits if bias is None else distance_logits + bias
         weights = ops.cast(dropout(self.attention_weights(q, k, bias), self.rate, seeds), v.dtype)
-        return ops.matmul(weights, v) + ops.einsum("bhts,tsd->bhtd", weights, self.relative_values(*lengths))
+        return ops.matmul(weights, v) + ops.einsum("bhts,tsd->bhtd", weights, self.relative_values(q, k))
 
     def call(
-        self, x: Tensor, bias: Tensor | None, seeds: Seeds | None, cache: list[KeysValues] | None = None
+        self, x: Tensor, bias: Tensor | None = None, seeds: Seeds | None = None, caches: Caches | None = None
     ) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the positions of x.
 
         Args:
             bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None if attention may see padding.
-            cache: None, or the caches of the layers that have not yet computed this step of decoding. x is then the new
-                position of K hypotheses, [B, K, D]. The layer removes the first cache, and appends its new one.
+            caches: None, or the caches for a step of decoding. x is then the new position of K hypotheses, [B, K, D].
         """
-        if cache is not None:
-            y, keys_values = self.step(x, cache.pop(0))
-            cache.append(keys_values)
+        if caches:
+            y, keys_values = self.step(x, caches.old.pop(0))
+            caches.new.append(keys_values)
             return y
         q, k, v = self._project(x)
         if self.neighborhood:
@@ -146,7 +147,7 @@ class SelfAttention(MultiHeadAttention):
             return self.concatenate(blocks.join(heads))
         if self.is_masked:
             causal = causal_bias(ops.shape(x)[1])
-            bias = causal if bias is None else bias + causal
+            bias = causal if bias is None else float32(bias) + causal
         return self.concatenate(self.attend(q, k, v, bias, seeds))
 
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
@@ -169,8 +170,8 @@ class CrossAttention(MultiHeadAttention):
 
     collector = save_cross_weights
 
-    def __init__(self, hparams: HParams, precision: str, name: str = "memory_attention") -> None:
-        super().__init__(hparams, precision, name)
+    def __init__(self, hparams: HParams, **options: Any) -> None:
+        super().__init__(hparams, **options)
         self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels, self.gain)
         channels = (self.key_channels, self.value_channels)
         self.kv_kernel = self.kernel("kv", hparams.hidden_size, channels, self.gain)
@@ -180,7 +181,7 @@ class CrossAttention(MultiHeadAttention):
         k, v = parts(self.product(encoder_output, self.kv_kernel), (self.key_channels, self.value_channels))
         return KeysValues(self.split(k), self.split(v))
 
-    def call(self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, memory: KeysValues, bias: Tensor | None = None, seeds: Seeds | None = None) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the memory.
 
         `memory` has the keys and values that `keys_values` returned, and `bias` [B, 1, 1, S] masks padding.

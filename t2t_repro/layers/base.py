@@ -1,14 +1,17 @@
 """The base class of all layers, with weights and matrix products in the chosen precision."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
+
+from t2t_repro import registry
+from t2t_repro.hparam import HParams
 
 # A search begins with one position, which attends only to itself. Keras warns of such a softmax over one element.
 warnings.filterwarnings("ignore", "You are using a softmax over axis")
@@ -24,22 +27,35 @@ class Layer(keras.layers.Layer):
     """The base class of all layers. A layer creates its weights in its constructor.
 
     Args:
-        precision: "float32", or "mixed_bfloat16" or "mixed_float16" to compute matrix products in 16 bits. "bfloat16",
-            only for decoding, also stores the weights in 16 bits.
+        options: name, dtype and trainable, as for all Keras layers. dtype is "float32", or "mixed_bfloat16" or
+            "mixed_float16" to compute matrix products in 16 bits. "bfloat16", only for decoding, also stores the
+            weights in 16 bits.
     """
 
-    def __init__(self, precision: str, name: str) -> None:
-        # Keras's autocast would also cast layer norms and masks to 16 bits, but float16 cannot hold the -1e9 of masks.
-        super().__init__(name=name, dtype=precision, autocast=False)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        keras.saving.register_keras_serializable(cls.__module__)(cls)
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Returns a new layer. Keras takes the arguments of the constructor from here for `get_config`."""
+        options = {name: _to_json(value) for name, value in options.items()}
+        return super().__new__(cls, *map(_to_json, arguments), **options)
+
+    def __init__(self, **options: Any) -> None:
+        # Keras would cast inputs to 16 bits. float16 cannot hold the -1e9 of masks, and residual sums need float32.
+        super().__init__(autocast=False, **options)
         self.built = True
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of `call`. Keras's own method would cast weights, and accept only tensors as arguments."""
-        return self.call(*args, **kwargs)
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns a new layer with the arguments that `get_config` returned."""
+        return super().from_config({name: _from_json(value) for name, value in config.items()})
 
-    def add_weight(self, *, initializer: Any = None, **options: Any) -> Any:
+    def add_weight(self, shape: Any = None, initializer: Any = None, **options: Any) -> Any:
         """Returns a new weight; see `keras.layers.Layer.add_weight`, which has the same arguments."""
-        return super().add_weight(initializer="zeros" if _makes_zeros else initializer, **options)
+        # Methods cast kernels themselves. The other weights are added to float32 or multiplied by it.
+        options = {"autocast": False} | options
+        return super().add_weight(shape, "zeros" if _makes_zeros else initializer, **options)
 
     def fold_weights(self) -> None:
         """Replaces weights by values that each step of decoding would compute from them. This ends training."""
@@ -71,7 +87,35 @@ class Layer(keras.layers.Layer):
 
     def float32_bias(self, name: str, width: int) -> Any:
         """Returns a new weight [width] of zeros, float32 in every precision, because it is added to a float32 sum."""
-        return self.add_weight(shape=(width,), initializer="zeros", name=name, dtype="float32")
+        return self.add_weight((width,), "zeros", name=name, dtype="float32")
+
+
+class Caches:
+    """The caches of all layers in a step of decoding, in the order of the layers.
+
+    Each layer removes the first old cache, and appends its new one. Keras passes this object on as it is, but copies
+    lists and tuples.
+    """
+
+    def __init__(self, old: Iterable[Any]) -> None:
+        self.old, self.new = list(old), list[Any]()
+
+
+def _to_json(argument: Any) -> Any:
+    if isinstance(argument, HParams):
+        return {"hparams": dict(vars(argument))}
+    if isinstance(argument, type):
+        return {"class": keras.saving.get_registered_name(argument)}
+    return keras.saving.serialize_keras_object(argument) if hasattr(argument, "get_config") else argument
+
+
+def _from_json(value: Any) -> Any:
+    match value:
+        case {"hparams": fields}:
+            return registry.hparams_class(fields["model"])(**fields)
+        case {"class": name}:
+            return keras.saving.get_registered_object(name)
+    return keras.saving.deserialize_keras_object(value)
 
 
 class Collector:

@@ -1,5 +1,7 @@
 """The position-wise feed-forward network (section 3.3, equation 2)."""
 
+from typing import Any
+
 from keras import ops
 
 from t2t_repro.hparam import HParams
@@ -10,8 +12,8 @@ from t2t_repro.layers.dropout import Seeds, dropout
 class FeedForward(Layer):
     """The feed-forward network max(0, x W1 + b1) W2 + b2, with the same weights at each position."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str = "feed_forward") -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: HParams, **options: Any) -> None:
+        super().__init__(**options)
         width, inner_width = hparams.hidden_size, hparams.filter_size
         self.rate = hparams.relu_dropout
         self.kernel1 = self.kernel("kernel1", width, inner_width, hparams.initializer_gain)
@@ -19,7 +21,7 @@ class FeedForward(Layer):
         self.kernel2 = self.kernel("kernel2", inner_width, width, hparams.initializer_gain)
         self.bias2 = self.float32_bias("bias2", width)
 
-    def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B, T, d_ff]."""
         inner = self.product(x, self.kernel1)
         inner = dropout(ops.relu(inner + ops.cast(self.bias1, inner.dtype)), self.rate, seeds)

@@ -1,6 +1,7 @@
 """Position signals, which are added to embeddings (section 3.5): sinusoids, learned vectors, or none."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,15 +11,15 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Tensor
 
 
-def position_signal(hparams: HParams) -> Callable[[Tensor, Tensor], Tensor]:
+def position_signal(hparams: HParams) -> Callable[..., Tensor]:
     """Returns the layer for hparams.pos: sinusoids for "timing", or learned vectors for "emb".
 
     For "none", returns a function whose result is 0, for models that know positions in another way, such as relative
     self-attention.
     """
     if hparams.pos == "emb":
-        return LearnedPositions(hparams.hidden_size, hparams.max_length)
-    return Sinusoids(hparams.hidden_size) if hparams.pos == "timing" else lambda start, length: 0.0
+        return LearnedPositions(hparams.hidden_size, hparams.max_length, name="position")
+    return Sinusoids(hparams.hidden_size, name="position") if hparams.pos == "timing" else lambda x, start=0: 0.0
 
 
 class Sinusoids(Layer):
@@ -28,28 +29,28 @@ class Sinusoids(Layer):
     all sines come before all cosines, and positions are divided by 10000^(i/(d/2 - 1)).
     """
 
-    def __init__(self, width: int) -> None:
-        super().__init__("float32", name="position")
+    def __init__(self, width: int, **options: Any) -> None:
+        super().__init__(**options)
         timescales = width // 2
         exponents = np.arange(timescales) / max(timescales - 1, 1)
         self.rates = (1e4**-exponents).astype("float32")
 
-    def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """Returns the signals [1, length, D] of `length` positions, from position `start` on."""
-        angles = ops.cast(start + ops.arange(length), "float32")[:, None] * self.rates
+    def call(self, x: Tensor, start: Tensor = 0) -> Tensor:
+        """Returns the signals [1, T, D], float32, of the positions of x [B, T, D]. `start` is the first position."""
+        angles = ops.cast(start + ops.arange(ops.shape(x)[1]), "float32")[:, None] * self.rates
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)[None]
 
 
 class LearnedPositions(Layer):
     """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros."""
 
-    def __init__(self, width: int, max_length: int, stddev: float | None = None) -> None:
-        super().__init__("float32", name="position")
+    def __init__(self, width: int, max_length: int, stddev: float | None = None, **options: Any) -> None:
+        super().__init__(**options)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5 if stddev is None else stddev)
-        self.table = self.add_weight(shape=(max_length, width), initializer=initializer, name="table")
+        self.table = self.add_weight((max_length, width), initializer, name="table", dtype="float32")
 
-    def call(self, start: Tensor, length: Tensor) -> Tensor:
-        """Returns the vectors [1, length, D] of `length` positions, from position `start` on."""
-        positions, count = ops.cast(start + ops.arange(length), "int64"), self.table.shape[0]
+    def call(self, x: Tensor, start: Tensor = 0) -> Tensor:
+        """Returns the vectors [1, T, D], float32, of the positions of x [B, T, D]. `start` is the first position."""
+        positions, count = ops.cast(start + ops.arange(ops.shape(x)[1]), "int64"), self.table.shape[0]
         vectors = ops.take(self.table, ops.minimum(positions, count - 1), axis=0)
         return (vectors * ops.cast(positions < count, "float32")[:, None])[None]

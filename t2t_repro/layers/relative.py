@@ -3,6 +3,8 @@
 Shapes: T queries, S keys, H heads, d channels of a head, k the largest distance with a vector of its own.
 """
 
+from typing import Any
+
 from keras import ops
 
 from t2t_repro.hparam import HParams
@@ -15,17 +17,18 @@ class RelativePositions(Layer):
     Larger distances count as k, and smaller ones as -k. `channels` is H * d.
     """
 
-    def __init__(self, hparams: HParams, channels: int, precision: str, name: str) -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: HParams, channels: int, **options: Any) -> None:
+        super().__init__(**options)
         self.max_distance = hparams.max_relative_position
         rows, width = 2 * self.max_distance + 1, channels // hparams.num_heads
         self.table = self.kernel("table", rows, width, hparams.initializer_gain)
 
     def call(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns the vectors a_ij (equation 5) [T, S, d] of `queries` (T) queries i and `keys` (S) keys j.
+        """Returns the vectors a_ij (equation 5) [T, S, d] of queries i, [B, H, T, d], and keys j, [B, H, S, d].
 
         The last query is at the position of the last key.
         """
-        distances = ops.arange(keys)[None, :] - ops.arange(keys - queries, keys)[:, None]
+        count, end = ops.shape(queries)[2], ops.shape(keys)[2]
+        distances = ops.arange(end)[None, :] - ops.arange(end - count, end)[:, None]
         rows = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return ops.cast(ops.take(self.table, rows, axis=0), self.compute_dtype)

@@ -1,12 +1,12 @@
 """The residual connection around each sub-layer, and its layer norm (section 3.1)."""
 
-from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 
 
@@ -16,15 +16,16 @@ class LayerNorm(Layer):
     The vectors have `width` elements, by default hparams.hidden_size.
     """
 
-    def __init__(self, hparams: HParams, name: str = "norm", width: int = 0) -> None:
-        super().__init__("float32", name)
+    def __init__(self, hparams: HParams, width: int = 0, **options: Any) -> None:
+        super().__init__(**options)
         self.epsilon = hparams.norm_epsilon
         shape = (width or hparams.hidden_size,)
-        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
-        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias")
+        self.scale = self.add_weight(shape, "ones", name="scale", dtype="float32")
+        self.bias = self.add_weight(shape, "zeros", name="bias", dtype="float32")
 
     def call(self, x: Tensor) -> Tensor:
-        """Returns x [..., D], normalized over its last dimension."""
+        """Returns x [..., D], normalized over its last dimension, in float32."""
+        x = float32(x)
         centered = x - mean(x)
         variance = mean(ops.square(centered))
         return centered * (ops.rsqrt(variance + self.epsilon) * self.scale) + self.bias
@@ -39,14 +40,17 @@ def mean(x: Tensor) -> Tensor:
 class Residual(Layer):
     """LayerNorm(x + Dropout(Sublayer(x))). If hparams.norm_before is true: x + Dropout(Sublayer(LayerNorm(x)))."""
 
-    def __init__(self, hparams: HParams, name: str) -> None:
-        super().__init__("float32", name)
+    def __init__(self, hparams: HParams, **options: Any) -> None:
+        super().__init__(**options)
         self.norm_before, self.rate = hparams.norm_before, hparams.layer_prepostprocess_dropout
-        with keras.name_scope(name):
-            self.norm = LayerNorm(hparams)
+        with keras.name_scope(self.name):
+            self.norm = LayerNorm(hparams, name="norm")
 
-    def call(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], seeds: Seeds | None) -> Tensor:
-        """Returns the output [B, T, D] of `sublayer` with its residual connection, for x [B, T, D]."""
-        y = sublayer(self.norm(x) if self.norm_before else x)
-        x = x + dropout(y, self.rate, seeds)
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """Returns the input [B, T, D] of the sub-layer, for x [B, T, D]."""
+        return self.norm(x) if self.norm_before else x
+
+    def call(self, x: Tensor, y: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the sum [B, T, D] of x [B, T, D] and the sub-layer's output y [B, T, D], with dropout and norm."""
+        x = float32(x) + dropout(float32(y), self.rate, seeds)
         return x if self.norm_before else self.norm(x)

@@ -11,7 +11,7 @@ from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Layer, Tensor
+from t2t_repro.layers.base import Caches, Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
 
@@ -25,8 +25,9 @@ class EncoderDecoder(Layer):
         hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: number of the target language, see `SpaceID`. Only the Transformer uses it.
-        precision: dtype of weights and matrix products, see `Layer`.
+        dtype: dtype of weights and matrix products, see `Layer`.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+        options: name and trainable, as for all Keras layers.
     """
 
     model_name: ClassVar[str]
@@ -40,14 +41,16 @@ class EncoderDecoder(Layer):
         hparams: Any,
         vocab_size: int,
         target_space_id: int = 0,
-        precision: str = "float32",
+        dtype: Any = None,
         source_vocab_size: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(precision, name=self.model_name)
+        super().__init__(dtype=dtype, **{"name": self.model_name} | options)
         self.hparams, self.target_space_id = hparams, target_space_id
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
         self.rate = hparams.layer_prepostprocess_dropout
-        with keras.name_scope(self.model_name, caller=self):
+        self.seed_generator: keras.random.SeedGenerator | None = None
+        with keras.name_scope(self.name, caller=self):
             self.add_layers()
 
     def add_layers(self) -> None:
@@ -59,20 +62,30 @@ class EncoderDecoder(Layer):
 
         The embeddings have this width, and `stddev` is their initial standard deviation, see `Embedding`.
         """
-        precision = self.dtype_policy.name
-        self.embedding = Embedding(self.source_vocab_size, width, precision, "embedding", stddev)
+        dtype = self.dtype_policy
+        self.embedding = Embedding(self.source_vocab_size, width, stddev, dtype=dtype, name="embedding")
         self.target_embedding = self.embedding
         if not (self.hparams.shared_embedding or self.hparams.shared_embedding_and_softmax_weights):
-            self.target_embedding = Embedding(self.vocab_size, width, precision, "target_embedding", stddev)
+            self.target_embedding = Embedding(self.vocab_size, width, stddev, dtype=dtype, name="target_embedding")
 
     def add_softmax(self, width: int) -> None:
         """Makes the pre-softmax projection of vectors of `width`, which is the embedding if the hparams say so."""
         self.softmax = self.embedding
         if not self.hparams.shared_embedding_and_softmax_weights:
-            self.softmax = Embedding(self.vocab_size, width, self.dtype_policy.name, "softmax")
+            self.softmax = Embedding(self.vocab_size, width, dtype=self.dtype_policy, name="softmax")
 
-    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S]; see `models.model.Model`."""
+    def symbolic_call(self, *arguments: Any, **options: Any) -> Any:
+        """Returns Keras's symbolic logits. `fit` gives no seeds to a `keras.Model` that contains this model."""
+        self.seed_generator = keras.random.SeedGenerator()
+        return super().symbolic_call(*arguments, **options)
+
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None, training: bool = False) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S]; see `models.model.Model`.
+
+        Dropout needs `seed`; if it is None and `training` is true, the seeds are random numbers.
+        """
+        if seed is None and training:
+            seed = keras.random.randint((ops.shape(inputs)[0],), 0, 2**31 - 1, seed=self.seed_generator)
         if seed is None:
             return self.decode(targets, self.encode(inputs))
         seeds = Seeds(seed)
@@ -84,45 +97,34 @@ class EncoderDecoder(Layer):
     def decode(
         self, targets: Tensor, memory: Any, seeds: Seeds | None = None, save_weights_to: list | None = None
     ) -> Tensor:
-        """Returns the logits [B, T, V] of target ids [B, T], given the memory.
+        """Returns the logits [B, T, V] of target ids [B, T], given the memory; see `models.model.DecodingModel`.
 
-        Args:
-            save_weights_to: list to which this method appends the cross-attention weights [B, H, T, S] of each layer.
-                Row t shows to which source tokens the layer attends when it predicts target t.
+        Row t of the saved weights shows to which source tokens a layer attends when it predicts target t.
         """
         # Shift the targets right, so that each position reads the previous token. As in the authors' code, the first
         # position reads zeros, the embedding of id 0, because there is no start symbol.
         previous = ops.concatenate([ops.zeros_like(targets[:, :1]), targets[:, :-1]], axis=1)
-        positions = 0, ops.shape(targets)[1]
         with save_cross_weights(save_weights_to):
-            return self.decoder_logits(self.target_embedding(previous), positions, memory, seeds, None)
+            return self.decoder_logits(self.target_embedding(previous), 0, memory, seeds, None)
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple, memory: Any, save_weights_to: list | None = None
     ) -> tuple[Tensor, tuple]:
-        """Returns the logits [B, K, V] of position t, equal to those of `decode`, and the cache with position t added.
+        """Returns the logits [B, K, V] of position t, and the new cache; see `models.model.DecodingModel`.
 
         The layers compute only position t, and read from the cache what they need of earlier positions. The K
         hypotheses of a sentence share its memory: for cross-attention, they are like K positions of one target.
-
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0.
-            save_weights_to: list to which this method appends the cross-attention weights [B, H, K, S] of each layer.
         """
-        caches = list(cache)
+        caches = Caches(cache)
         with save_cross_weights(save_weights_to):
-            logits = self.decoder_logits(self.target_embedding(ids), (t, 1), memory, None, caches)
-        return logits, tuple(caches)
+            logits = self.decoder_logits(self.target_embedding(ids), t, memory, None, caches)
+        return logits, tuple(caches.new)
 
     def decoder_logits(
-        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Any, seeds: Seeds | None, cache: list | None
+        self, x: Tensor, start: Tensor, memory: Any, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
         """Returns the logits [B, T, V] for the embeddings of the previous targets x [B, T, width].
 
-        Args:
-            positions: index of the first position, and number of positions.
-            cache: None, or the caches of the layers for a step of decoding, in which T is K. Each layer removes the
-                first cache, and appends its new one.
+        `start` is the index of the first position. `caches` is not None in a step of decoding, in which T is K.
         """
         raise NotImplementedError

@@ -6,7 +6,6 @@ Shapes: B batch, S source length, T target length, t positions decoded so far, K
 H heads, V vocabulary.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -14,7 +13,7 @@ from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.masks import padding_bias
@@ -22,51 +21,58 @@ from t2t_repro.layers.position import position_signal
 from t2t_repro.layers.residual import LayerNorm, Residual
 from t2t_repro.models.encoder_decoder import EncoderDecoder
 from t2t_repro.problem import SpaceID
+from t2t_repro.registry import snake_case
 
 
 class EncoderLayer(Layer):
     """Self-attention and a feed-forward network, each with a residual connection (section 3.1, "Encoder").
 
-    `feed_forward` is the class of the feed-forward network.
+    `feed_forward` is the class of the feed-forward network, by default `FeedForward`.
     """
 
-    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: Callable[..., Any]) -> None:
-        super().__init__(precision, name)
-        with keras.name_scope(name):
-            self.self_attention = SelfAttention(hparams, precision)
-            self.feed_forward = feed_forward(hparams, precision)
+    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        dtype, network = self.dtype_policy, feed_forward or FeedForward
+        with keras.name_scope(self.name):
+            self.self_attention = SelfAttention(hparams, dtype=dtype, name="self_attention")
+            self.feed_forward = network(hparams, dtype=dtype, name=snake_case(network.__name__))
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
 
-    def call(self, x: Tensor, bias: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, bias: Tensor | None = None, seeds: Seeds | None = None) -> Tensor:
         """Returns the layer's output [B, S, D] for the input x [B, S, D]. `bias` [B, 1, 1, S] masks padding."""
-        x = self.residuals[0](x, lambda y: self.self_attention(y, bias, seeds), seeds)
-        return self.residuals[1](x, lambda y: self.feed_forward(y, seeds), seeds)
+        first, second = self.residuals
+        x = first(x, self.self_attention(first.sublayer_input(x), bias, seeds=seeds), seeds=seeds)
+        return second(x, self.feed_forward(second.sublayer_input(x), seeds=seeds), seeds=seeds)
 
 
 class DecoderLayer(Layer):
     """Masked self-attention, attention to the encoder output, and a feed-forward network (section 3.1, "Decoder")."""
 
-    def __init__(self, hparams: HParams, precision: str, name: str, feed_forward: Callable[..., Any]) -> None:
-        super().__init__(precision, name)
-        with keras.name_scope(name):
-            self.self_attention = SelfAttention(hparams, precision, is_masked=True)
-            self.cross_attention = CrossAttention(hparams, precision)
-            self.feed_forward = feed_forward(hparams, precision)
+    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        dtype, network = self.dtype_policy, feed_forward or FeedForward
+        with keras.name_scope(self.name):
+            self.self_attention = SelfAttention(hparams, is_masked=True, dtype=dtype, name="self_attention")
+            self.cross_attention = CrossAttention(hparams, dtype=dtype, name="memory_attention")
+            self.feed_forward = network(hparams, dtype=dtype, name=snake_case(network.__name__))
             self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(3)]
 
     def call(
-        self, x: Tensor, memory: KeysValues, bias: Tensor, seeds: Seeds | None, cache: list[KeysValues] | None = None
+        self,
+        x: Tensor,
+        memory: KeysValues,
+        bias: Tensor | None = None,
+        seeds: Seeds | None = None,
+        caches: Caches | None = None,
     ) -> Tensor:
-        """Returns the layer's output [B, T, D] for its input x [B, T, D].
+        """Returns the layer's output [B, T, D] for its input x [B, T, D] and its keys and values of the encoder output.
 
-        Args:
-            memory: this layer's keys and values of the encoder output.
-            bias: mask [B, 1, 1, S] that hides the padding of the source.
-            cache: None, or the caches for a step of decoding, in which T is K; see `SelfAttention.call`.
+        `bias` [B, 1, 1, S] masks the padding of the source. With `caches`, T is K; see `SelfAttention.call`.
         """
-        x = self.residuals[0](x, lambda y: self.self_attention(y, None, seeds, cache), seeds)
-        x = self.residuals[1](x, lambda y: self.cross_attention(y, memory, bias, seeds), seeds)
-        return self.residuals[2](x, lambda y: self.feed_forward(y, seeds), seeds)
+        first, second, third = self.residuals
+        x = first(x, self.self_attention(first.sublayer_input(x), seeds=seeds, caches=caches), seeds=seeds)
+        x = second(x, self.cross_attention(second.sublayer_input(x), memory, bias, seeds=seeds), seeds=seeds)
+        return third(x, self.feed_forward(third.sublayer_input(x), seeds=seeds), seeds=seeds)
 
 
 class Memory(NamedTuple):
@@ -93,17 +99,17 @@ class Transformer(EncoderDecoder):
         with keras.name_scope("encoder"):
             self.source_position = position_signal(hparams)
             self.encoder = self._stack(EncoderLayer, hparams.encoder_layers)
-            self.encoder_norm = LayerNorm(hparams) if hparams.norm_before else None
+            self.encoder_norm = LayerNorm(hparams, name="norm") if hparams.norm_before else None
         with keras.name_scope("decoder"):
             self.target_position = position_signal(hparams)
             self.decoder = self._stack(DecoderLayer, hparams.decoder_layers)
-            self.decoder_norm = LayerNorm(hparams) if hparams.norm_before else None
+            self.decoder_norm = LayerNorm(hparams, name="norm") if hparams.norm_before else None
 
-    def _stack(self, layer_class: Callable[..., Any], layers: int) -> list[Any]:
+    def _stack(self, layer_class: type[Any], layers: int) -> list[Any]:
         classes = enumerate(self.feed_forward_classes(layers))
-        return [layer_class(self.hparams, self.dtype_policy.name, f"layer_{i}", kind) for i, kind in classes]
+        return [layer_class(self.hparams, kind, dtype=self.dtype_policy, name=f"layer_{i}") for i, kind in classes]
 
-    def feed_forward_classes(self, layers: int) -> list[Callable[..., Any]]:
+    def feed_forward_classes(self, layers: int) -> list[type[Any]]:
         """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""
         return [FeedForward] * layers
 
@@ -113,20 +119,20 @@ class Transformer(EncoderDecoder):
         x = self.embedding(inputs)  # rows of the matrix, multiplied by sqrt(D) (section 3.4)
         if self.hparams.use_target_space_embedding:
             x = x + float32(self.target_space[self.target_space_id])
-        x = dropout(x + self.source_position(0, ops.shape(inputs)[1]), self.rate, seeds)
+        x = dropout(x + self.source_position(x), self.rate, seeds)
         for layer in self.encoder:
-            x = layer(x, bias, seeds)
+            x = layer(x, bias, seeds=seeds)
         if self.encoder_norm:
             x = self.encoder_norm(x)
         # The keys and values of all decoder layers are computed here, once, and not again in each step of decoding.
         return Memory(bias, tuple(layer.cross_attention.keys_values(x) for layer in self.decoder))
 
     def decoder_logits(
-        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
+        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        x = dropout(x + self.target_position(*positions), self.rate, seeds)
+        x = dropout(x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds)
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
-            x = layer(x, keys_values, memory.bias, seeds, cache)
+            x = layer(x, keys_values, memory.bias, seeds=seeds, caches=caches)
         return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
 
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:

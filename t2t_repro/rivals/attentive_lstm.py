@@ -9,14 +9,14 @@ Shapes: B batch, T length, S source length, I width of the input without context
 cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
 from t2t_repro.rivals.lstm import LSTM, State
 
 
@@ -34,8 +34,8 @@ class Memory(NamedTuple):
 class AdditiveAttention(Layer):
     """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A."""
 
-    def __init__(self, width: int, memory_width: int, gain: float, precision: str) -> None:
-        super().__init__(precision, name="attention")
+    def __init__(self, width: int, memory_width: int, gain: float, **options: Any) -> None:
+        super().__init__(**options)
         self.query_kernel = self.kernel("query_kernel", width, width, gain)
         self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
         draw = keras.initializers.VarianceScaling(gain, "fan_avg", "uniform")
@@ -63,25 +63,25 @@ class AdditiveAttention(Layer):
 class AttentiveLSTM(LSTM):
     """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
 
-    def __init__(
-        self, hparams: HParams, width_in: int, memory_width: int, precision: str, name: str, cells: int = 0
-    ) -> None:
-        super().__init__(hparams, width_in, precision, name, cells)
+    def __init__(self, hparams: HParams, width_in: int, memory_width: int, cells: int = 0, **options: Any) -> None:
+        super().__init__(hparams, width_in, cells, **options)
         widths = (self.cells,) * 4
         self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
-        with keras.name_scope(name):
-            self.attention = AdditiveAttention(self.width, memory_width, hparams.initializer_gain, precision)
+        with keras.name_scope(self.name):
+            self.attention = AdditiveAttention(
+                self.width, memory_width, hparams.initializer_gain, dtype=self.dtype_policy, name="attention"
+            )
 
-    def attend(self, x: Tensor, memory: Memory, cache: list[State] | None = None) -> tuple[Tensor, Tensor]:
+    def attend(self, x: Tensor, memory: Memory, caches: Caches | None = None) -> tuple[Tensor, Tensor]:
         """Returns the outputs [B, T, D] and contexts [B, T, M] for x [B, T, I], and saves the weights [B, 1, T, S].
 
-        `cache` is None, or has the states for a step of decoding, in which T is K; see `LSTM.step`.
+        `caches` is None, or has the states for a step of decoding, in which T is K; see `LSTM.step`.
         """
-        if cache is not None:
-            queries = ops.reshape(cache[0].output, (*outer_shape(x), self.width))
+        if caches:
+            queries = ops.reshape(caches.old[0].output, (*outer_shape(x), self.width))
             contexts, weights = self.attention(queries, memory)
             save_cross_weights.add(weights[:, None])
-            return self.step(self.with_context(self.sums(x), contexts), cache), contexts
+            return self.step(self.with_context(self.sums(x), contexts), caches), contexts
 
         def step(previous: tuple[State, Tensor, Tensor], sums: Tensor) -> tuple[tuple, tuple]:
             contexts, weights = (result[:, 0] for result in self.attention(previous[0].output[:, None], memory))

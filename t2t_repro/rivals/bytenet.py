@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import LAYERS, TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
 from t2t_repro.models.encoder_decoder import EncoderDecoder
@@ -47,8 +47,8 @@ def unfolded_length(length: Any) -> Any:
 class Linear(Layer):
     """A linear layer, which is a convolution of kernel width 1."""
 
-    def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
-        super().__init__(precision, name)
+    def __init__(self, width_in: int, width_out: int, gain: float, **options: Any) -> None:
+        super().__init__(**options)
         self.weight = self.kernel("kernel", width_in, width_out, gain)
         self.bias = self.float32_bias("bias", width_out)
 
@@ -65,35 +65,38 @@ class ResidualBlock(Layer):
     convolutions do not read later positions (section 3.4).
     """
 
-    def __init__(self, index: int, hparams: ByteNetHParams, precision: str, is_masked: bool) -> None:
-        super().__init__(precision, name := f"block_{index}")
+    def __init__(self, index: int, hparams: ByteNetHParams, is_masked: bool, **options: Any) -> None:
+        super().__init__(**options)
+        dtype = self.dtype_policy
         width, gain = hparams.hidden_size, hparams.initializer_gain
         self.rate, self.is_masked = hparams.layer_prepostprocess_dropout, is_masked
         self.dilation = DILATIONS[index % len(DILATIONS)]
-        with keras.name_scope(name):
+        with keras.name_scope(self.name):
             widths = (2 * width, width, width)
-            self.norms = [LayerNorm(hparams, f"norm_{i}", norm_width) for i, norm_width in enumerate(widths)]
-            self.reduce = Linear(2 * width, width, gain, precision, "reduce")
-            self.convolution = Linear(hparams.kernel_height * width, width, gain, precision, "convolution")
-            self.expand = Linear(width, 2 * width, gain, precision, "expand")
+            self.norms = [LayerNorm(hparams, norm_width, name=f"norm_{i}") for i, norm_width in enumerate(widths)]
+            self.reduce = Linear(2 * width, width, gain, dtype=dtype, name="reduce")
+            self.convolution = Linear(hparams.kernel_height * width, width, gain, dtype=dtype, name="convolution")
+            self.expand = Linear(width, 2 * width, gain, dtype=dtype, name="expand")
         self.shape = (hparams.kernel_height, width, width)
 
-    def call(self, x: Tensor, mask: Tensor | None, seeds: Seeds | None, cache: list[Tensor] | None = None) -> Tensor:
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, seeds: Seeds | None = None, caches: Caches | None = None
+    ) -> Tensor:
         """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2 d].
 
         Args:
             mask: [B, T, 1], 0 for positions that the convolution must not read, else 1; None if it may read all.
-            cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
+            caches: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
         y = self.reduce(ops.relu(self.norms[0](x)))
         y = ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
         if mask is not None:
             y = y * ops.cast(mask, y.dtype)
         kernel = ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
-        if cache is None:
-            y = convolution(y, kernel, self.dilation, self.is_masked)
+        if caches:
+            y = convolution_step(y, caches, kernel, self.dilation)
         else:
-            y = convolution_step(y, cache, kernel, self.dilation)
+            y = convolution(y, kernel, self.dilation, self.is_masked)
         y = self.norms[2](float32(y) + self.convolution.bias)
         return x + dropout(self.expand(ops.relu(y)), self.rate, seeds)
 
@@ -109,19 +112,21 @@ class ByteNet(EncoderDecoder):
     model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
 
     def add_layers(self) -> None:
-        hparams, precision, width = self.hparams, self.dtype_policy.name, 2 * self.hparams.hidden_size
+        hparams, width = self.hparams, 2 * self.hparams.hidden_size
         self.add_embeddings(width)
         self.add_softmax(width)
         self.softmax_bias = self.float32_bias("softmax_bias", self.vocab_size)
         with keras.name_scope("encoder"):
-            blocks = range(hparams.encoder_layers)
-            self.encoder = [ResidualBlock(i, hparams, precision, is_masked=False) for i in blocks]
-            self.encoder_norm = LayerNorm(hparams, width=width)
+            self.encoder = self._blocks(hparams.encoder_layers, is_masked=False)
+            self.encoder_norm = LayerNorm(hparams, width, name="norm")
         with keras.name_scope("decoder"):
-            blocks = range(hparams.decoder_layers)
-            self.decoder = [ResidualBlock(i, hparams, precision, is_masked=True) for i in blocks]
-            self.decoder_norm = LayerNorm(hparams, width=width)
-            self.last = Linear(width, width, hparams.initializer_gain, precision, "last")
+            self.decoder = self._blocks(hparams.decoder_layers, is_masked=True)
+            self.decoder_norm = LayerNorm(hparams, width, name="norm")
+            self.last = Linear(width, width, hparams.initializer_gain, dtype=self.dtype_policy, name="last")
+
+    def _blocks(self, count: int, is_masked: bool) -> list[ResidualBlock]:
+        options = {"is_masked": is_masked, "dtype": self.dtype_policy}
+        return [ResidualBlock(i, self.hparams, name=f"block_{i}", **options) for i in range(count)]
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].
@@ -134,7 +139,7 @@ class ByteNet(EncoderDecoder):
         mask = ops.cast(ops.arange(unfolded, dtype="int32")[None] < lengths[:, None], "float32")[..., None]
         x = ops.pad(self.embedding(inputs), ((0, 0), (0, unfolded - length), (0, 0)))
         for block in self.encoder:
-            x = block(x, mask, seeds)
+            x = block(x, mask, seeds=seeds)
         return self.encoder_norm(x) * mask
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
@@ -143,17 +148,17 @@ class ByteNet(EncoderDecoder):
         return tuple(empty_cache(hypotheses, block.shape, self.compute_dtype, block.dilation) for block in blocks)
 
     def decoder_logits(
-        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Tensor, seeds: Seeds | None, cache: list | None
+        self, x: Tensor, start: Tensor, memory: Tensor, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
         """Returns the logits [B, T, V] for embeddings x [B, T, 2 d] and the memory [B, U, 2 d]; see the base class.
 
         The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take both to have kernel
         width 1. Dropout after the ReLU is that of the paper's language model.
         """
-        indices, last = positions[0] + ops.arange(positions[1]), ops.shape(memory)[1] - 1
+        indices, last = start + ops.arange(1 if caches else ops.shape(x)[1]), ops.shape(memory)[1] - 1
         encoded = ops.take(memory, ops.minimum(indices, last), axis=1)
         x = x + encoded * ops.cast(indices <= last, memory.dtype)[:, None]
         for block in self.decoder:
-            x = block(x, None, seeds, cache)
+            x = block(x, seeds=seeds, caches=caches)
         x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))
         return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias

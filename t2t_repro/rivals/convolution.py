@@ -6,7 +6,7 @@ of the output.
 
 from keras import ops
 
-from t2t_repro.layers.base import Tensor, outer_shape
+from t2t_repro.layers.base import Caches, Tensor, outer_shape
 
 
 def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = False) -> Tensor:
@@ -44,18 +44,17 @@ def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dil
     return ops.zeros((hypotheses, (width - 1) * dilation, channels), dtype=dtype)
 
 
-def convolution_step(x: Tensor, cache: list[Tensor], kernel: Tensor, dilation: int = 1) -> Tensor:
+def convolution_step(x: Tensor, caches: Caches, kernel: Tensor, dilation: int = 1) -> Tensor:
     """Returns the masked convolution [B, K, E] at a new position of K hypotheses, with the input x [B, K, C].
 
     Args:
-        cache: the caches of the convolutions that have not yet computed this position. The first of them is replaced by
-            a new one at the end. A cache has the last inputs [N, (k - 1) * dilation, C], oldest first.
+        caches: the convolution's cache has the last inputs [N, (k - 1) * dilation, C], oldest first.
         kernel: [k, C, E], with the dtype of x and of the cache.
         dilation: as for `convolution`.
     """
     width, channels, channels_out = kernel.shape
-    inputs = ops.concatenate([cache.pop(0), ops.reshape(x, (-1, 1, channels))], axis=1)
-    cache.append(inputs[:, 1:])
+    inputs = ops.concatenate([caches.old.pop(0), ops.reshape(x, (-1, 1, channels))], axis=1)
+    caches.new.append(inputs[:, 1:])
     window = ops.reshape(inputs[:, ::dilation], (-1, width * channels))
     y = ops.matmul(window, ops.reshape(kernel, (width * channels, channels_out)))
     return ops.reshape(y, (*outer_shape(x), channels_out))

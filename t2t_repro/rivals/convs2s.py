@@ -10,7 +10,7 @@ text.
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -18,7 +18,7 @@ from keras import ops
 from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
 from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
@@ -110,8 +110,8 @@ class NormalizedLinear(Layer):
     independent inputs of variance 1.
     """
 
-    def __init__(self, width_in: int, width_out: int, gain: float, precision: str, name: str) -> None:
-        super().__init__(precision, name)
+    def __init__(self, width_in: int, width_out: int, gain: float, **options: Any) -> None:
+        super().__init__(**options)
         normal = keras.initializers.RandomNormal(stddev=(gain / width_in) ** 0.5)
         self.v = self.add_weight(shape=(width_in, width_out), initializer=normal, name="v")
         self.g = self.add_weight(shape=(width_out,), initializer=self._norms, name="g")
@@ -161,18 +161,18 @@ def scale_gradient(x: Tensor, scale: float) -> Tensor:
 
 
 class ConvolutionBlock(Layer):
-    """A convolution with a gated linear unit (section 3.2). `width_in` is C, and `shape` has D and k."""
+    """A convolution with a gated linear unit (section 3.2). `width_in` is C, `width` is D and `size` is k."""
 
-    def __init__(self, width_in: int, shape: ConvolutionLayer, hparams: HParams, precision: str, name: str) -> None:
-        super().__init__(precision, name)
-        self.rate, self.shape = hparams.layer_prepostprocess_dropout, (shape.kernel, width_in, 2 * shape.width)
-        gain = hparams.initializer_gain
-        with keras.name_scope(name):
-            inputs, retained = shape.kernel * width_in, 1 - self.rate
-            self.linear = NormalizedLinear(inputs, 2 * shape.width, GATED * retained * gain, precision, "convolution")
+    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **options: Any) -> None:
+        super().__init__(**options)
+        self.rate, self.shape = hparams.layer_prepostprocess_dropout, (size, width_in, 2 * width)
+        gain, dtype = hparams.initializer_gain, self.dtype_policy
+        with keras.name_scope(self.name):
+            gain_in = GATED * (1 - self.rate) * gain
+            self.linear = NormalizedLinear(size * width_in, 2 * width, gain_in, dtype=dtype, name="convolution")
             self.projection: NormalizedLinear | None = None
-            if width_in != shape.width:  # the residual connection then needs a linear map
-                self.projection = NormalizedLinear(width_in, shape.width, gain, precision, "projection")
+            if width_in != width:  # the residual connection then needs a linear map
+                self.projection = NormalizedLinear(width_in, width, gain, dtype=dtype, name="projection")
 
     def kernel_weight(self) -> Tensor:
         """Returns the kernel [k, C, 2 D] in the layer's compute_dtype."""
@@ -191,7 +191,7 @@ class ConvolutionBlock(Layer):
 class EncoderLayer(ConvolutionBlock):
     """A convolution over the position and its neighbors on both sides (section 3.2)."""
 
-    def call(self, x: Tensor, is_token: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, is_token: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the layer's output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for padding, else 1."""
         # Without the mask, the tokens near the end of a source would depend on the padding of the batch.
         inputs = ops.cast(dropout(x, self.rate, seeds) * is_token, self.compute_dtype)
@@ -201,25 +201,27 @@ class EncoderLayer(ConvolutionBlock):
 class DecoderLayer(ConvolutionBlock):
     """A convolution over the position and the k - 1 positions before it, then attention (sections 3.2 and 3.3)."""
 
-    def __init__(self, width_in: int, shape: ConvolutionLayer, hparams: HParams, precision: str, name: str) -> None:
-        super().__init__(width_in, shape, hparams, precision, name)
-        width, embedding_width, gain = shape.width, hparams.hidden_size, hparams.initializer_gain
-        with keras.name_scope(name), keras.name_scope("attention"):
-            self.query = NormalizedLinear(width, embedding_width, gain, precision, "query")
-            self.attention_output = NormalizedLinear(embedding_width, width, gain, precision, "output")
+    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **options: Any) -> None:
+        super().__init__(width_in, width, size, hparams, **options)
+        embedding_width, gain, dtype = hparams.hidden_size, hparams.initializer_gain, self.dtype_policy
+        with keras.name_scope(self.name), keras.name_scope("attention"):
+            self.query = NormalizedLinear(width, embedding_width, gain, dtype=dtype, name="query")
+            self.attention_output = NormalizedLinear(embedding_width, width, gain, dtype=dtype, name="output")
 
-    def call(self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None, cache: list[Tensor] | None) -> Tensor:
+    def call(
+        self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None = None, caches: Caches | None = None
+    ) -> Tensor:
         """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B, 1, T, S].
 
         Args:
             g: embeddings of the previous targets [B, T, F].
-            cache: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
+            caches: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
-        if cache is None:
-            h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
+        if caches:
+            h = self.gated(convolution_step(inputs, caches, self.kernel_weight()))
         else:
-            h = self.gated(convolution_step(inputs, cache, self.kernel_weight()))
+            h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
         a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2))) + memory.bias)
         save_cross_weights.add(a[:, None])
@@ -243,12 +245,12 @@ class ConvS2S(EncoderDecoder):
         encoder_layers, decoder_layers = layers[: hparams.encoder_layers], layers[: hparams.decoder_layers]
         self.add_embeddings(width, EMBEDDING_STDDEV)
         with keras.name_scope("encoder"):
-            self.source_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV)
+            self.source_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV, name="position")
             self.encoder = self._stack(EncoderLayer, encoder_layers)
             self.encoder_in = self._linear(width, encoder_layers[0].width, True, "in")
             self.encoder_out = self._linear(encoder_layers[-1].width, width, False, "out")
         with keras.name_scope("decoder"):
-            self.target_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV)
+            self.target_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV, name="position")
             self.decoder = self._stack(DecoderLayer, decoder_layers)
             self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
             self.decoder_out = self._linear(decoder_layers[-1].width, hparams.output_width, False, "out")
@@ -261,22 +263,24 @@ class ConvS2S(EncoderDecoder):
     def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
         gain = self.hparams.initializer_gain * (1 - self.rate if has_dropout else 1)
-        return NormalizedLinear(width_in, width_out, gain, self.dtype_policy.name, name)
+        return NormalizedLinear(width_in, width_out, gain, dtype=self.dtype_policy, name=name)
 
     def _stack(self, kind: type[ConvolutionBlock], layers: tuple[ConvolutionLayer, ...]) -> list:
         """Returns new layers of a class. The first layer's input has the width of its output."""
         widths_in = [layers[0].width, *(layer.width for layer in layers)]
-        arguments = enumerate(zip(widths_in, layers, strict=False))
-        return [kind(*shapes, self.hparams, self.dtype_policy.name, f"layer_{i}") for i, shapes in arguments]
+        return [
+            kind(width_in, *layer, self.hparams, dtype=self.dtype_policy, name=f"layer_{i}")
+            for i, (width_in, layer) in enumerate(zip(widths_in, layers, strict=False))
+        ]
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""
         is_token = ops.cast(inputs != 0, "float32")[..., None]
-        e = self.embedding(inputs) + self.source_position(0, ops.shape(inputs)[1])  # section 3.1
-        e = dropout(e, self.rate, seeds)
+        e = self.embedding(inputs)
+        e = dropout(e + self.source_position(e), self.rate, seeds)  # section 3.1
         x = self.encoder_in(e)
         for layer in self.encoder:
-            x = layer(x, is_token, seeds)
+            x = layer(x, is_token, seeds=seeds)
         z = scale_gradient(self.encoder_out(x), 1 / (2 * len(self.decoder)))
         # Attention's weighted mean of m values is multiplied by m * sqrt(1 / m) = sqrt(m) (section 3.4).
         values = normalized_sum(z, e) * ops.sqrt(ops.sum(is_token, axis=1, keepdims=True))
@@ -288,12 +292,12 @@ class ConvS2S(EncoderDecoder):
         return tuple(empty_cache(hypotheses, layer.shape, self.compute_dtype) for layer in self.decoder)
 
     def decoder_logits(
-        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
+        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        g = dropout(x + self.target_position(*positions), self.rate, seeds)
+        g = dropout(x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds)
         h = self.decoder_in(g)
         for layer in self.decoder:
-            h = layer(h, g, memory, seeds, cache)
+            h = layer(h, g, memory, seeds=seeds, caches=caches)
         h = dropout(self.decoder_out(h), self.rate, seeds)
         if isinstance(self.softmax, Embedding):
             return self.softmax.logits(h) + self.softmax_bias

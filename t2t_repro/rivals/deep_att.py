@@ -11,16 +11,16 @@ M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a t
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Layer, Tensor, float32
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.lstm import LSTM
 from t2t_repro.rivals.recurrent import RecurrentModel
 
 
@@ -62,14 +62,15 @@ class Column(Layer):
         is_reversed: true if the bottom layer reads from right to left.
     """
 
-    def __init__(self, hparams: DeepAttHParams, precision: str, name: str, is_reversed: bool) -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: DeepAttHParams, is_reversed: bool, **options: Any) -> None:
+        super().__init__(**options)
+        dtype = self.dtype_policy
         self.rate, self.is_reversed = hparams.layer_prepostprocess_dropout, is_reversed
         widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
-        with keras.name_scope(name):
-            self.layers = [LSTM(hparams, width, precision, name=f"layer_{i}") for i, width in enumerate(widths)]
+        with keras.name_scope(self.name):
+            self.layers = [LSTM(hparams, width, dtype=dtype, name=f"layer_{i}") for i, width in enumerate(widths)]
 
-    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> tuple[Tensor, Tensor]:
         """Returns the top layer's outputs h [B, S, D] and sums f [B, S, 4 D], for embeddings x [B, S, E]."""
         for i, layer in enumerate(self.layers):
             sums = layer.sums(x)
@@ -84,16 +85,17 @@ class Column(Layer):
 class Encoder(Layer):
     """Two columns, whose outputs are joined at each position and projected to a quarter of their width."""
 
-    def __init__(self, hparams: DeepAttHParams, precision: str) -> None:
-        super().__init__(precision, name="encoder")
-        with keras.name_scope("encoder"):
-            self.columns = [Column(hparams, precision, f"column_{i}", is_reversed=i == 1) for i in range(2)]
+    def __init__(self, hparams: DeepAttHParams, **options: Any) -> None:
+        super().__init__(**options)
+        dtype = self.dtype_policy
+        with keras.name_scope(self.name):
+            self.columns = [Column(hparams, i == 1, dtype=dtype, name=f"column_{i}") for i in range(2)]
         width = hparams.memory_width
         self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
 
-    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the encoder output W_p e [B, S, M] for embeddings x [B, S, E]."""
-        (y, sums), (other_y, other_sums) = (column(x, is_padding, seeds) for column in self.columns)
+        (y, sums), (other_y, other_sums) = (column(x, is_padding, seeds=seeds) for column in self.columns)
         return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
 
 
@@ -108,19 +110,19 @@ class DeepAtt(RecurrentModel):
     def add_layers(self) -> None:
         hparams, width = self.hparams, 3 * self.hparams.hidden_size
         self.add_tables(hparams.embedding_width)
-        self.encoder = Encoder(hparams, self.dtype_policy.name)
+        self.encoder = Encoder(hparams, dtype=self.dtype_policy, name="encoder")
         with keras.name_scope("decoder"):
             self.add_bottom(hparams.embedding_width, hparams.memory_width)
             self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
-        return self.encoder(x, is_padding, seeds)
+        return self.encoder(x, is_padding, seeds=seeds)
 
-    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
-        y, contexts = self.bottom.attend(x, memory, cache)
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None) -> Tensor:
+        y, contexts = self.bottom.attend(x, memory, caches)
         sums, y = self.bottom.with_context(self.bottom.sums(x), contexts), dropout(y, self.rate, seeds)
         for layer in self.upper:
             sums = layer.sums(fast_forward(sums, y))
-            y = layer.outputs(ops.transpose(sums, (1, 0, 2))) if cache is None else layer.step(sums, cache)
+            y = layer.step(sums, caches) if caches else layer.outputs(ops.transpose(sums, (1, 0, 2)))
             y = dropout(y, self.rate, seeds)
         return y

@@ -10,7 +10,7 @@ a position, G blocks of M positions.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -55,8 +55,8 @@ class ExpertsHParams(HParams):
 class Experts(Layer):
     """n feed-forward networks max(0, x W1) W2, and the gating network that chooses k of them for each position."""
 
-    def __init__(self, hparams: ExpertsHParams, precision: str, name: str = "experts") -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: ExpertsHParams, **options: Any) -> None:
+        super().__init__(**options)
         width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
         self.chosen, self.loss_weight = hparams.moe_k, hparams.moe_loss_coef
         # Zeros, so that all experts are equally likely at first (appendix A).
@@ -68,7 +68,7 @@ class Experts(Layer):
         self.kernels1 = self.add_weight(shape=(self.count, width, inner), initializer=initializer, name="kernels1")
         self.kernels2 = self.add_weight(shape=(self.count, inner, width), initializer=initializer, name="kernels2")
 
-    def call(self, x: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the sum of the chosen experts' outputs, weighted by their gates: [B, T, D] for x [B, T, D].
 
         In training, noise is added before the choice, and the two balancing losses are added to the step's loss.

@@ -21,10 +21,9 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Tensor
+from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
-from t2t_repro.rivals.lstm import State
 from t2t_repro.rivals.recurrent import RecurrentModel
 
 FIRST_RESIDUAL = 2
@@ -76,9 +75,9 @@ class GNMT(RecurrentModel):
             x = y + x if i >= FIRST_RESIDUAL else y  # equation 6
         return x
 
-    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
-        x, contexts = self.bottom.attend(dropout(x, self.rate, seeds), memory, cache)
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None) -> Tensor:
+        x, contexts = self.bottom.attend(dropout(x, self.rate, seeds), memory, caches)
         for i, layer in enumerate(self.upper, start=1):
-            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), cache=cache)
+            y = layer(ops.concatenate([dropout(x, self.rate, seeds), contexts], axis=-1), caches=caches)
             x = y + x if i >= FIRST_RESIDUAL else y
         return dropout(x, self.rate, seeds)

@@ -12,14 +12,14 @@ Shapes: B batch, T length, I width of the input, D width of the output, C number
 a projection.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
+from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
 
 CLOSED = -1e9
 """Added to the sums of all gates, this makes the output and the cell 0, as they are before the first position."""
@@ -40,8 +40,8 @@ class LSTM(Layer):
     hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for D cells and none.
     """
 
-    def __init__(self, hparams: HParams, width_in: int, precision: str, name: str, cells: int = 0) -> None:
-        super().__init__(precision, name)
+    def __init__(self, hparams: HParams, width_in: int, cells: int = 0, **options: Any) -> None:
+        super().__init__(**options)
         self.width, gain = hparams.hidden_size, hparams.initializer_gain
         self.cells = cells or self.width
         self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
@@ -52,7 +52,7 @@ class LSTM(Layer):
         self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")
 
     def call(
-        self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False, cache: list[State] | None = None
+        self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False, caches: Caches | None = None
     ) -> Tensor:
         """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
 
@@ -60,10 +60,10 @@ class LSTM(Layer):
             is_padding: bool [B, T]. The state is 0 at padding, so a reversed layer begins at each sentence's end. None
                 if the layer is not reversed: padding comes last, so it does not affect the tokens before it.
             is_reversed: true to begin at the last position.
-            cache: None, or the states for a step of decoding, in which T is K; see `step`.
+            caches: None, or the states for a step of decoding, in which T is K; see `step`.
         """
-        if cache is not None:
-            return self.step(self.sums(x), cache)
+        if caches:
+            return self.step(self.sums(x), caches)
         return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
 
     def outputs(self, sums: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
@@ -78,16 +78,16 @@ class LSTM(Layer):
         _, states = ops.scan(step, self.start(ops.shape(sums)[1]), sums, reverse=is_reversed)
         return ops.transpose(states.output, (1, 0, 2))
 
-    def step(self, sums: Tensor, cache: list[State]) -> Tensor:
+    def step(self, sums: Tensor, caches: Caches) -> Tensor:
         """Returns the output [B, K, D] at a new position of K hypotheses, given the result [B, K, 4 C] of `sums`.
 
-        The layer removes the first state of `cache`, which has B * K rows, and appends the state after the position.
+        The layer's cache is its state, which has B * K rows.
         """
-        state = cache.pop(0)
+        state = caches.old.pop(0)
         # In the loop of a search, the widths of the state are unknown.
         state = State(ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells)))
         state = self.next_state(ops.reshape(sums, (-1, 4 * self.cells)), state)
-        cache.append(state)
+        caches.new.append(state)
         return ops.reshape(state.output, (*outer_shape(sums), self.width))
 
     def next_state(self, sums: Tensor, state: State) -> State:

@@ -30,11 +30,10 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
-from t2t_repro.layers.base import Tensor
+from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.experts import Experts, ExpertsHParams
-from t2t_repro.rivals.lstm import State
 from t2t_repro.rivals.recurrent import RecurrentModel
 
 
@@ -66,11 +65,11 @@ class MoE(RecurrentModel):
         self.add_tables(width)
         with keras.name_scope("encoder"):
             self.forward, self.backward = (self.lstm(width, f"layer_0_{name}") for name in ("forward", "backward"))
-            self.encoder_experts = Experts(hparams, self.dtype_policy.name)
+            self.encoder_experts = Experts(hparams, dtype=self.dtype_policy, name="experts")
             self.readers = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.encoder_layers)]
         with keras.name_scope("decoder"):
             self.add_bottom(width, width)
-            self.decoder_experts = Experts(hparams, self.dtype_policy.name)
+            self.decoder_experts = Experts(hparams, dtype=self.dtype_policy, name="experts")
             self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
 
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
@@ -78,16 +77,16 @@ class MoE(RecurrentModel):
         # The backward layer reads each sentence from its own end, so padding changes nothing.
         y = self.forward(x) + self.backward(x, is_padding, is_reversed=True)
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.encoder_experts(x, seeds)), self.rate, seeds)
+        x = x + dropout(ops.sigmoid(self.encoder_experts(x, seeds=seeds)), self.rate, seeds)
         for layer in self.readers:
             x = x + dropout(layer(x), self.rate, seeds)
         return x
 
-    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None) -> Tensor:
         x = dropout(x, self.rate, seeds)
-        y, _ = self.bottom.attend(x, memory, cache)
+        y, _ = self.bottom.attend(x, memory, caches)
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.decoder_experts(x, seeds)), self.rate, seeds)
+        x = x + dropout(ops.sigmoid(self.decoder_experts(x, seeds=seeds)), self.rate, seeds)
         for layer in self.upper:
-            x = x + dropout(layer(x, cache=cache), self.rate, seeds)
+            x = x + dropout(layer(x, caches=caches), self.rate, seeds)
         return x

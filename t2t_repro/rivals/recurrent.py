@@ -4,7 +4,7 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
-from t2t_repro.layers.base import Tensor
+from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.models.encoder_decoder import EncoderDecoder
@@ -33,21 +33,22 @@ class RecurrentModel(EncoderDecoder):
 
     def add_bottom(self, width_in: int, memory_width: int) -> None:
         """Makes the bottom layer of the decoder, for inputs of width `width_in`. `memory_width` is M."""
-        precision = self.dtype_policy.name
-        self.bottom = AttentiveLSTM(self.hparams, width_in, memory_width, precision, "layer_0", self.cells)
+        self.bottom = AttentiveLSTM(
+            self.hparams, width_in, memory_width, self.cells, dtype=self.dtype_policy, name="layer_0"
+        )
 
     def lstm(self, width_in: int, name: str) -> LSTM:
         """Returns a new LSTM layer for inputs of width `width_in`."""
-        return LSTM(self.hparams, width_in, self.dtype_policy.name, name, self.cells)
+        return LSTM(self.hparams, width_in, self.cells, dtype=self.dtype_policy, name=name)
 
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
         """Returns the encoder output [B, S, M] for embeddings x [B, S, width] and is_padding, bool [B, S]."""
         raise NotImplementedError
 
-    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, cache: list[State] | None) -> Tensor:
+    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None) -> Tensor:
         """Returns the outputs of the top layer [B, T, D] for embeddings x [B, T, width].
 
-        `cache` is None, or has the layers' states for a step of decoding, in which T is K.
+        `caches` is None, or has the layers' states for a step of decoding, in which T is K.
         """
         raise NotImplementedError
 
@@ -61,6 +62,6 @@ class RecurrentModel(EncoderDecoder):
         return tuple(layer.start(hypotheses) for layer in (self.bottom, *self.upper))
 
     def decoder_logits(
-        self, x: Tensor, positions: tuple[Tensor, Tensor], memory: Memory, seeds: Seeds | None, cache: list | None
+        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        return self.softmax.logits(self.decoder_output(x, memory, seeds, cache))
+        return self.softmax.logits(self.decoder_output(x, memory, seeds, caches))

@@ -1,6 +1,5 @@
 """The Transformer with a mixture of experts in the middle layer of each stack, like tensor2tensor's transformer_moe."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ class TransformerMoe(Transformer):
 
     hparams_class = TransformerMoeHParams
 
-    def feed_forward_classes(self, layers: int) -> list[Callable[..., Any]]:
+    def feed_forward_classes(self, layers: int) -> list[type[Any]]:
         """Returns a stack's classes of feed-forward sub-layers. Of two middle layers, the upper has experts."""
         classes = super().feed_forward_classes(layers)
         classes[layers // 2] = Experts

@@ -100,7 +100,7 @@ def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
-    model, decode_hparams = Transformer(HPARAMS, VOCAB_SIZE, precision="bfloat16"), SEARCHES[name]
+    model, decode_hparams = Transformer(HPARAMS, VOCAB_SIZE, dtype="bfloat16"), SEARCHES[name]
     random = tf.TensorSpec([None, decode_hparams.n, None])
 
     def search(ids: tf.Tensor, prefix: tf.Tensor, random: tf.Tensor) -> Hypotheses:
@@ -111,7 +111,7 @@ def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
 
 
 def test_an_evaluation_runs_on_a_gpu() -> None:
-    evaluator = Evaluator(Transformer(HPARAMS, VOCAB_SIZE, precision="mixed_bfloat16"), [], 1)  # type: ignore[arg-type]
+    evaluator = Evaluator(Transformer(HPARAMS, VOCAB_SIZE, dtype="mixed_bfloat16"), [], 1)  # type: ignore[arg-type]
     assert_runs_on_gpu(gpu_graphs.optimized(evaluator._sums.get_concrete_function()), {LENGTH: 3})
 
 

@@ -33,12 +33,12 @@ def self_attention(rate: float = 0.0, masked: bool = False, neighborhood: int = 
     hparams = replace(HPARAMS, attention_dropout=rate, self_attention_neighborhood=neighborhood)
     if relative:
         hparams = replace(hparams, self_attention_type="dot_product_relative", max_relative_position=relative)
-    return SelfAttention(hparams, "float32", is_masked=masked)
+    return SelfAttention(hparams, is_masked=masked)
 
 
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
     hparams = HParams(hidden_size=40, num_heads=2, attention_key_channels=80, attention_value_channels=400)
-    layer = SelfAttention(hparams, "float32")
+    layer = SelfAttention(hparams)
     parts = np.split(np.asarray(layer.qkv_kernel), [80, 160], axis=1)
     for part, width in zip(parts, (80, 80, 400), strict=True):
         limit = math.sqrt(6 / (40 + width))
@@ -54,16 +54,16 @@ def test_a_neighborhood_reaches_equally_far_to_both_sides_and_not_to_padding(r: 
         x = sequence(1, length + 40, seed=length)
         padding = padding_bias(np.where(np.arange(length + 40) < length, 3, 0)[None])
         distance = np.arange(length) - np.arange(length)[:, None]
-        expected = unrestricted(x[:, :length], np.where(abs(distance) > reach, ILLEGAL, 0.0)[None, None], None)
-        np.testing.assert_allclose(layer(x, padding, None)[:, :length], expected, atol=1e-5)
-        np.testing.assert_allclose(layer(x[:, :length], None, None), expected, atol=1e-5)
+        expected = unrestricted(x[:, :length], np.where(abs(distance) > reach, ILLEGAL, 0.0)[None, None])
+        np.testing.assert_allclose(layer(x, padding)[:, :length], expected, atol=1e-5)
+        np.testing.assert_allclose(layer(x[:, :length]), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("r", "reach"), [(1, 0), (5, 2), (500, 250)])
 def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None:
     layer, length = self_attention(masked=True, neighborhood=r), 7
     x = sequence(3, length)
-    expected = layer(x, None, None)
+    expected = layer(x)
     cache = KeysValues(tf.zeros([3, HEADS, 0, D_K]), tf.zeros([3, HEADS, 0, D_V]))
     for t in range(length):
         y, cache = layer.step(x[:, t, None], cache)
@@ -74,7 +74,7 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
 @pytest.mark.parametrize("variant", [{}, {"neighborhood": 4}, {"relative": 4}], ids=str)
 def test_dropout_applies_to_the_weights(variant: dict[str, int]) -> None:
     layer, x, seeds = self_attention(rate=0.5, **variant), sequence(1, 40), np.arange(300)
-    plain, dropped = layer(x, None, None), layer(np.repeat(x, 300, axis=0), None, Seeds(seeds))
+    plain, dropped = layer(x), layer(np.repeat(x, 300, axis=0), seeds=Seeds(seeds))
     assert not np.allclose(dropped[0], dropped[1]) and not np.allclose(dropped[0], plain[0])
     np.testing.assert_allclose(np.mean(dropped, axis=0), plain[0], atol=0.3)
 
@@ -85,5 +85,5 @@ def test_dropout_of_the_weights_does_not_depend_on_padding(masked: bool, neighbo
     layer, x = self_attention(rate=0.5, masked=masked, neighborhood=neighborhood), sequence(1, 80)
     for length in (3, 33):
         bias = padding_bias(np.where(np.arange(80) < length, 3, 0)[None])
-        unpadded, padded = layer(x[:, :length], None, Seeds(np.ones(1))), layer(x, bias, Seeds(np.ones(1)))
+        unpadded, padded = layer(x[:, :length], seeds=Seeds(np.ones(1))), layer(x, bias, seeds=Seeds(np.ones(1)))
         np.testing.assert_allclose(padded[:, :length], unpadded, atol=1e-5)

@@ -22,10 +22,11 @@ def normalized(x: np.ndarray) -> np.ndarray:
 def test_the_norm_follows_the_sum_or_precedes_the_sublayer_whose_output_has_dropout(
     norm_before: bool, rate: float
 ) -> None:
-    layer = Residual(HParams(hidden_size=8, norm_before=norm_before, layer_prepostprocess_dropout=rate), "residual")
+    layer = Residual(HParams(hidden_size=8, norm_before=norm_before, layer_prepostprocess_dropout=rate))
 
     def dropped(x: np.ndarray) -> np.ndarray:
         return np.asarray(dropout(tf.constant(2 * x + 1, tf.float32), rate, Seeds(np.arange(2))))
 
     expected = X + dropped(normalized(X)) if norm_before else normalized(X + dropped(X))
-    np.testing.assert_allclose(layer(X, lambda x: 2.0 * x + 1.0, Seeds(np.arange(2))), expected, atol=1e-4)
+    y = 2.0 * np.asarray(layer.sublayer_input(X)) + 1.0
+    np.testing.assert_allclose(layer(X, y, seeds=Seeds(np.arange(2))), expected, atol=1e-4)

@@ -25,7 +25,7 @@ SEED = np.array([5, 6, 7], np.uint32)
 def layer(count: int = 6, chosen: int = 2, **changes: Any) -> Experts:
     """Returns a layer whose gating network has random weights."""
     sizes = {"hidden_size": 4, "num_heads": 1, "filter_size": 7, "moe_num_experts": count, "moe_k": chosen}
-    result = Experts(registry.hparams_class("transformer_moe")(**sizes, **changes), "float32")
+    result = Experts(registry.hparams_class("transformer_moe")(**sizes, **changes))
     random = np.random.default_rng(1)
     for kernel in (result.gate_kernel, result.noise_kernel):
         kernel.assign(random.normal(size=kernel.shape))
@@ -39,7 +39,7 @@ def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, mo
     weights = [np.asarray(weight) for weight in (ours.gate_kernel, ours.kernels1, ours.kernels2)]
     for x in (X, X[:1, :1], X[:0], np.ones((20, 5, 4), np.float32)):  # in the last, the same experts get all positions
         expected = mixture(*weights, chosen, x.reshape(-1, 4)).reshape(x.shape)
-        np.testing.assert_allclose(ours(x, None), expected, atol=1e-6)
+        np.testing.assert_allclose(ours(x), expected, atol=1e-6)
 
 
 def gate_with_noise(ours: Experts, x: np.ndarray, is_token: np.ndarray) -> tuple[np.ndarray, float]:
@@ -67,7 +67,7 @@ def test_training_adds_noise_and_both_balancing_losses() -> None:
     seeds = Seeds(SEED)
     seeds.is_token = is_token  # type: ignore[assignment]
     with auxiliary_losses() as losses:
-        ours = trained(X, seeds)
+        ours = trained(X, seeds=seeds)
     kernels = np.asarray(trained.kernels1), np.asarray(trained.kernels2)
     outputs = np.array([[experts_outputs(*kernels, x) for x in row] for row in X])
     np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
@@ -80,7 +80,7 @@ def test_gradients_are_finite_when_the_noise_vanishes() -> None:
     ours.noise_kernel.assign(np.full(ours.noise_kernel.shape, -200.0))
     variables = [ours.gate_kernel.value, ours.noise_kernel.value]
     with tf.GradientTape() as tape, auxiliary_losses() as losses:
-        outputs = ours(abs(X), Seeds(SEED))
+        outputs = ours(abs(X), seeds=Seeds(SEED))
         loss = tf.reduce_sum(outputs) + losses[0]
     for gradient in tape.gradient(loss, variables):
         assert np.isfinite(gradient).all()
