@@ -9,10 +9,12 @@ from t2t_repro.hparam import HParams
 from t2t_repro.training.schedule import Schedule
 
 
+@keras.saving.register_keras_serializable("t2t_repro")
 class Adam(keras.optimizers.Adam):
     """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
 
-    Weight decay applies only to weights with two or more dimensions, and `TrainStep` applies global_clipnorm.
+    Weight decay applies only to weights with two or more dimensions. `TrainStep` calls `update`, and clips gradients
+    itself. `fit` of Keras calls `apply`.
 
     Args:
         has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
@@ -25,6 +27,28 @@ class Adam(keras.optimizers.Adam):
     def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.has_relative_steps = has_relative_steps
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor, as Keras's optimizers do."""
+        return super().get_config() | {"has_relative_steps": self.has_relative_steps}
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Takes a step with the sum of the replicas' gradients. Every replica calls this method with its own."""
+        context = tf.distribute.get_replica_context()
+        replicas = context.num_replicas_in_sync
+        if self.global_clipnorm and replicas > 1:  # Keras would clip before it sums the gradients of the replicas
+            total, _ = tf.clip_by_global_norm(
+                context.all_reduce(tf.distribute.ReduceOp.SUM, list(grads)), self.global_clipnorm
+            )
+            grads = [gradient / replicas for gradient in total]
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Updates a weight by the gradient's sum over the replicas; `apply` of Keras calls this method."""
+        self.update(variable, tf.convert_to_tensor(gradient), self.step_size(learning_rate))
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Does nothing, because `update` applies it. Keras would apply it to all weights."""
 
     def step_size(self, rate: tf.Tensor) -> tf.Tensor:
         """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""

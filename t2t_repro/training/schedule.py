@@ -1,6 +1,7 @@
 """The learning rate at each step (section 5.3 of the paper, equation 3)."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -8,6 +9,7 @@ from keras import ops
 from t2t_repro.hparam import HParams
 
 
+@keras.saving.register_keras_serializable("t2t_repro")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that is the product of the factors in `hparams.learning_rate_schedule`, as in tensor2tensor.
 
@@ -22,8 +24,22 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     - linear_decay: 1 until step w, then decreasing linearly to 0 at step n
     """
 
+    FIELDS = (
+        "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "train_steps", "hidden_size"
+    )  # fmt: skip
+    """The hparams that determine the learning rate."""
+
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the values of `FIELDS`, with which Keras saves an optimizer."""
+        return {name: getattr(self.hparams, name) for name in self.FIELDS}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Returns the schedule of a result of `get_config`."""
+        return cls(SimpleNamespace(**config))  # type: ignore[arg-type]  # it has all fields that a schedule reads
 
     def __call__(self, step: Any) -> Any:
         """Returns the learning rate, float32 [], of the next step after `step` steps have been taken."""
