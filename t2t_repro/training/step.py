@@ -152,18 +152,11 @@ class TrainStep:
         """Returns one replica's part of the step's loss and of its auxiliary loss, float32 []. See `_gradients`."""
         losses, auxiliary, rdrop_alpha = [], [tf.constant(0.0)], self._hparams.rdrop_alpha
         for inputs, targets, examples in rounds:
-            seeds = [example_seeds(step_seed, examples)]
-            if rdrop_alpha:
-                seeds.append(hashed(seeds[0]))
-            with auxiliary_losses() as layer_losses:
-                passes = [self._model(inputs, targets, seed) for seed in seeds]
+            seed = example_seeds(step_seed, examples)
+            passes, part = passes_of_batch(self._model, rdrop_alpha, (inputs, targets, seed), tokens)
             for logits in passes:
                 losses.append(smoothed_cross_entropy(logits, targets, self._hparams.label_smoothing) / len(passes))
-            if layer_losses:
-                share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
-                auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
-            if rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
-                auxiliary.append(rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
+            auxiliary += part
         return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
 
     def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
@@ -228,6 +221,27 @@ class TrainStep:
         kind = {"aggregation": tf.VariableAggregation.SUM, "synchronization": tf.VariableSynchronization.ON_READ}
         with self._strategy.scope():
             return [tf.Variable(tf.zeros(shape), trainable=False, **kind) for shape in shapes]
+
+
+def passes_of_batch(model: Any, rdrop_alpha: float, batch: Any, tokens: tf.Tensor) -> tuple[list[Any], list[Any]]:
+    """Returns the logits of each pass of a batch through the model, and the batch's parts of the auxiliary losses.
+
+    R-Drop needs two passes, with different dropout masks.
+
+    Args:
+        batch: inputs, targets, and the seed of each example.
+        tokens: number of target tokens in the whole step.
+    """
+    inputs, targets, seed = batch
+    seeds, auxiliary = [seed, hashed(seed)] if rdrop_alpha else [seed], []
+    with auxiliary_losses() as layer_losses:
+        passes = [model(inputs, targets, seed) for seed in seeds]
+    if layer_losses:
+        share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
+        auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
+    if rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
+        auxiliary.append(rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
+    return passes, auxiliary
 
 
 def trained_weights(model: Any, frozen: str) -> list[Any]:
