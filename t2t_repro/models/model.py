@@ -96,7 +96,7 @@ class KerasModel:
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
-        self._model, self.name = model, name
+        self.layer, self.name = model, name
         call = getattr(model, "call", None)
         parameters = inspect.signature(call).parameters if callable(call) else {}
         if len(parameters) < 2:
@@ -126,7 +126,7 @@ class KerasModel:
     @property
     def trainable_variables(self) -> list[Any]:
         """The Keras model's weights."""
-        return cast(list[Any], self._model.trainable_variables)
+        return cast(list[Any], self.layer.trainable_variables)
 
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V]; see `Model`."""
@@ -135,17 +135,17 @@ class KerasModel:
             options["seed"] = seed
         if self._takes_training:
             options["training"] = seed is not None
-        return float32(self._model(inputs, targets, **options))
+        return float32(self.layer(inputs, targets, **options))
 
     def decode(self, targets: Tensor, memory: Any, **save_weights_to: list | None) -> Tensor:
         """Returns the logits [B, T, V]; see `DecodingModel`."""
-        return float32(self._model.decode(targets, memory, **save_weights_to))
+        return float32(self.layer.decode(targets, memory, **save_weights_to))
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **save_weights_to: list | None
     ) -> tuple[Tensor, Any]:
         """Returns the logits [B, K, V] and the cache with the new position; see `DecodingModel`."""
-        logits, cache = self._model.decode_step(ids, t, cache, memory, **save_weights_to)
+        logits, cache = self.layer.decode_step(ids, t, cache, memory, **save_weights_to)
         return float32(logits), cache
 
 

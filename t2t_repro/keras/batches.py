@@ -1,0 +1,88 @@
+"""Turns the data that users give to `fit`, `evaluate` and `predict` into batches of ids."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.corpora.corpus import StoredCorpus
+from t2t_repro.data.records import Records
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.batches import padded
+from t2t_repro.errors import UserError, text_list
+
+TEXTS_AT_ONCE = 1024
+"""Number of texts of a data set that are read together."""
+FORMS = (
+    "give two lists of texts (sources, targets), or a tf.data.Dataset of as_dataset, of pairs of texts, or of pairs of "
+    "padded ids [batch, length]"
+)
+
+
+class EncodedPairs(Records):
+    """Encoded pairs of texts in memory, with the interface of `Records`."""
+
+    def __init__(self, sources: Sequence[str], targets: Sequence[str], vocabulary: Vocabulary) -> None:
+        self._ids = vocabulary.encode_sources(sources), vocabulary.encode_targets(targets)
+        self._starts = np.array([0, len(sources)])
+        self.lengths = np.array([list(map(len, side)) for side in self._ids], np.int32)
+        self.corpora = (StoredCorpus(stop=len(sources)),)
+
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of pairs as `Records.read` does."""
+        source, target = ([side[number] for number in numbers.tolist()] for side in self._ids)
+        return np.concatenate(source, dtype=np.int32), np.concatenate(target, dtype=np.int32)
+
+
+def pairs_in(x: Any, y: Any, vocabulary: Vocabulary) -> EncodedPairs | None:
+    """Returns the pairs if `x` and `y` hold single texts; None if `x` is a data set of batches; else raises."""
+    if isinstance(x, tf.data.Dataset):
+        if not (isinstance(x.element_spec, tuple) and {spec.shape.rank for spec in x.element_spec} == {0}):
+            return None
+        if x.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise UserError("the data set of texts is infinite; give its texts once, without repeat()")
+        dataset, x, y = x.batch(TEXTS_AT_ONCE), [], []
+        for sources, targets in dataset.as_numpy_iterator():
+            x += _decoded(sources)
+            y += _decoded(targets)
+    elif y is None:
+        if not (isinstance(x, tuple | list) and len(x) == 2) or any(isinstance(side, str) for side in x):
+            raise UserError(f"cannot read data of type {type(x).__name__}; {FORMS}")
+        x, y = x
+    sources = text_list("sources", x)
+    targets = text_list("targets", y, len(sources))
+    if not sources:
+        raise UserError("the data has no pairs; give at least one")
+    return EncodedPairs(sources, targets, vocabulary)
+
+
+def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Dataset:
+    """Returns batches of ids or texts as (x, y, weights): the batches of `as_dataset`, targets, and 0 for padding."""
+    encoders = {"inputs": vocabulary.encode_sources, "targets": vocabulary.encode_targets}
+    sizes = {"inputs": vocabulary.sources.size, "targets": vocabulary.size}
+
+    def as_triple(*element: Any) -> Any:
+        batch = dict(element[0]) if len(element) == 1 else dict(zip(sizes, element, strict=True))
+        for name, size in sizes.items():
+            if batch[name].dtype == tf.string:
+                batch[name] = tf.numpy_function(_encoder(encoders[name]), [batch[name]], tf.int64)
+            batch[name] = ids = tf.ensure_shape(tf.cast(batch[name], tf.int64), [None, None])
+            message = f"{name} have an id that is not in the vocabulary of {size}"
+            tf.debugging.Assert(tf.reduce_all((ids >= 0) & (ids < size)), [message])
+        return batch, batch["targets"], tf.cast(batch["targets"] != 0, tf.float32)
+
+    if dataset.cardinality() == 0 or (dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY and not [*dataset.take(1)]):
+        raise UserError("the data set has no batches; give at least one")
+    try:
+        return dataset.map(as_triple)
+    except (LookupError, TypeError, ValueError):
+        raise UserError(f"the data set has elements {dataset.element_spec}; {FORMS}") from None
+
+
+def _encoder(encode: Callable) -> Callable:
+    return lambda texts: padded(encode(_decoded(texts))).astype(np.int64)
+
+
+def _decoded(texts: np.ndarray) -> list[str]:
+    return [text.decode(errors="replace") for text in texts.tolist()]
