@@ -61,7 +61,7 @@ class Pipeline:
         records: the examples of the train split.
         hparams: supplies batch_size and max_length. Examples with more than max_length tokens on a side are skipped.
         seed: determines which examples share a step, the order of the steps, and the sampled subwords.
-        max_tokens: maximum number of positions on each side of a micro-batch, including padding.
+        max_tokens: maximum number of positions on each side of a micro-batch, including padding; 0 for one micro-batch.
         replicas: number of replicas. The number of micro-batches in a step is a multiple of `replicas`.
         vocabulary: vocabulary of the records, which only subword sampling needs.
     """
@@ -135,7 +135,9 @@ class Pipeline:
             blocks = [
                 [block[lengths[:, block].max(axis=0).argsort(kind="stable")] for block in pair] for pair in blocks
             ]
-        groups = [batching.micro_batches(lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
+        groups = [[np.concatenate(pair)] for pair in blocks]
+        if self.max_tokens:
+            groups = [batching.micro_batches(lengths, pair, self.max_tokens, self.replicas) for pair in blocks]
         local_groups = [
             group if position % self.replicas in local_replicas else group[:0]
             for step_groups in groups

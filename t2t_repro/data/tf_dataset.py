@@ -1,12 +1,10 @@
 """The batches of training and evaluation as a `tf.data.Dataset`, e.g. for `fit` of Keras."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data import summary
@@ -15,7 +13,7 @@ from t2t_repro.data.dataset import SPLITS, load_data
 from t2t_repro.data.pipeline import MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, refuse_unknown
-from t2t_repro.hparam import MAX_INT, HParams
+from t2t_repro.hparam import HParams
 
 with quiet_tensorflow():
     import tensorflow as tf
@@ -59,7 +57,7 @@ def as_dataset(
     data = load_data(str(data_dir), problem or names[0])
     if split == "dev":
         return dev_batches(data.records[split], hparams)
-    pipeline = Pipeline(data.records[split], hparams, random_seed, MAX_INT, 1, data.vocabulary)
+    pipeline = Pipeline(data.records[split], hparams, random_seed, 0, 1, data.vocabulary)
     return step_batches(pipeline, start, hparams.train_steps)
 
 
@@ -68,7 +66,7 @@ def step_batches(pipeline: Pipeline, start: Any, stop: int) -> tf.data.Dataset:
 
     def batches() -> Iterator[MicroBatch]:
         for batch in pipeline.batches(int(tf.convert_to_tensor(start)), stop):
-            yield joined(batch.micro_batches)
+            yield batch.micro_batches[0]
 
     dataset = _dataset(batches)
     if isinstance(start, int):
@@ -88,14 +86,3 @@ def _dataset(batches: Callable[[], Iterable[MicroBatch]]) -> tf.data.Dataset:
         lambda: (batch._asdict() for batch in batches()),
         output_signature={"inputs": ids, "targets": ids, "examples": numbers},
     )
-
-
-def joined(batches: Sequence[MicroBatch]) -> MicroBatch:
-    """Returns the examples of several micro-batches as one."""
-    inputs, targets, examples = zip(*batches, strict=True)
-    widths = [max(part.shape[1] for part in side) for side in (inputs, targets)]
-    inputs, targets = (
-        np.concatenate([np.pad(part, [(0, 0), (0, width - part.shape[1])]) for part in side])
-        for side, width in zip((inputs, targets), widths, strict=True)
-    )
-    return MicroBatch(inputs, targets, np.concatenate(examples))

@@ -12,11 +12,9 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
 from t2t_repro.errors import UserError, text_list
 
-TEXTS_AT_ONCE = 1024
-"""Number of texts of a data set that are read together."""
 FORMS = (
-    "give two lists of texts (sources, targets), or a tf.data.Dataset of as_dataset, of pairs of texts, or of pairs of "
-    "padded ids [batch, length]"
+    "give two lists of texts (sources, targets), as_dataset, or a tf.data.Dataset of batches of pairs: texts [batch] "
+    "or padded ids [batch, length]"
 )
 
 
@@ -36,17 +34,10 @@ class EncodedPairs(Records):
 
 
 def pairs_in(x: Any, y: Any, vocabulary: Vocabulary) -> EncodedPairs | None:
-    """Returns the pairs if `x` and `y` hold single texts; None if `x` is a data set of batches; else raises."""
+    """Returns the pairs if `x` and `y` are lists of texts; None if `x` is a data set; else raises an error."""
     if isinstance(x, tf.data.Dataset):
-        if not (isinstance(x.element_spec, tuple) and {spec.shape.rank for spec in x.element_spec} == {0}):
-            return None
-        if x.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise UserError("the data set of texts is infinite; give its texts once, without repeat()")
-        dataset, x, y = x.batch(TEXTS_AT_ONCE), [], []
-        for sources, targets in dataset.as_numpy_iterator():
-            x += _decoded(sources)
-            y += _decoded(targets)
-    elif y is None:
+        return None
+    if y is None:
         if not (isinstance(x, tuple | list) and len(x) == 2) or any(isinstance(side, str) for side in x):
             raise UserError(f"cannot read data of type {type(x).__name__}; {FORMS}")
         x, y = x
@@ -66,7 +57,8 @@ def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Data
         batch = dict(element[0]) if len(element) == 1 else dict(zip(sizes, element, strict=True))
         for name, size in sizes.items():
             if batch[name].dtype == tf.string:
-                batch[name] = tf.numpy_function(_encoder(encoders[name]), [batch[name]], tf.int64)
+                texts = tf.ensure_shape(batch[name], [None])
+                batch[name] = tf.numpy_function(_encoder(encoders[name]), [texts], tf.int64)
             batch[name] = ids = tf.ensure_shape(tf.cast(batch[name], tf.int64), [None, None])
             message = f"{name} have an id that is not in the vocabulary of {size}"
             tf.debugging.Assert(tf.reduce_all((ids >= 0) & (ids < size)), [message])
@@ -81,8 +73,5 @@ def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Data
 
 
 def _encoder(encode: Callable) -> Callable:
-    return lambda texts: padded(encode(_decoded(texts))).astype(np.int64)
-
-
-def _decoded(texts: np.ndarray) -> list[str]:
-    return [text.decode(errors="replace") for text in texts.tolist()]
+    """Returns the function that encodes texts, UTF-8 [B], as padded ids."""
+    return lambda texts: padded(encode([text.decode(errors="replace") for text in texts.tolist()])).astype(np.int64)

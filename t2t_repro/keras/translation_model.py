@@ -172,16 +172,16 @@ class TranslationModel(keras.Model):
         # `step_batches` reads the number of steps when the first batch is requested, so only then may it change.
         with tf.control_dependencies([y]):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-        return self._updated_metrics(data, passes[0], loss)
+        return self._updated_metrics(x, y, weights, passes[0], loss)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Evaluates a global batch; returns the metrics."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(x, training=False)
-        return self._updated_metrics(data, logits, self.compute_loss(x, y, logits, weights, training=False))
+        loss = self.compute_loss(x, y, logits, weights, training=False)
+        return self._updated_metrics(x, y, weights, logits, loss)
 
-    def _updated_metrics(self, data: Any, logits: Any, loss: Any) -> dict[str, Any]:
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
+    def _updated_metrics(self, x: Any, y: Any, weights: Any, logits: Any, loss: Any) -> dict[str, Any]:
         # The first metric is the mean of the loss. Keras would weight the replicas' losses by their numbers of rows.
         self.metrics[0].update_state(_sum_over_replicas(loss), _count(y))
         return dict(self.compute_metrics(x, y, logits, weights))
@@ -191,15 +191,15 @@ class TranslationModel(keras.Model):
         """Trains the model; returns Keras's history. Raises ValueError or TypeError if data is wrong or empty.
 
         Args:
-            x: `as_dataset`, two lists of texts (sources, targets), or a `tf.data.Dataset` of pairs of texts, or of
-                pairs of batches of texts or padded ids. Single texts are batched as t2t-trainer does.
+            x: `as_dataset`, two lists of texts (sources, targets), which are batched as t2t-trainer does, or a
+                `tf.data.Dataset` of batches of pairs: texts [B], or padded ids [B, S] and [B, T].
             y: the targets, if `x` is the list of sources.
             validation_data: data of the same forms, for `evaluate`.
             options: those of keras.Model.
         """
         if pairs := pairs_in(x, y, self.vocabulary):
             self._assert_compile_called("fit")
-            pipeline = Pipeline(pairs, self.hparams, self.origin.random_seed, MAX_INT, 1, self.vocabulary)
+            pipeline = Pipeline(pairs, self.hparams, self.origin.random_seed, 0, 1, self.vocabulary)
             options = {"steps_per_epoch": pipeline.steps_per_epoch} | options
             x = step_batches(pipeline, self.optimizer.iterations, MAX_INT)
         if validation_data is not None:
@@ -279,10 +279,10 @@ class TranslationModel(keras.Model):
         return cls(ModelFolder("", content), **fields)
 
 
-def _sum_over_replicas(value: Any) -> Any:
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
 def _count(targets: Any) -> Any:
     """Returns the number of target tokens in the global batch, float32 []."""
     return _sum_over_replicas(tf.cast(tf.math.count_nonzero(targets), tf.float32))
+
+
+def _sum_over_replicas(value: Any) -> Any:
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)

@@ -128,6 +128,11 @@ class KerasModel:
         """The Keras model's weights."""
         return cast(list[Any], self.layer.trainable_variables)
 
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """The Keras model's frozen weights, and the states of its random generators."""
+        return cast(list[Any], self.layer.non_trainable_variables)
+
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V]; see `Model`."""
         options: dict[str, Any] = {}

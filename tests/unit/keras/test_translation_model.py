@@ -11,12 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro.checkpoints.checkpoint import initial_weights
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import Translator
 from t2t_repro.keras import TranslationModel
 from t2t_repro.keras.batches import EncodedPairs
+from t2t_repro.models.model import make_model
 from t2t_repro.training.evaluation import Evaluator
+from t2t_repro.training.optimizer import adam
+from t2t_repro.training.step import TrainStep
 
 SOURCES = ["the dog", "a cat", "the cat sat", "a dog sat on the cat", "on the", "a"]
 TARGETS = ["a dog", "the cat", "sat the cat", "the dog", "on", "a cat sat on"]
@@ -79,6 +84,8 @@ def test_a_model_folder_translates_as_the_model(make: Make, tmp_path: Path, froz
         assert other.generate(SOURCES, beam_size=3) == [translation.text for translation in translations]
     assert copy.generate(SOURCES[0], beam_size=3) == translations[0].text
     np.testing.assert_equal(weights(copy), weights(model))
+    _, checkpoint = initial_weights(make().model, model.vocabulary, str(tmp_path / "M"))  # of --warm_start_from
+    assert checkpoint.weights.keys() == weights(model).keys()
     with pytest.raises(ValueError, match="M: exists"):
         model.save_to_preset(tmp_path / "M")
 
@@ -105,7 +112,6 @@ def test_all_forms_of_data_train_the_same(make: Make, tiny_vocabulary: Vocabular
     forms = {
         "lists": (SOURCES, TARGETS),
         "arrays": [np.array(SOURCES), np.array(TARGETS)],
-        "texts": Slices((SOURCES, TARGETS)),
         "batches of texts": Slices((SOURCES, TARGETS)).batch(6),
         "batches of ids": Slices(tuple(ids)).batch(6),
         "batches by name": Slices({"inputs": ids[0], "targets": ids[1]}).batch(6),
@@ -117,7 +123,7 @@ def test_all_forms_of_data_train_the_same(make: Make, tiny_vocabulary: Vocabular
         results[name] = [*losses(model, data), *model.evaluate(data, verbose=0)]
     for result in results.values():
         np.testing.assert_allclose(result, results["lists"], 1e-5)
-    assert model.predict(forms["texts"], verbose=0).shape == (*ids[1].shape, tiny_vocabulary.size)
+    assert model.predict(forms["lists"], verbose=0).shape == (*ids[1].shape, tiny_vocabulary.size)
 
 
 def test_evaluation_is_that_of_the_trainer(
@@ -128,6 +134,25 @@ def test_evaluation_is_that_of_the_trainer(
     metrics = trained.evaluate(Slices((SOURCES, TARGETS)).batch(4), verbose=0, return_dict=True)
     expected = {"loss": evaluation.loss, "accuracy": evaluation.accuracy, "perplexity": evaluation.perplexity}
     assert metrics == pytest.approx(expected, rel=1e-5)
+
+
+def test_all_losses_train_the_model(tiny_vocabulary: Vocabulary) -> None:
+    """One device. tests/system/test_keras.py has two devices and micro-batches."""
+    changes = SIZES | {"num_hidden_layers": 2, "rdrop_alpha": 1.0, "frozen": "embedding"}
+    model = TranslationModel.from_preset("transformer_moe_tiny", tiny_vocabulary, **changes)
+    keras.utils.set_random_seed(1)
+    trained = make_model(model.hparams, tiny_vocabulary.size)
+    step = TrainStep(trained, adam(model.hparams), model.hparams, tf.distribute.get_strategy())
+    pipeline = Pipeline(EncodedPairs(SOURCES, TARGETS, tiny_vocabulary), model.hparams, 1, 0, 1)
+    expected = [
+        TrainStep.read(step(batch.micro_batches, batch.target_tokens, (1, batch.step))).loss
+        for batch in pipeline.batches(0, 4)
+    ]
+    model.compile()
+    results = losses(model, (SOURCES, TARGETS), steps_per_epoch=1, epochs=4)
+    assert results == pytest.approx(expected, rel=1e-5)
+    for weight in trained.trainable_variables:
+        np.testing.assert_allclose(weights(model)[weight.path], weight.numpy(), atol=1e-4, err_msg=weight.path)
 
 
 def test_a_run_that_is_resumed_is_one_run(make: Make, tmp_path: Path) -> None:
@@ -193,11 +218,10 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[TranslationModel, Path], An
     "None": (TypeError, "None", lambda model, path: model.fit([None, "a"], ["a", "b"])),
     "counts": (ValueError, "2", lambda model, path: model.fit((["a"], ["a", "b"]))),
     "no pairs": (ValueError, "no pairs", lambda model, path: model.fit([], [])),
-    "no text": (ValueError, "no pairs", lambda model, path: model.fit(Slices((SOURCES, TARGETS)).take(0))),
+    "texts without batches": (ValueError, "batches", lambda model, path: model.fit(Slices((SOURCES, TARGETS)))),
     "no batch": (ValueError, "no batches", lambda model, path: model.fit(Slices((IDS, IDS)).batch(1).take(0))),
     "filtered": (ValueError, "no batches", lambda model, path: model.fit(
         Slices((IDS, IDS)).batch(1).filter(lambda *ids: False))),
-    "repeated": (ValueError, "infinite", lambda model, path: model.fit(Slices((SOURCES, TARGETS)).repeat())),
     "no batches": (ValueError, "padded ids", lambda model, path: model.fit(Slices((IDS, IDS)))),
     "three sides": (ValueError, "padded ids", lambda model, path: model.fit(Slices((IDS, IDS, IDS)).batch(1))),
     "one text": (ValueError, "two lists", lambda model, path: model.fit("a")),
