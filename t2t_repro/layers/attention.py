@@ -39,8 +39,8 @@ class MultiHeadAttention(Layer):
     collector: ClassVar[Collector]
     """Collects the attention weights."""
 
-    def __init__(self, hparams: HParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.num_heads, self.rate = hparams.num_heads, hparams.attention_dropout
         self.key_channels, self.value_channels = hparams.key_channels, hparams.value_channels
         self.gain = hparams.initializer_gain
@@ -92,8 +92,8 @@ class SelfAttention(MultiHeadAttention):
 
     collector = save_self_weights
 
-    def __init__(self, hparams: HParams, is_masked: bool = False, **options: Any) -> None:
-        super().__init__(hparams, **options)
+    def __init__(self, hparams: HParams, is_masked: bool = False, **kwargs: Any) -> None:
+        super().__init__(hparams, **kwargs)
         self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
         channels = (self.key_channels, self.key_channels, self.value_channels)
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
@@ -142,7 +142,8 @@ class SelfAttention(MultiHeadAttention):
             blocks = Blocks(ops.shape(x)[1], self.neighborhood, self.is_masked)
             heads = self.attend(blocks.cut(q), blocks.around(k), blocks.around(v), blocks.bias(bias), seeds)
             # Pictures show all positions. A graph for any length, such as a served model's, uses only cross-attention.
-            if (saved := self.collector.tensors) and isinstance(blocks.length, int):
+            saved = self.collector.tensors
+            if saved and isinstance(blocks.length, int):
                 saved.append(blocks.all_positions(saved.pop()))
             return self.concatenate(blocks.join(heads))
         if self.is_masked:
@@ -170,8 +171,8 @@ class CrossAttention(MultiHeadAttention):
 
     collector = save_cross_weights
 
-    def __init__(self, hparams: HParams, **options: Any) -> None:
-        super().__init__(hparams, **options)
+    def __init__(self, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(hparams, **kwargs)
         self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels, self.gain)
         channels = (self.key_channels, self.value_channels)
         self.kv_kernel = self.kernel("kv", hparams.hidden_size, channels, self.gain)
@@ -186,5 +187,6 @@ class CrossAttention(MultiHeadAttention):
 
         `memory` has the keys and values that `keys_values` returned, and `bias` [B, 1, 1, S] masks padding.
         """
+        keys, values = memory  # a plain tuple in a model from a .keras file
         q = self.queries(self.product(x, self.q_kernel))
-        return self.concatenate(self.attend(q, memory.keys, memory.values, bias, seeds))
+        return self.concatenate(self.attend(q, keys, values, bias, seeds))

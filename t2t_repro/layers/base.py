@@ -27,7 +27,7 @@ class Layer(keras.layers.Layer):
     """The base class of all layers. A layer creates its weights in its constructor.
 
     Args:
-        options: name, dtype and trainable, as for all Keras layers. dtype is "float32", or "mixed_bfloat16" or
+        kwargs: name, dtype and trainable, as for all Keras layers. dtype is "float32", or "mixed_bfloat16" or
             "mixed_float16" to compute matrix products in 16 bits. "bfloat16", only for decoding, also stores the
             weights in 16 bits.
     """
@@ -41,9 +41,9 @@ class Layer(keras.layers.Layer):
         options = {name: _to_json(value) for name, value in options.items()}
         return super().__new__(cls, *map(_to_json, arguments), **options)
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         # Keras would cast inputs to 16 bits. float16 cannot hold the -1e9 of masks, and residual sums need float32.
-        super().__init__(autocast=False, **options)
+        super().__init__(autocast=False, **kwargs)
         self.built = True
 
     @classmethod
@@ -84,10 +84,6 @@ class Layer(keras.layers.Layer):
             return ops.concatenate(kernels, axis=1)
 
         return self.add_weight(shape=(width_in, sum(widths)), initializer=initialize, name=name)
-
-    def float32_bias(self, name: str, width: int) -> Any:
-        """Returns a new weight [width] of zeros, float32 in every precision, because it is added to a float32 sum."""
-        return self.add_weight((width,), "zeros", name=name, dtype="float32")
 
 
 class Caches:

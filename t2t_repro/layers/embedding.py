@@ -15,8 +15,8 @@ class Embedding(Layer):
     sqrt(D). With another standard deviation `stddev`, they are the rows.
     """
 
-    def __init__(self, vocab_size: int, width: int, stddev: float | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, vocab_size: int, width: int, stddev: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.factor = width**0.5 if stddev is None else 1.0
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5 if stddev is None else stddev)
         self.table = self.add_weight(shape=(vocab_size, width), initializer=initializer, name="table")

@@ -12,14 +12,14 @@ from t2t_repro.layers.dropout import Seeds, dropout
 class FeedForward(Layer):
     """The feed-forward network max(0, x W1 + b1) W2 + b2, with the same weights at each position."""
 
-    def __init__(self, hparams: HParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         width, inner_width = hparams.hidden_size, hparams.filter_size
         self.rate = hparams.relu_dropout
         self.kernel1 = self.kernel("kernel1", width, inner_width, hparams.initializer_gain)
-        self.bias1 = self.add_weight(shape=(inner_width,), initializer="zeros", name="bias1")
+        self.bias1 = self.add_weight((inner_width,), "zeros", name="bias1")
         self.kernel2 = self.kernel("kernel2", inner_width, width, hparams.initializer_gain)
-        self.bias2 = self.float32_bias("bias2", width)
+        self.bias2 = self.add_weight((width,), "zeros", name="bias2", dtype="float32")
 
     def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B, T, d_ff]."""

@@ -12,11 +12,7 @@ from t2t_repro.layers.base import Layer, Tensor
 
 
 def position_signal(hparams: HParams) -> Callable[..., Tensor]:
-    """Returns the layer for hparams.pos: sinusoids for "timing", or learned vectors for "emb".
-
-    For "none", returns a function whose result is 0, for models that know positions in another way, such as relative
-    self-attention.
-    """
+    """Returns the layer for hparams.pos, or for "none" a function whose result is 0."""
     if hparams.pos == "emb":
         return LearnedPositions(hparams.hidden_size, hparams.max_length, name="position")
     return Sinusoids(hparams.hidden_size, name="position") if hparams.pos == "timing" else lambda x, start=0: 0.0
@@ -29,8 +25,8 @@ class Sinusoids(Layer):
     all sines come before all cosines, and positions are divided by 10000^(i/(d/2 - 1)).
     """
 
-    def __init__(self, width: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         timescales = width // 2
         exponents = np.arange(timescales) / max(timescales - 1, 1)
         self.rates = (1e4**-exponents).astype("float32")
@@ -44,8 +40,8 @@ class Sinusoids(Layer):
 class LearnedPositions(Layer):
     """A learned vector for each of `max_length` positions (Table 3, row E). Later positions get zeros."""
 
-    def __init__(self, width: int, max_length: int, stddev: float | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width: int, max_length: int, stddev: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5 if stddev is None else stddev)
         self.table = self.add_weight((max_length, width), initializer, name="table", dtype="float32")
 

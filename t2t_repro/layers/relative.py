@@ -17,8 +17,8 @@ class RelativePositions(Layer):
     Larger distances count as k, and smaller ones as -k. `channels` is H * d.
     """
 
-    def __init__(self, hparams: HParams, channels: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, channels: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.max_distance = hparams.max_relative_position
         rows, width = 2 * self.max_distance + 1, channels // hparams.num_heads
         self.table = self.kernel("table", rows, width, hparams.initializer_gain)

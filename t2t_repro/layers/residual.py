@@ -16,8 +16,8 @@ class LayerNorm(Layer):
     The vectors have `width` elements, by default hparams.hidden_size.
     """
 
-    def __init__(self, hparams: HParams, width: int = 0, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, width: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.epsilon = hparams.norm_epsilon
         shape = (width or hparams.hidden_size,)
         self.scale = self.add_weight(shape, "ones", name="scale", dtype="float32")
@@ -40,8 +40,8 @@ def mean(x: Tensor) -> Tensor:
 class Residual(Layer):
     """LayerNorm(x + Dropout(Sublayer(x))). If hparams.norm_before is true: x + Dropout(Sublayer(LayerNorm(x)))."""
 
-    def __init__(self, hparams: HParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.norm_before, self.rate = hparams.norm_before, hparams.layer_prepostprocess_dropout
         with keras.name_scope(self.name):
             self.norm = LayerNorm(hparams, name="norm")

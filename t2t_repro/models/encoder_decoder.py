@@ -27,7 +27,7 @@ class EncoderDecoder(Layer):
         target_space_id: number of the target language, see `SpaceID`. Only the Transformer uses it.
         dtype: dtype of weights and matrix products, see `Layer`.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
-        options: name and trainable, as for all Keras layers.
+        kwargs: name and trainable, as for all Keras layers.
     """
 
     model_name: ClassVar[str]
@@ -43,9 +43,9 @@ class EncoderDecoder(Layer):
         target_space_id: int = 0,
         dtype: Any = None,
         source_vocab_size: int = 0,
-        **options: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(dtype=dtype, **{"name": self.model_name} | options)
+        super().__init__(dtype=dtype, **{"name": self.model_name} | kwargs)
         self.hparams, self.target_space_id = hparams, target_space_id
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
         self.rate = hparams.layer_prepostprocess_dropout

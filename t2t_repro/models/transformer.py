@@ -30,8 +30,8 @@ class EncoderLayer(Layer):
     `feed_forward` is the class of the feed-forward network, by default `FeedForward`.
     """
 
-    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         dtype, network = self.dtype_policy, feed_forward or FeedForward
         with keras.name_scope(self.name):
             self.self_attention = SelfAttention(hparams, dtype=dtype, name="self_attention")
@@ -48,8 +48,8 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """Masked self-attention, attention to the encoder output, and a feed-forward network (section 3.1, "Decoder")."""
 
-    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         dtype, network = self.dtype_policy, feed_forward or FeedForward
         with keras.name_scope(self.name):
             self.self_attention = SelfAttention(hparams, is_masked=True, dtype=dtype, name="self_attention")
@@ -61,7 +61,7 @@ class DecoderLayer(Layer):
         self,
         x: Tensor,
         memory: KeysValues,
-        bias: Tensor | None = None,
+        bias: Tensor = None,
         seeds: Seeds | None = None,
         caches: Caches | None = None,
     ) -> Tensor:
@@ -136,11 +136,7 @@ class Transformer(EncoderDecoder):
         return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
 
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:
-        """Returns the empty cache of `hypotheses` (B * K) hypotheses.
-
-        For each decoder layer, a cache has the keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of the t positions
-        decoded so far. Restricted self-attention keeps only positions that the next position may see.
-        """
+        """Returns the empty cache of `hypotheses` (B * K) hypotheses: no keys and values for each decoder layer."""
         heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
         keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
         values = ops.zeros((hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype)

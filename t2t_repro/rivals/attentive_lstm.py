@@ -34,8 +34,8 @@ class Memory(NamedTuple):
 class AdditiveAttention(Layer):
     """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A."""
 
-    def __init__(self, width: int, memory_width: int, gain: float, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width: int, memory_width: int, gain: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.query_kernel = self.kernel("query_kernel", width, width, gain)
         self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
         draw = keras.initializers.VarianceScaling(gain, "fan_avg", "uniform")
@@ -54,17 +54,18 @@ class AdditiveAttention(Layer):
 
     def call(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Returns the contexts [B, Q, M] and the weights [B, Q, S] of queries [B, Q, D], float32."""
+        bias, keys, values = memory  # a plain tuple in a model from a .keras file
         queries = float32(self.product(queries, self.query_kernel))
-        hidden = ops.tanh(queries[:, :, None] + memory.keys[:, None])
-        weights = ops.softmax(ops.matmul(hidden, float32(self.vector)[:, None])[..., 0] + memory.bias[:, None])
-        return float32(ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)), weights
+        hidden = ops.tanh(queries[:, :, None] + keys[:, None])
+        weights = ops.softmax(ops.matmul(hidden, float32(self.vector)[:, None])[..., 0] + bias[:, None])
+        return float32(ops.matmul(ops.cast(weights, values.dtype), values)), weights
 
 
 class AttentiveLSTM(LSTM):
     """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
 
-    def __init__(self, hparams: HParams, width_in: int, memory_width: int, cells: int = 0, **options: Any) -> None:
-        super().__init__(hparams, width_in, cells, **options)
+    def __init__(self, hparams: HParams, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any) -> None:
+        super().__init__(hparams, width_in, cells, **kwargs)
         widths = (self.cells,) * 4
         self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
         with keras.name_scope(self.name):

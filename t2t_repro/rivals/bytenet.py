@@ -47,10 +47,10 @@ def unfolded_length(length: Any) -> Any:
 class Linear(Layer):
     """A linear layer, which is a convolution of kernel width 1."""
 
-    def __init__(self, width_in: int, width_out: int, gain: float, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width_in: int, width_out: int, gain: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.weight = self.kernel("kernel", width_in, width_out, gain)
-        self.bias = self.float32_bias("bias", width_out)
+        self.bias = self.add_weight((width_out,), "zeros", name="bias", dtype="float32")
 
     def call(self, x: Tensor) -> Tensor:
         """Returns the linear map of x, float32."""
@@ -65,8 +65,8 @@ class ResidualBlock(Layer):
     convolutions do not read later positions (section 3.4).
     """
 
-    def __init__(self, index: int, hparams: ByteNetHParams, is_masked: bool, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, index: int, hparams: ByteNetHParams, is_masked: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         dtype = self.dtype_policy
         width, gain = hparams.hidden_size, hparams.initializer_gain
         self.rate, self.is_masked = hparams.layer_prepostprocess_dropout, is_masked
@@ -115,7 +115,7 @@ class ByteNet(EncoderDecoder):
         hparams, width = self.hparams, 2 * self.hparams.hidden_size
         self.add_embeddings(width)
         self.add_softmax(width)
-        self.softmax_bias = self.float32_bias("softmax_bias", self.vocab_size)
+        self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
         with keras.name_scope("encoder"):
             self.encoder = self._blocks(hparams.encoder_layers, is_masked=False)
             self.encoder_norm = LayerNorm(hparams, width, name="norm")

@@ -110,12 +110,12 @@ class NormalizedLinear(Layer):
     independent inputs of variance 1.
     """
 
-    def __init__(self, width_in: int, width_out: int, gain: float, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width_in: int, width_out: int, gain: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         normal = keras.initializers.RandomNormal(stddev=(gain / width_in) ** 0.5)
         self.v = self.add_weight(shape=(width_in, width_out), initializer=normal, name="v")
         self.g = self.add_weight(shape=(width_out,), initializer=self._norms, name="g")
-        self.b = self.float32_bias("b", width_out)
+        self.b = self.add_weight((width_out,), "zeros", name="b", dtype="float32")
         self.is_folded = False
 
     def _norms(self, shape: tuple[int, ...] = (), dtype: str = "float32") -> Tensor:
@@ -163,8 +163,8 @@ def scale_gradient(x: Tensor, scale: float) -> Tensor:
 class ConvolutionBlock(Layer):
     """A convolution with a gated linear unit (section 3.2). `width_in` is C, `width` is D and `size` is k."""
 
-    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.rate, self.shape = hparams.layer_prepostprocess_dropout, (size, width_in, 2 * width)
         gain, dtype = hparams.initializer_gain, self.dtype_policy
         with keras.name_scope(self.name):
@@ -201,8 +201,8 @@ class EncoderLayer(ConvolutionBlock):
 class DecoderLayer(ConvolutionBlock):
     """A convolution over the position and the k - 1 positions before it, then attention (sections 3.2 and 3.3)."""
 
-    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **options: Any) -> None:
-        super().__init__(width_in, width, size, hparams, **options)
+    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any) -> None:
+        super().__init__(width_in, width, size, hparams, **kwargs)
         embedding_width, gain, dtype = hparams.hidden_size, hparams.initializer_gain, self.dtype_policy
         with keras.name_scope(self.name), keras.name_scope("attention"):
             self.query = NormalizedLinear(width, embedding_width, gain, dtype=dtype, name="query")
@@ -217,15 +217,16 @@ class DecoderLayer(ConvolutionBlock):
             g: embeddings of the previous targets [B, T, F].
             caches: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
         """
+        bias, keys, values = memory  # a plain tuple in a model from a .keras file
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
         if caches:
             h = self.gated(convolution_step(inputs, caches, self.kernel_weight()))
         else:
             h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
-        a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2))) + memory.bias)
+        a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(keys, 1, 2))) + bias)
         save_cross_weights.add(a[:, None])
-        context = ops.matmul(ops.cast(a, memory.values.dtype), memory.values)  # equation 2
+        context = ops.matmul(ops.cast(a, values.dtype), values)  # equation 2
         return normalized_sum(normalized_sum(h, self.attention_output(context)), self.residual(x))
 
 
@@ -256,7 +257,7 @@ class ConvS2S(EncoderDecoder):
             self.decoder_out = self._linear(decoder_layers[-1].width, hparams.output_width, False, "out")
         self.softmax: NormalizedLinear | Embedding = self.embedding
         if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
-            self.softmax_bias = self.float32_bias("softmax_bias", self.vocab_size)
+            self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
         else:
             self.softmax = self._linear(hparams.output_width, self.vocab_size, True, "softmax")
 

@@ -62,8 +62,8 @@ class Column(Layer):
         is_reversed: true if the bottom layer reads from right to left.
     """
 
-    def __init__(self, hparams: DeepAttHParams, is_reversed: bool, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: DeepAttHParams, is_reversed: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         dtype = self.dtype_policy
         self.rate, self.is_reversed = hparams.layer_prepostprocess_dropout, is_reversed
         widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
@@ -85,8 +85,8 @@ class Column(Layer):
 class Encoder(Layer):
     """Two columns, whose outputs are joined at each position and projected to a quarter of their width."""
 
-    def __init__(self, hparams: DeepAttHParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: DeepAttHParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         dtype = self.dtype_policy
         with keras.name_scope(self.name):
             self.columns = [Column(hparams, i == 1, dtype=dtype, name=f"column_{i}") for i in range(2)]

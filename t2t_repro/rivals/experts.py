@@ -55,8 +55,8 @@ class ExpertsHParams(HParams):
 class Experts(Layer):
     """n feed-forward networks max(0, x W1) W2, and the gating network that chooses k of them for each position."""
 
-    def __init__(self, hparams: ExpertsHParams, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: ExpertsHParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
         self.chosen, self.loss_weight = hparams.moe_k, hparams.moe_loss_coef
         # Zeros, so that all experts are equally likely at first (appendix A).

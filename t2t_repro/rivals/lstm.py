@@ -40,8 +40,8 @@ class LSTM(Layer):
     hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for D cells and none.
     """
 
-    def __init__(self, hparams: HParams, width_in: int, cells: int = 0, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, hparams: HParams, width_in: int, cells: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.width, gain = hparams.hidden_size, hparams.initializer_gain
         self.cells = cells or self.width
         self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
