@@ -14,10 +14,12 @@ import tensorflow as tf
 from t2t_repro.checkpoints.checkpoint import initial_weights
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.pipeline import Pipeline
+from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import Translator
 from t2t_repro.keras import TranslationModel
 from t2t_repro.keras.batches import EncodedPairs
+from t2t_repro.keras.metrics import Perplexity, TokenAccuracy
 from t2t_repro.models.model import make_model
 from t2t_repro.training.evaluation import Evaluator
 from t2t_repro.training.optimizer import adam
@@ -37,8 +39,8 @@ Slices = tf.data.Dataset.from_tensor_slices
 def make(tiny_vocabulary: Vocabulary) -> Make:
     """Returns the function that makes a small model."""
 
-    def make(dtype: str = "float32", **hparams: Any) -> TranslationModel:
-        return TranslationModel.from_preset("transformer_tiny", tiny_vocabulary, dtype=dtype, **SIZES | hparams)
+    def make(dtype: str = "float32", vocabulary: Vocabulary = tiny_vocabulary, **hparams: Any) -> TranslationModel:
+        return TranslationModel.from_preset("transformer_tiny", vocabulary, dtype=dtype, **SIZES | hparams)
 
     return make
 
@@ -71,6 +73,17 @@ def test_a_file_of_keras_continues_the_training(trained: TranslationModel, tmp_p
     data = (SOURCES, TARGETS)
     assert losses(second, data) == losses(keras.models.load_model(tmp_path / "y.keras"), data)
     assert first.evaluate(data, verbose=0) == trained.evaluate(data, verbose=0)
+
+
+def test_files_have_both_vocabularies(make: Make, tiny_vocabulary: Vocabulary, tmp_path: Path) -> None:
+    sources = sentencepiece.train(["der Hund", "eine Katze"], 280)
+    both = tiny_vocabulary.with_sources(sources)
+    model = make(vocabulary=both, shared_embedding_and_softmax_weights=False)
+    model.save_to_preset(tmp_path / "M")
+    for copy in (TranslationModel.from_preset(tmp_path / "M"), TranslationModel.from_config(model.get_config())):
+        assert copy.vocabulary.fingerprint == both.fingerprint
+        assert copy.vocabulary.sources.fingerprint == sources.fingerprint
+        assert weights(copy).keys() == weights(model).keys()
 
 
 @pytest.mark.parametrize("frozen", ["", "embedding"])
@@ -153,6 +166,14 @@ def test_all_losses_train_the_model(tiny_vocabulary: Vocabulary) -> None:
     assert results == pytest.approx(expected, rel=1e-5)
     for weight in trained.trainable_variables:
         np.testing.assert_allclose(weights(model)[weight.path], weight.numpy(), atol=1e-4, err_msg=weight.path)
+
+
+def test_metrics_by_hand() -> None:
+    targets, predictions = np.array([[2, 1, 0], [3, 0, 0]]), np.array([[2, 2, 0], [3, 0, 0]])
+    accuracy, perplexity = TokenAccuracy(), Perplexity()
+    accuracy.update_state(targets, np.eye(4, dtype=np.float32)[predictions])
+    perplexity.update_state(targets, np.ones((2, 3, 4), np.float32))
+    assert [float(accuracy.result()), float(perplexity.result())] == pytest.approx([2 / 3, 4])
 
 
 def test_a_run_that_is_resumed_is_one_run(make: Make, tmp_path: Path) -> None:
