@@ -76,6 +76,15 @@ class Origin:
         for name in self.vocabularies:
             check_vocabulary_name(name)
 
+    @classmethod
+    def without_data(cls, problem: Problem, vocabulary: Vocabulary, random_seed: int = 0) -> Origin:
+        """Returns the origin of a model whose training data is unknown."""
+        name, source_size = f"vocab.{problem.base_name}", vocabulary.separate_source_size
+        sources = f"{name}.{source_size}.source{vocabulary.sources.suffix}" if source_size else ""
+        name = f"{name}.{vocabulary.size}{vocabulary.suffix}"
+        settings = dataclasses.asdict(problem.settings)
+        return cls(problem.name, settings, name, "", random_seed, source_vocabulary=sources)
+
     @property
     def vocabularies(self) -> list[str]:
         """File names of the vocabularies: that of the targets, and that of the sources if it is another one."""

@@ -71,7 +71,7 @@ class TranslationModel(keras.Model):
         for weight in self.model.trainable_variables:
             weight.trainable = weight.path in is_trained
         self.optimizer: Any = None
-        self.built = True
+        self.built, self.supports_jit = True, False  # XLA would compile the graph again for each length
 
     @classmethod
     @python_errors()
@@ -106,11 +106,8 @@ class TranslationModel(keras.Model):
         values = registry.for_model(with_changes(registry.hparams(str(preset)), hparams))
         vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocabulary(vocabulary)
         problem = problem if isinstance(problem, Problem) else registry.problem(problem)
-        sources = f"vocab.sources{vocabulary.sources.suffix}" if vocabulary.separate_source_size else ""
-        names = {"vocabulary": f"vocab.targets{vocabulary.suffix}", "source_vocabulary": sources}
-        settings = dataclasses.asdict(problem.settings)
-        origin = Origin(problem.name, settings, data_fingerprint="", random_seed=random_seed, **names)
         keras.utils.set_random_seed(random_seed)
+        origin = Origin.without_data(problem, vocabulary, random_seed)
         return cls(ModelFolder("", (values, origin, problem, vocabulary)), dtype=policy)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -136,7 +133,7 @@ class TranslationModel(keras.Model):
         """
         optimizer = adam(self.hparams) if optimizer == "auto" else optimizer
         metrics = [TokenAccuracy("accuracy"), Perplexity("perplexity")] if metrics == "auto" else metrics
-        super().compile(optimizer, loss, metrics=metrics, **{"jit_compile": False} | options)
+        super().compile(optimizer, loss, metrics=metrics, **options)
         if self.dtype_policy.name == "mixed_float16" and self.distribute_strategy.num_replicas_in_sync > 1:
             # Keras looks for overflows only on the first replica.
             raise UserError("mixed_float16 trains on one device only; use mixed_bfloat16")
@@ -197,6 +194,8 @@ class TranslationModel(keras.Model):
             validation_data: data of the same forms, for `evaluate`.
             options: those of keras.Model.
         """
+        if options.get("batch_size"):
+            raise UserError("batch_size has no effect here; omit it, or change the hparam batch_size, in tokens")
         if pairs := pairs_in(x, y, self.vocabulary):
             self._assert_compile_called("fit")
             pipeline = Pipeline(pairs, self.hparams, self.origin.random_seed, 0, 1, self.vocabulary)

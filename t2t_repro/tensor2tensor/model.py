@@ -1,6 +1,5 @@
 """Finds the parts of a model that tensor2tensor trained, and writes them as a model folder."""
 
-import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,21 +209,15 @@ class Import:
             vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
         )
         with ModelFolder.locked(path), unfinished_folder(path) as new:
-            ModelFolder.create(new, self.hparams, self.vocabulary, self._origin(), self.problem)
+            ModelFolder.create(
+                new, self.hparams, self.vocabulary, Origin.without_data(self.problem, self.vocabulary), self.problem
+            )
             checkpoint = write_checkpoint(state, new, self.variables.step)
             for file in sorted(new.iterdir()):
                 file.rename(path / file.name)
         checkpoint = str(path / Path(checkpoint).name)
         keep_only(path, [checkpoint])
         return checkpoint
-
-    def _origin(self) -> Origin:
-        """Returns the content of problem.json. The fingerprint of the training data is "", because it is unknown."""
-        vocabulary, source_size = self.vocabulary, self.vocabulary.separate_source_size
-        name = f"vocab.{self.problem.base_name}.{vocabulary.size}{vocabulary.suffix}"
-        sources = f"vocab.{self.problem.base_name}.{source_size}.source{vocabulary.sources.suffix}"
-        settings = dataclasses.asdict(self.problem.settings)
-        return Origin(self.problem.name, settings, name, "", 0, source_vocabulary=sources if source_size else "")
 
 
 def _flags(folder: Path) -> dict[str, str]:

@@ -237,6 +237,7 @@ def test_own_loss_and_metrics_see_no_padding(make: Make, tmp_path: Path) -> None
 IDS = np.array([[3, 4, 1]])
 BAD: dict[str, tuple[type[Exception], str, Callable[[TranslationModel, Path], Any]]] = {
     "None": (TypeError, "None", lambda model, path: model.fit([None, "a"], ["a", "b"])),
+    "batch size": (ValueError, "batch_size", lambda model, path: model.fit(SOURCES, TARGETS, batch_size=2)),
     "counts": (ValueError, "2", lambda model, path: model.fit((["a"], ["a", "b"]))),
     "no pairs": (ValueError, "no pairs", lambda model, path: model.fit([], [])),
     "texts without batches": (ValueError, "batches", lambda model, path: model.fit(Slices((SOURCES, TARGETS)))),
