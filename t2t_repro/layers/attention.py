@@ -4,6 +4,7 @@ Shapes: B batch, K hypotheses of a sentence, H heads, T queries, S keys, t posit
 channels and d_v value channels of a head.
 """
 
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import keras
@@ -60,10 +61,7 @@ class MultiHeadAttention(Layer):
     def attention_weights(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
         """Returns the attention weights softmax(q k^T / sqrt(d_k) + bias), float32 [B, H, T, S].
 
-        Args:
-            q: queries [B, H, T, d_k], which the method `queries` has already divided by sqrt(d_k).
-            k: keys [B, H, S, d_k].
-            bias: mask that broadcasts to [B, H, T, S], see layers/masks.py; None for no mask.
+        `queries` has already divided q [B, H, T, d_k] by sqrt(d_k). The mask `bias` broadcasts to [B, H, T, S].
         """
         logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
         weights = ops.softmax(logits if bias is None else logits + float32(bias))
@@ -99,12 +97,10 @@ class SelfAttention(MultiHeadAttention):
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
         self.is_relative = hparams.self_attention_type == "dot_product_relative"
         if self.is_relative:
-            dtype = self.dtype_policy
+            table = partial(RelativePositions, hparams, dtype=self.dtype_policy)
             with keras.name_scope(self.name):
-                self.relative_keys = RelativePositions(hparams, self.key_channels, dtype=dtype, name="relative_keys")
-                self.relative_values = RelativePositions(
-                    hparams, self.value_channels, dtype=dtype, name="relative_values"
-                )
+                self.relative_keys = table(self.key_channels, name="relative_keys")
+                self.relative_values = table(self.value_channels, name="relative_values")
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
@@ -129,9 +125,8 @@ class SelfAttention(MultiHeadAttention):
     ) -> Tensor:
         """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the positions of x.
 
-        Args:
-            bias: mask [B, 1, 1, T]: 0 for tokens, ILLEGAL for padding; None if attention may see padding.
-            caches: None, or the caches for a step of decoding. x is then the new position of K hypotheses, [B, K, D].
+        `bias` is a mask [B, 1, 1, T]; None if attention may see padding. `caches` is None, except in a step of
+        decoding, in which x [B, K, D] is the new position of K hypotheses.
         """
         if caches:
             y, keys_values = self.step(x, caches.old.pop(0))

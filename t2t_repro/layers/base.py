@@ -27,9 +27,8 @@ class Layer(keras.layers.Layer):
     """The base class of all layers. A layer creates its weights in its constructor.
 
     Args:
-        kwargs: name, dtype and trainable, as for all Keras layers. dtype is "float32", or "mixed_bfloat16" or
-            "mixed_float16" to compute matrix products in 16 bits. "bfloat16", only for decoding, also stores the
-            weights in 16 bits.
+        kwargs: name, dtype and trainable, as for all Keras layers. "mixed_bfloat16" and "mixed_float16" compute matrix
+            products in 16 bits. "bfloat16", only for decoding, also stores the weights in 16 bits.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -73,8 +72,7 @@ class Layer(keras.layers.Layer):
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int], gain: float = 1.0) -> Any:
         """Returns a new weight [width_in, sum(widths_out)], which holds one kernel for each output width, side by side.
 
-        Each kernel [m, n] is drawn as if it were a separate weight, uniformly with variance gain * 2 / (m + n). With a
-        gain of 1, this is the initialization of Glorot and Bengio (2010).
+        Each kernel [m, n] is drawn uniformly with variance gain * 2 / (m + n), as by Glorot and Bengio (2010).
         """
         widths = [widths_out] if isinstance(widths_out, int) else list(widths_out)
 
@@ -151,10 +149,7 @@ cross-entropy per token. So a loss that is not a sum over examples depends on ho
 
 @contextmanager
 def zero_weights() -> Iterator[None]:
-    """Makes layers inside a `with` block create their weights as zeros, for callers that assign the weights afterwards.
-
-    This saves 0.5 CPU seconds of random numbers for the paper's base model.
-    """
+    """Makes layers inside a `with` block create their weights as zeros, which saves the time for random numbers."""
     global _makes_zeros
     _makes_zeros = True
     try:
@@ -164,10 +159,8 @@ def zero_weights() -> Iterator[None]:
 
 
 def outer_shape(x: Tensor) -> tuple:
-    """Returns the shape of x [B, ..., D] without D. If only B varies, the tuple has -1 for B, for `ops.reshape`.
-
-    In TensorFlow, a shape with -1 is a constant, but each length that is read from a tensor costs operations.
-    """
+    """Returns the shape of x [B, ..., D] without D. If only B varies, the tuple has -1 for B, for `ops.reshape`."""
+    # In TensorFlow, a shape with -1 is a constant, but each length that is read from a tensor costs operations.
     lengths = tuple(x.shape[1:-1])
     return tuple(ops.shape(x)[:-1]) if None in lengths else (-1, *lengths)
 

@@ -46,8 +46,7 @@ def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
 class Seeds:
     """The seeds of all calls of `dropout` in the model, in the order of the calls.
 
-    Args:
-        seed: uint32 [B], the seed of each example in this step, see `example_seeds`.
+    `seed`, uint32 [B], has the seed of each example in this step, see `example_seeds`.
     """
 
     def __init__(self, seed: Tensor) -> None:
@@ -75,12 +74,7 @@ def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     """Returns `x` with each element set to 0 with probability `rate`, and the other elements divided by 1 - rate.
 
-    The probability is exact to 1 in 65,536.
-
-    Args:
-        x: floats [B, ..., C].
-        rate: probability from 0 to below 1.
-        seeds: the seeds of this training step; None outside training, to return `x` unchanged.
+    x are floats [B, ..., C], and the rate is exact to 1 in 65,536. If `seeds` is None, as outside training, returns x.
     """
     if seeds is None or rate == 0.0:
         return x

@@ -13,7 +13,7 @@ ILLEGAL = -1e9
 
 def padding_bias(ids: Tensor) -> Tensor:
     """Returns a mask [B, 1, 1, S] that hides the padding (id 0) of ids [B, S]."""
-    return ops.cast(ids == 0, "float32")[:, None, None, :] * ILLEGAL
+    return ops.where(ops.equal(ids, 0), ILLEGAL, 0.0)[:, None, None, :]
 
 
 def causal_bias(length: Tensor) -> Tensor:

@@ -25,9 +25,8 @@ class EncoderDecoder(Layer):
         hparams: layer sizes, dropout rates, and variants of the architecture.
         vocab_size: V, the number of entries in the vocabulary of the targets.
         target_space_id: number of the target language, see `SpaceID`. Only the Transformer uses it.
-        dtype: dtype of weights and matrix products, see `Layer`.
+        dtype: dtype of weights and matrix products, see `Layer`, whose arguments `kwargs` has.
         source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
-        kwargs: name and trainable, as for all Keras layers.
     """
 
     model_name: ClassVar[str]
@@ -37,14 +36,9 @@ class EncoderDecoder(Layer):
     missing_methods: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        target_space_id: int = 0,
-        dtype: Any = None,
-        source_vocab_size: int = 0,
-        **kwargs: Any,
-    ) -> None:
+        self, hparams: Any, vocab_size: int, target_space_id: int = 0, dtype: Any = None, source_vocab_size: int = 0,
+        **kwargs: Any
+    ) -> None:  # fmt: skip
         super().__init__(dtype=dtype, **{"name": self.model_name} | kwargs)
         self.hparams, self.target_space_id = hparams, target_space_id
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
@@ -58,10 +52,7 @@ class EncoderDecoder(Layer):
         raise NotImplementedError
 
     def add_embeddings(self, width: int, stddev: float | None = None) -> None:
-        """Makes the embeddings of sources and targets, which are one matrix if the hparams say so (section 3.4).
-
-        The embeddings have this width, and `stddev` is their initial standard deviation, see `Embedding`.
-        """
+        """Makes the embeddings of sources and targets, one matrix if the hparams say so; `stddev`: see `Embedding`."""
         dtype = self.dtype_policy
         self.embedding = Embedding(self.source_vocab_size, width, stddev, dtype=dtype, name="embedding")
         self.target_embedding = self.embedding
@@ -75,7 +66,7 @@ class EncoderDecoder(Layer):
             self.softmax = Embedding(self.vocab_size, width, dtype=self.dtype_policy, name="softmax")
 
     def symbolic_call(self, *arguments: Any, **options: Any) -> Any:
-        """Returns Keras's symbolic logits. `fit` gives no seeds to a `keras.Model` that contains this model."""
+        """Returns symbolic logits, with a source of the seeds that `fit` of a functional model does not give."""
         self.seed_generator = keras.random.SeedGenerator()
         return super().symbolic_call(*arguments, **options)
 

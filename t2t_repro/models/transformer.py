@@ -25,10 +25,7 @@ from t2t_repro.registry import snake_case
 
 
 class EncoderLayer(Layer):
-    """Self-attention and a feed-forward network, each with a residual connection (section 3.1, "Encoder").
-
-    `feed_forward` is the class of the feed-forward network, by default `FeedForward`.
-    """
+    """Self-attention and a network of class `feed_forward`, with residual connections (section 3.1, "Encoder")."""
 
     def __init__(self, hparams: HParams, feed_forward: type[Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

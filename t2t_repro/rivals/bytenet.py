@@ -8,6 +8,7 @@ width, k kernel width, V vocabulary. Ids are 0 for padding, 1 for the end of a t
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import keras
@@ -84,9 +85,8 @@ class ResidualBlock(Layer):
     ) -> Tensor:
         """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2 d].
 
-        Args:
-            mask: [B, T, 1], 0 for positions that the convolution must not read, else 1; None if it may read all.
-            caches: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
+        `mask` [B, T, 1] is 0 for positions that the convolution must not read, else 1. With `caches`, T is K; see
+        `convolution_step`.
         """
         y = self.reduce(ops.relu(self.norms[0](x)))
         y = ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
@@ -113,20 +113,17 @@ class ByteNet(EncoderDecoder):
 
     def add_layers(self) -> None:
         hparams, width = self.hparams, 2 * self.hparams.hidden_size
+        block = partial(ResidualBlock, hparams=hparams, dtype=self.dtype_policy)
         self.add_embeddings(width)
         self.add_softmax(width)
         self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
         with keras.name_scope("encoder"):
-            self.encoder = self._blocks(hparams.encoder_layers, is_masked=False)
+            self.encoder = [block(i, name=f"block_{i}", is_masked=False) for i in range(hparams.encoder_layers)]
             self.encoder_norm = LayerNorm(hparams, width, name="norm")
         with keras.name_scope("decoder"):
-            self.decoder = self._blocks(hparams.decoder_layers, is_masked=True)
+            self.decoder = [block(i, name=f"block_{i}", is_masked=True) for i in range(hparams.decoder_layers)]
             self.decoder_norm = LayerNorm(hparams, width, name="norm")
             self.last = Linear(width, width, hparams.initializer_gain, dtype=self.dtype_policy, name="last")
-
-    def _blocks(self, count: int, is_masked: bool) -> list[ResidualBlock]:
-        options = {"is_masked": is_masked, "dtype": self.dtype_policy}
-        return [ResidualBlock(i, self.hparams, name=f"block_{i}", **options) for i in range(count)]
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].

@@ -10,6 +10,7 @@ text.
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import keras
@@ -213,9 +214,7 @@ class DecoderLayer(ConvolutionBlock):
     ) -> Tensor:
         """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B, 1, T, S].
 
-        Args:
-            g: embeddings of the previous targets [B, T, F].
-            caches: None, or the caches for a step of decoding, in which T is K; see `convolution_step`.
+        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see `convolution_step`.
         """
         bias, keys, values = memory  # a plain tuple in a model from a .keras file
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
@@ -269,10 +268,9 @@ class ConvS2S(EncoderDecoder):
     def _stack(self, kind: type[ConvolutionBlock], layers: tuple[ConvolutionLayer, ...]) -> list:
         """Returns new layers of a class. The first layer's input has the width of its output."""
         widths_in = [layers[0].width, *(layer.width for layer in layers)]
-        return [
-            kind(width_in, *layer, self.hparams, dtype=self.dtype_policy, name=f"layer_{i}")
-            for i, (width_in, layer) in enumerate(zip(widths_in, layers, strict=False))
-        ]
+        shapes = enumerate(zip(widths_in, layers, strict=False))
+        make = partial(kind, hparams=self.hparams, dtype=self.dtype_policy)
+        return [make(width_in, *layer, name=f"layer_{i}") for i, (width_in, layer) in shapes]
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""

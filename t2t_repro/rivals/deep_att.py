@@ -56,11 +56,7 @@ def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
 
 
 class Column(Layer):
-    """A column of the encoder: LSTM layers of alternating directions.
-
-    Args:
-        is_reversed: true if the bottom layer reads from right to left.
-    """
+    """A column of the encoder: LSTM layers of alternating directions; if `is_reversed`, the lowest reads leftwards."""
 
     def __init__(self, hparams: DeepAttHParams, is_reversed: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)

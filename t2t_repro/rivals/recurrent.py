@@ -33,9 +33,8 @@ class RecurrentModel(EncoderDecoder):
 
     def add_bottom(self, width_in: int, memory_width: int) -> None:
         """Makes the bottom layer of the decoder, for inputs of width `width_in`. `memory_width` is M."""
-        self.bottom = AttentiveLSTM(
-            self.hparams, width_in, memory_width, self.cells, dtype=self.dtype_policy, name="layer_0"
-        )
+        options = {"dtype": self.dtype_policy, "name": "layer_0"}
+        self.bottom = AttentiveLSTM(self.hparams, width_in, memory_width, self.cells, **options)
 
     def lstm(self, width_in: int, name: str) -> LSTM:
         """Returns a new LSTM layer for inputs of width `width_in`."""

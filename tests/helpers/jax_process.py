@@ -49,6 +49,17 @@ def golden_values() -> dict[str, Any]:
     return values | {variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)}
 
 
+def functional_values(path: Path) -> dict[str, Any]:
+    """Writes a functional model with tensor2tensor's weights to a .keras file. Returns the loss in `fit`."""
+    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    model, golden = keras.Model(inputs, golden_model()(*inputs)), load("model_v1_postnorm_fwd")
+    model.save(path)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight"))
+    data = [golden["inputs"], golden["targets"]]
+    losses = model.fit(data, data[1], sample_weight=data[1] != 0, batch_size=len(data[1]), verbose=0)
+    return {"loss": losses.history["loss"][0]}
+
+
 def family_values(family: str) -> dict[str, Any]:
     """Returns the loss and logits of a family's model with dropout, and the gradients of its weights."""
     model = example_model(family)
@@ -82,6 +93,7 @@ def main(folder: Path) -> None:
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     save(folder / "golden.npz", golden_values())
+    save(folder / "functional.npz", functional_values(folder / "golden.keras"))
     for family in EXAMPLES:
         save(folder / f"{family}.npz", family_values(family))
 

@@ -59,7 +59,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Returns a function that runs a program. The user-defined code and its problem's data are ready in a folder."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine").mkdir()
-    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     for name, code in (("__init__", "from mine import code, example\n"), ("code", MINE), ("example", example)):
         (folder / "mine" / f"{name}.py").write_text(code)
 

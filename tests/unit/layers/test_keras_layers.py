@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,7 @@ from t2t_repro.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from t2t_repro.rivals import attentive_lstm, bytenet, convs2s, deep_att, lstm
 from t2t_repro.rivals.experts import Experts
 
+PAGE = Path(__file__).parents[3] / "docs" / "write_your_own_model.md"
 HPARAMS = HParams(hidden_size=8, filter_size=12, num_heads=2, attention_dropout=0.1, relu_dropout=0.1)
 PRE_NORM = HParams(hidden_size=8, norm_before=True)
 NEAR = HParams(hidden_size=8, num_heads=2, self_attention_neighborhood=3)
@@ -228,6 +230,14 @@ def test_a_functional_transformer_trains_with_dropout_and_predicts_without() -> 
     first, second = model(data, training=True), model(data, training=True)
     assert not np.allclose(first, second) and not np.allclose(first[0, 0], first[1, 0])
     assert_close(model(data), model.layers[-1](*data))
+
+
+def test_the_encoder_on_the_page_does_not_depend_on_padding() -> None:
+    program = re.search(r"```python\n(import keras\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert program
+    names: dict[str, Any] = {}
+    exec(program[1], names)
+    assert_close(names["model"](np.array([[5, 6, 1, 0, 0]])), names["model"](np.array([[5, 6, 1]])), rtol=1e-5)
 
 
 def test_a_users_subclass_is_saved_without_a_configuration_of_its_own(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def make(factory: Any, precision: str = "float32") -> Any:
 @pytest.fixture(scope="module")
 def recurrent_class() -> Any:
     """Returns the class of the example model in docs/write_your_own_model.md."""
-    [source] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    source, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     variables: dict[str, Any] = {}
     with mock.patch.dict(registry._models._objects), mock.patch.dict(registry._hparams._objects):
         exec(compile(source, str(PAGE), "exec"), variables)
