@@ -19,12 +19,10 @@ from t2t_repro.layers.relative import RelativePositions
 
 
 class KeysValues(NamedTuple):
-    """The keys and values of one attention layer, for all heads."""
+    """The keys [B, H, S, d_k] and values [B, H, S, d_v] of one attention layer."""
 
     keys: Tensor
-    """Keys [B, H, S, d_k], which are multiplied by the queries."""
     values: Tensor
-    """Values [B, H, S, d_v], which are averaged with the attention weights."""
 
 
 save_self_weights, save_cross_weights = Collector("self-attention"), Collector("cross-attention")
@@ -149,8 +147,7 @@ class SelfAttention(MultiHeadAttention):
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, KeysValues]:
         """Returns the output [B, K, D] for a new position x [B, K, D] of each hypothesis, and the longer cache.
 
-        The new position attends to itself and to the cache: keys [B * K, H, t, d_k] and values [B * K, H, t, d_v] of
-        the earlier positions, of which restricted self-attention keeps only those that the next position may see.
+        The cache has the earlier positions' keys [B * K, H, t, d_k] and values. Restricted attention keeps only some.
         """
         q, k, v = self._project(ops.reshape(x, (-1, 1, x.shape[-1])))
         k, v = ops.concatenate([cache.keys, k], axis=2), ops.concatenate([cache.values, v], axis=2)
@@ -178,10 +175,7 @@ class CrossAttention(MultiHeadAttention):
         return KeysValues(self.split(k), self.split(v))
 
     def call(self, x: Tensor, memory: KeysValues, bias: Tensor | None = None, seeds: Seeds | None = None) -> Tensor:
-        """Returns the output [B, T, D] of attention from each position of x [B, T, D] to the memory.
-
-        `memory` has the keys and values that `keys_values` returned, and `bias` [B, 1, 1, S] masks padding.
-        """
+        """Returns the output [B, T, D] for x [B, T, D] and what `keys_values` returned. `bias` [B, 1, 1, S]: a mask."""
         keys, values = memory  # a plain tuple in a model from a .keras file
         q = self.queries(self.product(x, self.q_kernel))
         return self.concatenate(self.attend(q, keys, values, bias, seeds))

@@ -26,9 +26,8 @@ _makes_zeros = False
 class Layer(keras.layers.Layer):
     """The base class of all layers. A layer creates its weights in its constructor.
 
-    Args:
-        kwargs: name, dtype and trainable, as for all Keras layers. "mixed_bfloat16" and "mixed_float16" compute matrix
-            products in 16 bits. "bfloat16", only for decoding, also stores the weights in 16 bits.
+    `kwargs` are those of Keras layers: name, dtype, trainable. "mixed_bfloat16" and "mixed_float16" compute matrix
+    products in 16 bits. "bfloat16", only for decoding, also stores the weights in 16 bits.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -81,17 +80,14 @@ class Layer(keras.layers.Layer):
             kernels = [draw(gain, "fan_avg", "uniform")((width_in, width), dtype=dtype) for width in widths]
             return ops.concatenate(kernels, axis=1)
 
-        return self.add_weight(shape=(width_in, sum(widths)), initializer=initialize, name=name)
+        return self.add_weight((width_in, sum(widths)), initialize, name=name)
 
 
 class Caches:
-    """The caches of all layers in a step of decoding, in the order of the layers.
-
-    Each layer removes the first old cache, and appends its new one. Keras passes this object on as it is, but copies
-    lists and tuples.
-    """
+    """The caches in a step of decoding. Each layer removes the first of `old`, and appends its new one to `new`."""
 
     def __init__(self, old: Iterable[Any]) -> None:
+        # Keras passes this object on to `call` as it is. It would copy lists and tuples.
         self.old, self.new = list(old), list[Any]()
 
 

@@ -17,10 +17,7 @@ ODD = np.uint32(0x9E3779B1)
 
 
 def hashed(x: Tensor) -> Tensor:
-    """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's lowbias32 (2018).
-
-    The function is a bijection. A change of one bit of a number changes each bit of its hash with probability 1/2.
-    """
+    """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's bijection lowbias32 (2018)."""
     x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16))) * np.uint32(0x7FEB352D)
     x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(15))) * np.uint32(0x846CA68B)
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16)))
@@ -36,8 +33,7 @@ def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
 def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
     """Returns a seed for each example of a micro-batch, uint32 [B], for `Seeds`.
 
-    `step_seed`, uint32 [2], has the run's random seed and the step. `examples`, integers [B], has the number of each
-    example in the train split.
+    `step_seed`, uint32 [2], has the run's random seed and the step. `examples` has the examples' numbers, integers [B].
     """
     step = hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1]))
     return hashed(ops.bitwise_xor(step, ops.cast(examples, "uint32")))

@@ -19,8 +19,7 @@ MIN_BLOCK = 16
 class Blocks:
     """The division of a sequence of T positions into blocks. The caller computes ordinary attention within each block.
 
-    A neighborhood has r // 2 positions on each side, so an even r acts like r + 1. If `is_masked`, no position attends
-    to later positions.
+    An even r acts like r + 1. If `is_masked`, no position attends to later positions.
     """
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:

@@ -19,14 +19,9 @@ from t2t_repro.layers.embedding import Embedding
 class EncoderDecoder(Layer):
     """The base class of models with an encoder and a decoder, which have the interface `DecodingModel`.
 
-    A subclass has `add_layers`, `decoder_logits`, and the methods `encode` and `start` of `DecodingModel`.
-
-    Args:
-        hparams: layer sizes, dropout rates, and variants of the architecture.
-        vocab_size: V, the number of entries in the vocabulary of the targets.
-        target_space_id: number of the target language, see `SpaceID`. Only the Transformer uses it.
-        dtype: dtype of weights and matrix products, see `Layer`, whose arguments `kwargs` has.
-        source_vocab_size: number of entries in the vocabulary of the sources; 0 if source and target share one.
+    A subclass has `add_layers`, `decoder_logits`, and the methods `encode` and `start` of `DecodingModel`. `vocab_size`
+    is V. `source_vocab_size` is 0 if source and target share a vocabulary. `target_space_id` is the target language
+    (see `SpaceID`), which only the Transformer uses.
     """
 
     model_name: ClassVar[str]
@@ -73,7 +68,7 @@ class EncoderDecoder(Layer):
     def call(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None, training: bool = False) -> Tensor:
         """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S]; see `models.model.Model`.
 
-        Dropout needs `seed`; if it is None and `training` is true, the seeds are random numbers.
+        If `seed` is None and `training` is true, the seeds of dropout are random.
         """
         if seed is None and training:
             seed = keras.random.randint((ops.shape(inputs)[0],), 0, 2**31 - 1, seed=self.seed_generator)

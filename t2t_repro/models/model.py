@@ -44,12 +44,10 @@ class Model(Protocol):
         """The weights, as keras.Variables with unique paths."""
 
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns float32 logits [B, T, V]; the logits of a position depend only on the targets before it.
+        """Returns float32 logits [B, T, V] of target ids [B, T], given source ids [B, S].
 
-        Args:
-            inputs: source ids [B, S].
-            targets: target ids [B, T].
-            seed: uint32 [B], for each example the seed of its dropout masks; None outside training, for no dropout.
+        The logits of a position depend only on the targets before it. `seed`, uint32 [B], has for each example the seed
+        of its dropout masks; None outside training, for no dropout.
         """
 
 
@@ -77,12 +75,9 @@ class DecodingModel(Model, Protocol):
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, save_weights_to: list | None = None
     ) -> tuple[Tensor, Any]:
-        """Returns the logits [B, K, V] of position t, and the cache with position t added.
+        """Returns the logits [B, K, V] of position t, which is 0 at first, and the cache with position t added.
 
-        Args:
-            ids: [B, K], the token of each hypothesis at position t - 1, or 0 if t is 0.
-            t: index of the position, from 0.
-            save_weights_to: as for `decode`, but the weights are [B, H, K, S].
+        `ids` [B, K] has the token of each hypothesis at position t - 1, or 0 if t is 0. The weights are [B, H, K, S].
         """
 
 

@@ -62,7 +62,7 @@ class DecoderLayer(Layer):
         seeds: Seeds | None = None,
         caches: Caches | None = None,
     ) -> Tensor:
-        """Returns the layer's output [B, T, D] for its input x [B, T, D] and its keys and values of the encoder output.
+        """Returns the output [B, T, D] for x [B, T, D] and this layer's keys and values of the encoder output.
 
         `bias` [B, 1, 1, S] masks the padding of the source. With `caches`, T is K; see `SelfAttention.call`.
         """
