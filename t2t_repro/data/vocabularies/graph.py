@@ -19,6 +19,7 @@ from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, joined, table
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
+from t2t_repro.data.vocabularies.marian import CODE, MarianVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import UNIGRAM, SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import (
     RESERVED,
@@ -28,7 +29,7 @@ from t2t_repro.data.vocabularies.tensor2tensor import (
     TokenVocabulary,
     escaped,
 )
-from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE, graph_utf8
+from t2t_repro.data.vocabularies.text_rules import SPACE, WHITE_SPACE, graph_strip, graph_utf8
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 
 MAX_BYTES = (1 << 31) - 1
@@ -54,6 +55,7 @@ def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
         ByteVocabulary: GraphByteVocabulary,
         BpeVocabulary: GraphBpeVocabulary,
         TokenizerVocabulary: GraphTokenizerVocabulary,
+        MarianVocabulary: GraphMarianVocabulary,
     }
     return graphs[type(vocabulary)](vocabulary)
 
@@ -109,6 +111,38 @@ class GraphSentencePieceVocabulary(tf.Module):
 
     def _text(self, ids: Any) -> Any:
         return self._tokenizer.detokenize(ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values)))
+
+
+class GraphMarianVocabulary(GraphSentencePieceVocabulary):
+    """`MarianVocabulary` as TensorFlow operations."""
+
+    def __init__(self, vocabulary: MarianVocabulary) -> None:
+        super().__init__(model := vocabulary.sentencepiece)
+        name = f"strings_{model.fingerprint}"
+        with quiet_tensorflow():
+            self._strings = tensorflow_text.SentencepieceTokenizer(model.checked_model, tf.string, name=name)
+        self._unknown, self._unknown_of_model = vocabulary.unknown_id, model.model_ids[model.unknown_id]
+        self._id_of = table(vocabulary.id_of, tf.string, tf.int32, self._unknown)
+        self._table = tf.constant(vocabulary.pieces(range(vocabulary.size)))
+
+    def tokenize(self, texts: Any) -> Any:
+        codes = tf.strings.regex_replace(texts, f"(?s)^({CODE})?.*", r"\1")
+        texts = tf.strings.regex_replace(texts, f"^{CODE}", "")
+        ids = super().tokenize(texts)
+        model_ids = tf.gather(self._model_ids, ids.flat_values)
+        # The table may have the text of a piece that is unknown to the model. Only the tokenizer of strings returns it.
+        is_unknown = self._tokenizer.tokenize(texts).flat_values == self._unknown_of_model
+        unknown_texts = tf.boolean_mask(self._strings.tokenize(texts).flat_values, is_unknown)
+        places = tf.where(model_ids == self._unknown_of_model)
+        pieces = tf.tensor_scatter_nd_update(tf.gather(self._pieces, model_ids), places, unknown_texts)
+        codes = tf.ragged.boolean_mask(codes[:, None], codes[:, None] != "")
+        pieces = tf.concat([codes, ids.with_flat_values(pieces)], axis=1)
+        return pieces.with_flat_values(self._id_of.lookup(pieces.flat_values))
+
+    def detokenize(self, ids: Any) -> Any:
+        ids = tf.ragged.boolean_mask(ids, (ids < tf.size(self._table)) & (ids != self._unknown))
+        texts = self._strings.detokenize(ids.with_flat_values(tf.gather(self._table, ids.flat_values)))
+        return graph_strip(tf.strings.regex_replace(texts, SPACE, " "))
 
 
 class GraphSubwordVocabulary(tf.Module):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
+from t2t_repro.data.vocabularies.marian import MarianVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -16,7 +17,7 @@ KINDS: dict[str, type[Vocabulary]] = {
     kind.kind: kind
     for kind in (
         *(SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary),
-        *(BpeVocabulary, TokenizerVocabulary),
+        *(BpeVocabulary, TokenizerVocabulary, MarianVocabulary),
     )
 }
 """The kinds of vocabularies by name."""

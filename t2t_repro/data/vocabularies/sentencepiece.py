@@ -47,6 +47,7 @@ class SentencePieceVocabulary(Vocabulary):
     the vocabulary has a piece more. Models that t2t-datagen learns have these ids.
 
     Attributes:
+        processor: the model in the library.
         checked_model: the model as SentencePiece writes it again. Bytes of another program can hide fields from some
             versions of SentencePiece.
         model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
@@ -63,18 +64,18 @@ class SentencePieceVocabulary(Vocabulary):
         import sentencepiece
 
         super().__init__(model, source)
-        self._processor = sentencepiece.SentencePieceProcessor()
+        self.processor = sentencepiece.SentencePieceProcessor()
         try:
             # SentencePiece checks the normalization rules, with which damaged models could crash older versions of its
             # code. TensorFlow Text, which reads the model later, has such a version.
-            self._processor.LoadFromSerializedProto(model)
-            count = self._processor.GetPieceSize()
-            pieces = self._processor.IdToPiece(list(range(count)))  # UnicodeDecodeError if a piece is not UTF-8
+            self.processor.LoadFromSerializedProto(model)
+            count = self.processor.GetPieceSize()
+            pieces = self.processor.IdToPiece(list(range(count)))  # UnicodeDecodeError if a piece is not UTF-8
             if count > MAX_PIECES:
                 raise ValueError
-            if self._processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
+            if self.processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
                 raise ValueError("unk is not defined")
-            self.checked_model = self._processor.serialized_model_proto()
+            self.checked_model = self.processor.serialized_model_proto()
             fields = dict(_fields(self.checked_model))
             self.model_type = int(dict(_fields(fields.get(2, b""))).get(3, UNIGRAM))
         except (RuntimeError, OSError, ValueError, TypeError) as error:
@@ -86,11 +87,11 @@ class SentencePieceVocabulary(Vocabulary):
         # SentencePiece loads a model that ends before fields 2 and 3, the trainer's settings and the rules.
         if not {2, 3} <= fields.keys():
             raise UserError(f"{source}: truncated, because it ends before its normalization rules; copy it again")
-        self.keeps_spaces = bool(self._processor.Decode([SPACE, SPACE]) == " ")
-        reserved = (self._processor.pad_id(), self._processor.eos_id())
+        self.keeps_spaces = bool(self.processor.Decode([SPACE, SPACE]) == " ")
+        reserved = (self.processor.pad_id(), self.processor.eos_id())
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
-        self.unknown_id = self.model_ids.index(self._processor.unk_id())
+        self.unknown_id = self.model_ids.index(self.processor.unk_id())
         self.ids = sorted(range(len(self.model_ids)), key=self.model_ids.__getitem__)[self.model_ids.count(NO_ID) :]
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
@@ -99,16 +100,16 @@ class SentencePieceVocabulary(Vocabulary):
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
-        return np.array([number != NO_ID and self._processor.IsByte(number) for number in self.model_ids])
+        return np.array([number != NO_ID and self.processor.IsByte(number) for number in self.model_ids])
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        unknown_id = self._processor.unk_id()
-        return [symbol for symbol in symbols if self._processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
+        unknown_id = self.processor.unk_id()
+        return [symbol for symbol in symbols if self.processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         add_eos = not self.is_renumbered
         try:
-            rows: list[list[int]] = self._processor.Encode(list(texts), add_eos=add_eos, num_threads=num_threads)
+            rows: list[list[int]] = self.processor.Encode(list(texts), add_eos=add_eos, num_threads=num_threads)
         except TypeError:
             # SentencePiece does not say which text is wrong.
             for text in texts:
@@ -119,7 +120,7 @@ class SentencePieceVocabulary(Vocabulary):
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
         types = [dict(_fields(data)).get(3, NORMAL) for number, data in _fields(self.checked_model) if number == 1]
         pieces = {
-            number: (self._all_pieces[number], self._processor.GetScore(model_id))
+            number: (self._all_pieces[number], self.processor.GetScore(model_id))
             for number, model_id in enumerate(self.model_ids)
             if model_id != NO_ID and types[model_id] == NORMAL and not is_tag(self._all_pieces[number])
         }
@@ -133,7 +134,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         rows = ([self.model_ids[number] for number in sequence[: output_length(sequence)]] for sequence in ids)
-        return [str(self._processor.Decode(row)) for row in rows]
+        return [str(self.processor.Decode(row)) for row in rows]
 
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:

@@ -17,10 +17,12 @@ from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph import differences, graph_vocabulary
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
+from t2t_repro.data.vocabularies.marian import MarianVocabulary, marian_file
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from tokenizers_json import LLAMA, tokenizer_json
 
+MARIAN = ["<pad>", "</s>", ">>de<<", "<unk>", "dog", *"▁Thedog.,ab012ä中", "\uffff", "▁dog", "▁The", "<0x00>", "<0xE4>"]
 WORDS = "<pad>\n<EOS>\nthe\ndog,\n<unk>\nÄpfel\n"
 CODES = "#version: 0.2\nt h\nth e</w>\n. .\nr q</w>\n@ @\nä 中\n"
 
@@ -40,6 +42,8 @@ VOCABULARIES: dict[str, Callable[[], Vocabulary]] = {
             "suffixes": {"treat_whitespace_as_suffix": True, "unk_surface": "?", "control_symbols": ["<2de>"]},
         }.items()
     },
+    "marian": lambda: MarianVocabulary(marian_file(MARIAN, trained())),
+    "marian with bytes": lambda: MarianVocabulary(marian_file(MARIAN, trained(byte_fallback=True, vocab_size=400))),
 }
 if find_spec("tokenizers"):
     VOCABULARIES["tokenizer"] = lambda: TokenizerVocabulary(tokenizer_json())
@@ -61,6 +65,7 @@ def test_the_graph_encodes_and_decodes_as_python_does(name: str) -> None:
     vocabulary = VOCABULARIES[name]()
     graph = graph_vocabulary(vocabulary)
     texts = ["", " ", "  ", "the the", " the, the ", "\n", *random_texts(400), *odd_lines(200)]
+    texts += [">>de<< dog", ">>x\n y<<dog<< 中"]
     ids = vocabulary.encode(texts)
     assert [[*row, 1] for row in graph.tokenize(texts).to_list()] == ids
     generator = random.Random(8)
@@ -89,8 +94,10 @@ def test_a_loaded_model_has_all_its_vocabularies(tmp_path: Path) -> None:
 def test_of_splits_with_the_same_score_the_graph_has_that_of_python() -> None:
     cubes = (str(number**3) for number in range(2000))
     vocabulary = sentencepiece.SentencePieceVocabulary(trained(sentence_iterator=cubes, vocab_size=40))
-    texts = [str(number**7) for number in range(1000, 1300)]
-    assert [[*row, 1] for row in graph_vocabulary(vocabulary).tokenize(texts).to_list()] == vocabulary.encode(texts)
+    table = ["<pad>", "</s>", *vocabulary.pieces(range(2, vocabulary.size)), "中"]
+    texts = [f"{number**7} 中" for number in range(1000, 1300)]
+    for cut in (vocabulary, MarianVocabulary(marian_file(table, vocabulary.model))):
+        assert [[*row, 1] for row in graph_vocabulary(cut).tokenize(texts).to_list()] == cut.encode(texts)
 
 
 def test_the_graph_ignores_words_that_python_refuses() -> None:

@@ -47,7 +47,7 @@ def test_symbols_are_one_piece_everywhere() -> None:
     vocab = train(TEXTS, 350, symbols)
     assert vocab.missing_symbols(["(VP", *symbols, "\u2581)", "<3de>"]) == ["(VP", "<3de>"]
     assert vocab.size == 350
-    ids = [vocab._processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
+    ids = [vocab.processor.PieceToId(symbol.replace(" ", "\u2581")) for symbol in symbols]
     assert len(set(ids)) == 4 and min(ids) > 2  # Ids 0 to 2 are padding, end and unknown.
     for symbol, i in zip(symbols, ids, strict=True):
         for text in (symbol, f"The{symbol}dog", f" {symbol}{symbol} 😀{symbol}"):
