@@ -25,7 +25,7 @@ LEVELS = (
     ("checkpoints",),
     ("decoding",),
     ("serving", "training"),
-    ("ctranslate2", "keras", "rivals", "tensor2tensor", "visualization"),
+    ("ctranslate2", "huggingface", "keras", "rivals", "tensor2tensor", "visualization"),
     ("insights", "paper", "beam"),
     ("problems", "hparams"),
     ("bin",),

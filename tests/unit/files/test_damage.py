@@ -36,6 +36,7 @@ from t2t_repro.data.dataset import load_data
 from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.graph import graph_vocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.data.vocabularies.marian import marian_file
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.journal import Journal
 from t2t_repro.decoding.output import json_line
@@ -45,6 +46,7 @@ from t2t_repro.files.json_file import to_json
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
+from t2t_repro.huggingface.config import read_config
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
@@ -149,6 +151,10 @@ KINDS = (
          contents="#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä ö\n".encode()),
     Kind("vocab.tokenizer", lambda folder: use(load_vocabulary(folder / "vocab.tokenizer")), damaged_json,
          is_checked=False, contents=tokenizer_json()),
+    Kind("vocab.marian", lambda folder: serve(load_vocabulary(folder / "vocab.marian")), damaged_json,
+         is_checked=False, contents=marian_file(["<pad>", "</s>", "<unk>", "d"], trained(), trained())),
+    Kind("config.json", read_config, damaged_json, is_checked=False,
+         contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[3]]}'),
     Kind("text_files.json", read_data, damaged_json),
     Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
          is_checked=False),

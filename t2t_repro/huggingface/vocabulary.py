@@ -1,0 +1,42 @@
+"""Reads the vocabulary of a MarianMT model from a folder of transformers."""
+
+from pathlib import Path
+
+from t2t_repro.data.vocabularies.marian import UNKNOWN, MarianVocabulary, marian_file
+from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.huggingface.config import MarianConfig, read_file, read_json
+
+TABLE, TARGET_TABLE, MODELS = "vocab.json", "target_vocab.json", ("target.spm", "source.spm")
+PAD, END = "<pad>", "</s>"
+
+
+def read_vocabulary(folder: Path, config: MarianConfig) -> tuple[Vocabulary, list[int], list[int]]:
+    """Returns the vocabulary, and for each of its ids the id in transformers: for sources and for targets.
+
+    Here padding is 0 and the end is 1, and all other pieces keep their order. Raises UserError if a file is missing or
+    damaged, or does not fit the config.
+    """
+    target_table = TARGET_TABLE if (folder / TARGET_TABLE).exists() else TABLE
+    sources, source_ids = _table(folder / TABLE, config.vocab_size, [config.pad_token_id, config.eos_token_id])
+    special = [config.decoder_start_token_id, config.eos_token_id]
+    targets, target_ids = _table(folder / target_table, config.decoder_vocab_size, special)
+    models = [SentencePieceVocabulary(read_file(folder / name), str(folder / name)).model for name in MODELS]
+    if sources == targets:
+        return MarianVocabulary(marian_file(targets, *models), str(folder)), source_ids, target_ids
+    target, source = (MarianVocabulary(marian_file(*side)) for side in zip((targets, sources), models, strict=True))
+    return target.with_sources(source), source_ids, target_ids
+
+
+def _table(path: Path, size: int, special: list[int]) -> tuple[list[str], list[int]]:
+    """Returns the pieces of a JSON table, padding and end first, and their ids. The first two must be `special`."""
+    table = read_json(path)
+    if sorted(map(repr, table.values())) != sorted(map(repr, range(size))):
+        raise UserError(f"{path}: its ids must be 0 to {size - 1:,}, as in config.json; copy the whole folder again")
+    if [table.get(PAD), table.get(END)] != special or UNKNOWN not in table:
+        raise UserError(
+            f"{path}: ids of {PAD}, {END} must be {special}, as in config.json; copy the whole folder again"
+        )
+    pieces = sorted(table, key=lambda piece: (piece != PAD, piece != END, table[piece]))
+    return pieces, [table[piece] for piece in pieces]

@@ -1,0 +1,125 @@
+"""Reads the weights of a folder of transformers: `model.safetensors`, or `pytorch_model.bin` of `torch.save`.
+
+No code in a file can run: safetensors has none, and a pickle may use only the few names that tensors need.
+"""
+
+import collections
+import itertools
+import math
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from t2t_repro.errors import UserError, first_line, shortened
+from t2t_repro.files.untrusted import as_text, parse_json, require_regular
+
+SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+MAX_BYTES = 1 << 33
+"""Maximum size of a file of weights."""
+CURE = "get the file again"
+DTYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16", "I64": "<i8"},
+    **{"Double": "<f8", "Float": "<f4", "Half": "<f2", "BFloat16": "bfloat16", "Long": "<i8"},
+}
+"""NumPy's names of the types in safetensors and of PyTorch's storages, and "bfloat16", which NumPy lacks."""
+
+
+def read_weights(folder: Path) -> dict[str, np.ndarray]:
+    """Returns the weights in a folder by transformers' names, in float32. Raises UserError if they are damaged."""
+    for name, read in ((SAFETENSORS, _read_safetensors), (PICKLE, _read_pickle)):
+        if not (path := folder / name).exists():
+            continue
+        require_regular(path)
+        try:
+            if (size := os.path.getsize(path)) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES:,} bytes")
+            with open(path, "rb") as file, np.errstate(over="ignore"):
+                return read(file, size)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        except Exception as error:  # damage makes pickle, zipfile and NumPy raise many kinds of errors
+            raise UserError(f"{path}: damaged ({shortened(first_line(error))}); {CURE}") from None
+    raise UserError(f"{folder}: no {SAFETENSORS} or {PICKLE} there; copy the whole folder of the model")
+
+
+def _read_safetensors(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
+    header_size = min(size, int.from_bytes(file.read(8), "little"))
+    header, start = parse_json(as_text(file.read(header_size), "header", CURE), "header", CURE), 8 + header_size
+    header.pop("__metadata__", None)
+    places = sorted(tensor["data_offsets"] for tensor in header.values())
+    bounds = [0, *itertools.chain(*places), size - start]
+    if bounds[::2] != bounds[1::2] or bounds != sorted(bounds):
+        raise ValueError("the tensors do not fill the file")
+    data = np.memmap(file, np.uint8, "r")[start:]
+    parts = {name: data[slice(*tensor["data_offsets"])] for name, tensor in header.items()}
+    return {name: _floats(parts[name], DTYPES[header[name]["dtype"]]).reshape(header[name]["shape"]) for name in parts}
+
+
+class _Tensor(NamedTuple):
+    """A tensor in a pickle: a part of the values of a storage."""
+
+    storage: tuple[str, str]
+    """Type and name of the storage."""
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def array(self, values: np.ndarray) -> np.ndarray:
+        last = self.offset + sum((count - 1) * stride for count, stride in zip(self.shape, self.strides, strict=True))
+        is_inside = last < values.size and math.prod(self.shape) <= values.size
+        if min((self.offset, *self.shape, *self.strides)) < 0 or not (is_inside or 0 in self.shape):
+            raise ValueError("a tensor is larger than its values")
+        strides = [stride * values.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, strides, writeable=False)
+
+
+class _Unpickler(pickle._Unpickler):
+    """Reads a pickle of tensors. Raises UserError for a pickle that needs anything else.
+
+    The base class is that in Python. A damaged pickle could make that in C fill the memory.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        known: dict[str, Any] = {
+            "collections.OrderedDict": collections.OrderedDict,
+            "torch._utils._rebuild_tensor_v2": lambda *values: _Tensor(*values[:4]),
+            "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+            **{f"torch.{kind}Storage": dtype for kind, dtype in DTYPES.items()},
+        }
+        if (path := f"{module}.{name}") not in known:
+            raise UserError(f"wants to use {shortened(repr(path))}, which no weights need; do not use the file")
+        return known[path]
+
+    def persistent_load(self, pid: Any) -> tuple[str, str]:
+        return pid[1], pid[2]
+
+
+def _read_pickle(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
+    if is_zip := zipfile.is_zipfile(file):
+        archive = zipfile.ZipFile(file)
+        members = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+        if sum(info.file_size for info in members.values()) > size:
+            raise ValueError("compressed")
+        tensors = _Unpickler(archive.open(members["data.pkl"])).load()
+    else:  # a file of PyTorch before version 1.6: five pickles, of which the first three describe the format
+        file.seek(0)
+        _, _, _, tensors, keys = (_Unpickler(file).load() for _ in range(5))
+    storages = {tensor.storage for tensor in tensors.values()}
+    if is_zip:
+        data = {key: archive.read(members[f"data/{key}"]) for _, key in storages}
+    else:
+        counts = {key: _floats(bytes(8), dtype).size for dtype, key in storages}  # number of values in 8 bytes
+        data = {key: file.read(min(size, int.from_bytes(file.read(8), "little") * 8 // counts[key])) for key in keys}
+    values = {(dtype, key): _floats(data[key], dtype) for dtype, key in storages}
+    return {str(name): tensor.array(values[tensor.storage]) for name, tensor in tensors.items()}
+
+
+def _floats(data: Any, dtype: str) -> np.ndarray:
+    """Returns little-endian values as float32."""
+    if dtype == "bfloat16":  # the first half of a float32
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    return np.frombuffer(data, dtype).astype(np.float32, copy=False)
