@@ -1,4 +1,7 @@
-"""Imports a model that tensor2tensor trained: t2t-import --t2t_model=OLD_FOLDER --output_dir=M
+"""Imports a model of another program:
+
+t2t-import --t2t_model=OLD_FOLDER --output_dir=M          trained by tensor2tensor
+t2t-import --huggingface=FOLDER --output_dir=M            MarianMT model (OPUS-MT) as transformers saves it
 
 OLD_FOLDER is the --output_dir of tensor2tensor's trainer, or a folder of its averaged checkpoints. The program takes
 the last checkpoint, and finds hparams.json, the vocabulary and the name of the problem itself: it reads the flags in
@@ -6,9 +9,10 @@ flags_t2t.txt, and looks for a relative --data_dir in the current folder and in 
 is not found, name it with a flag.
 
 All other programs take M like a model folder of t2t-trainer. To train on, start from it: t2t-trainer
---warm_start_from=M. See docs/from_tensor2tensor.md.
+--warm_start_from=M. See docs/from_tensor2tensor.md and docs/huggingface.md.
 """
 
+import dataclasses
 import shlex
 from pathlib import Path
 
@@ -17,19 +21,28 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
+from t2t_repro.huggingface.model import MarianImport
 from t2t_repro.tensor2tensor.model import Import, Request
 
 FLAGS = program.make_flags(Request)
+flags.DEFINE_string(
+    "huggingface", "", "folder of a MarianMT model of transformers, instead of one of tensor2tensor", flag_values=FLAGS
+)
 flags.DEFINE_string("output_dir", "", "the model folder to write; it must not exist, or be empty", flag_values=FLAGS)
 
 
 def main(values: flags.FlagValues) -> None:
     """Imports the model that the flags name, and prints what was used and what was not."""
     program.require(values, "output_dir")
-    if values.t2t_model and not Path(values.t2t_model).is_dir():
-        raise UserError(f"--t2t_model={values.t2t_model}: no such folder")
+    for name in ("t2t_model", "huggingface"):
+        if values[name].value and not Path(values[name].value).is_dir():
+            raise UserError(f"--{name}={values[name].value}: no such folder")
+    others = [field.name for field in dataclasses.fields(Request) if values[field.name].present]
+    if values.huggingface and others:
+        raise UserError(f"--{others[0]} has no effect with --huggingface; omit it")
     program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
-    imported = Import(program.from_flags(Request, values))
+    folder = values.huggingface
+    imported = MarianImport(Path(folder)) if folder else Import(program.from_flags(Request, values))
     checkpoint = imported.write(values.output_dir)
     flags_of_model = {"output_dir": values.output_dir, "t2t_usr_dir": values.t2t_usr_dir}
     arguments = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_model.items() if value]

@@ -1,8 +1,8 @@
-"""Problem of models that t2t-import imported, if their tensor2tensor problem is not registered here."""
+"""Problem of models that t2t-import imported, except those whose tensor2tensor problem is registered here."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -14,9 +14,9 @@ from t2t_repro.problems.text_files import StatedLanguages
 
 @registry.register_problem
 class T2tText(StatedLanguages):
-    """For imported models: any task of tensor2tensor that turns a text into another one. It has no data of its own."""
+    """For imported models: any task that turns a text into another one. It has no data of its own."""
 
-    decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(extra_length=100)  # tensor2tensor's default
+    decode_hparams = DecodeHParams(extra_length=100)  # tensor2tensor's default
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -24,6 +24,8 @@ class T2tText(StatedLanguages):
 
         languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
         target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")
+        symbols: str = setting("", "tags of several target languages, e.g. >>de<<,>>fr<<", is_new=True)
+        beams: int = setting(DecodeHParams.beam_size, "default beam_size of decoding", is_new=True)
 
         def __post_init__(self) -> None:
             if not 0 <= self.target_space < SpaceID.COUNT:
@@ -32,6 +34,8 @@ class T2tText(StatedLanguages):
     def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
         super().__init__(settings, was_reversed, name)
         self.target_space_id = self.settings.target_space
+        self.symbols = tuple(filter(None, self.settings.symbols.split(",")))
+        self.decode_hparams = replace(self.decode_hparams, beam_size=self.settings.beams)
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         raise UserError(

@@ -42,7 +42,8 @@ POSITIVE: Range = (1e-37, 1e38)
 TRANSFORMER_ONLY = (
     "filter_size", "num_heads", "attention_key_channels", "attention_value_channels", "self_attention_neighborhood",
     "self_attention_type", "max_relative_position", "norm_before", "norm_epsilon", "pos", "use_target_space_embedding",
-    "attention_dropout", "relu_dropout",
+    "attention_dropout", "relu_dropout", "activation", "use_attention_biases", "use_softmax_bias",
+    "multiply_embedding_mode",
 )  # fmt: skip
 """Fields of `HParams` that the paper's model uses, but not every model."""
 
@@ -88,7 +89,17 @@ class HParams:
     norm_epsilon: float = 1e-6
     """Constant added to the variance in layer norm."""
     pos: str = "timing"
-    """Position encoding: "timing" for the paper's sinusoids, "emb" for learned vectors (Table 3, row E), "none"."""
+    """Position encoding: "timing" for the sinusoids of the authors' code, "marian" for those of Marian, "emb" for
+    learned vectors (Table 3, row E), "none"."""
+    activation: str = "relu"
+    """Activation inside the feed-forward sub-layer: "relu" as in the paper, "swish" or "gelu"."""
+    use_attention_biases: bool = False
+    """True to add a learned bias to the result of each projection of attention, as Marian does. False, as in the paper,
+    adds none."""
+    use_softmax_bias: bool = False
+    """True to add a learned bias to the logits, as Marian does. False, as in the paper, adds none."""
+    multiply_embedding_mode: str = "sqrt_depth"
+    """Factor of the rows of the embedding matrix: "sqrt_depth" for sqrt(d_model) (section 3.4), "none" for 1."""
     shared_embedding_and_softmax_weights: bool = True
     """True: one matrix serves as source embedding, target embedding and pre-softmax projection (section 3.4), so source
     and target need the same vocabulary. False: the projection has its own matrix."""
@@ -174,7 +185,9 @@ class HParams:
     }
     """Ranges of the numbers. A subclass adds those of its fields."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        "pos": ("timing", "emb", "none"),
+        "pos": ("timing", "marian", "emb", "none"),
+        "activation": ("relu", "swish", "gelu"),
+        "multiply_embedding_mode": ("sqrt_depth", "none"),
         "self_attention_type": ("dot_product", "dot_product_relative"),
     }
     """Values of the strings."""
@@ -253,7 +266,7 @@ class HParams:
             "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
             "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
             "max_relative_position", "shared_embedding", "shared_embedding_and_softmax_weights",
-            "use_target_space_embedding",
+            "use_target_space_embedding", "use_attention_biases", "use_softmax_bias",
         ]  # fmt: skip
         names += ["max_length"] if self.pos == "emb" else []
         names += ["num_heads"] if self.max_relative_position else []

@@ -90,7 +90,7 @@ class Problem:
     num_train_shards: int = 0
     """Number of shards (files) into which t2t-datagen divides each train corpus; 0: one for each 10,000 pairs, at most
     100. Other splits have one shard."""
-    decode_hparams: ClassVar[DecodeHParams] = DecodeHParams()
+    decode_hparams: DecodeHParams = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for translation."""
     symbols: tuple[str, ...] = ()
     """Strings that the vocabulary always encodes as a single token."""

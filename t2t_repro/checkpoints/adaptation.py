@@ -14,7 +14,7 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 SOURCE_TABLE = "/embedding/table"
-TABLES = (SOURCE_TABLE, "/target_embedding/table", "/softmax/table")
+TABLES = (SOURCE_TABLE, "/target_embedding/table", "/softmax/table", "/softmax_bias")
 """Ends of the names of all weights that have a row for each piece. The first has the pieces of the sources."""
 SAME, SPELLED, OTHER = "same", "spelled", "other"
 """Kinds of pieces of the new vocabulary: those of the old one, those that several of its pieces spell, and others."""

@@ -18,7 +18,10 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.hparam import HParams
 
-UNSEEN = ("model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k")
+UNSEEN = (
+    "model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k", "activation",
+    "multiply_embedding_mode",
+)  # fmt: skip
 """Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal stopped the run."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from ctranslate2.specs import TransformerSpec, model_spec
+from ctranslate2.specs.common_spec import Activation
 from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 from keras import ops
 
@@ -30,6 +31,9 @@ POSITIONS = 2048
 """Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
+ACTIVATIONS = {"relu": Activation.RELU, "swish": Activation.SWISH, "gelu": Activation.GELU}
+IMPOSSIBLE = -1e9
+"""Logit of padding, which a bias could make likely."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
 """Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see `quantized`."""
 
@@ -100,7 +104,7 @@ def _encoder(model: Any) -> TransformerEncoderSpec:
         vector = _array(model.target_space)[model.target_space_id]
         if hparams.max_relative_position:
             # There are no positions, so add the vector to the embeddings, which CTranslate2 scales.
-            spec.embeddings[0].weight += vector * hparams.hidden_size**-0.5
+            spec.embeddings[0].weight += vector / model.embedding.factor
         else:
             spec.position_encodings.encodings += vector
     _set_layers(spec, model.encoder, model.encoder_norm)
@@ -114,6 +118,9 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
     spec.alignment_heads = np.int16(hparams.num_heads)  # returned attention is the mean of all heads, as in t2t-decoder
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
+    if hparams.use_softmax_bias:
+        spec.projection.bias = _array(model.softmax_bias)
+        spec.projection.bias[PAD_ID] = IMPOSSIBLE
     _set_layers(spec, model.decoder, model.decoder_norm)
     return spec
 
@@ -125,7 +132,8 @@ def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[Any
     """
     is_relative = hparams.max_relative_position > 0
     options = {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
-    spec = kind(layers, hparams.num_heads, **options)
+    spec = kind(layers, hparams.num_heads, activation=ACTIVATIONS[hparams.activation], **options)
+    spec.scale_embeddings = hparams.multiply_embedding_mode == "sqrt_depth"
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
         zeros = np.zeros((1, positions, hparams.hidden_size), np.float32)  # the sum has this shape if pos is "none"
@@ -158,7 +166,8 @@ def _head_width(sizes: Any) -> int:
 
 
 def _set_self_attention(spec: Any, layer: Any) -> None:
-    spec.linear[0].weight = _projections(layer.qkv_kernel, layer, layer.key_channels, 2 * layer.key_channels)
+    places = layer.key_channels, 2 * layer.key_channels
+    _set_projections(spec.linear[0], layer.qkv_kernel, layer.qkv_bias, layer, *places)
     if layer.is_relative:
         spec.relative_position_keys, spec.relative_position_values = (
             np.pad(table, ((0, 0), (0, _head_width(layer) - table.shape[1])))
@@ -168,20 +177,25 @@ def _set_self_attention(spec: Any, layer: Any) -> None:
 
 
 def _set_cross_attention(spec: Any, layer: Any) -> None:
-    spec.linear[0].weight = _projections(layer.q_kernel, layer)
-    spec.linear[1].weight = _projections(layer.kv_kernel, layer, layer.key_channels)
+    _set_projections(spec.linear[0], layer.q_kernel, layer.q_bias, layer)
+    _set_projections(spec.linear[1], layer.kv_kernel, layer.kv_bias, layer, layer.key_channels)
     _set_output(spec, layer)
 
 
 def _set_output(spec: Any, layer: Any) -> None:
     spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
+    if layer.has_biases:
+        spec.linear[-1].bias = _array(layer.output_bias)
     # CTranslate2 would scale by d ** -0.5, the padded width. The model scales queries by d_k ** -0.5.
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
-def _projections(kernel: Any, layer: Any, *places: int) -> np.ndarray:
-    """Returns the parts of a kernel, which is cut at the columns `places`, as rows, each part padded by `_padded`."""
-    return np.concatenate([_padded(part, layer) for part in np.split(_array(kernel).T, places)])
+def _set_projections(spec: Any, kernel: Any, bias: Any, layer: Any, *places: int) -> None:
+    """Sets a kernel and its bias or None, cut at the columns `places`, as rows, each part padded by `_padded`."""
+    spec.weight = np.concatenate([_padded(part, layer) for part in np.split(_array(kernel).T, places)])
+    if bias is not None:
+        parts = np.split(_array(bias)[:, None], places)
+        spec.bias = np.concatenate([_padded(part, layer)[:, 0] for part in parts])
 
 
 def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:

@@ -32,7 +32,8 @@ save_self_weights, save_cross_weights = Collector("self-attention"), Collector("
 class MultiHeadAttention(Layer):
     """The base class of multi-head attention, Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    Subclasses have the projections of queries, keys and values. Projections have no biases, as in tensor2tensor.
+    Subclasses have the projections of queries, keys and values. Projections have biases only if
+    hparams.use_attention_biases is true.
     """
 
     collector: ClassVar[Collector]
@@ -42,8 +43,13 @@ class MultiHeadAttention(Layer):
         super().__init__(**kwargs)
         self.num_heads, self.rate = hparams.num_heads, hparams.attention_dropout
         self.key_channels, self.value_channels = hparams.key_channels, hparams.value_channels
-        self.gain = hparams.initializer_gain
+        self.gain, self.has_biases = hparams.initializer_gain, hparams.use_attention_biases
         self.output_kernel = self.kernel("output", self.value_channels, hparams.hidden_size, self.gain)
+        self.output_bias = self.bias("output", hparams.hidden_size)
+
+    def bias(self, name: str, width: int) -> Any:
+        """Returns a new weight [width], the bias of the projection `name`; None if projections have no biases."""
+        return self.add_weight((width,), "zeros", name=f"{name}_bias") if self.has_biases else None
 
     def split(self, x: Tensor) -> Tensor:
         """Splits x into heads: [B, T, H * d] -> [B, H, T, d]."""
@@ -74,10 +80,12 @@ class MultiHeadAttention(Layer):
     def concatenate(self, heads: Tensor) -> Tensor:
         """Concatenates the heads [B, H, T, d_v] and multiplies them by W^O: [B, T, D] in float32."""
         if heads.shape[2] == 1:  # a step of decoding; without a transpose, it has fewer operations
-            return float32(self.product(ops.reshape(heads, (-1, 1, self.value_channels)), self.output_kernel))
+            return self._output(ops.reshape(heads, (-1, 1, self.value_channels)))
         heads = ops.transpose(heads, (0, 2, 1, 3))
-        concatenated = ops.reshape(heads, (*outer_shape(heads)[:2], self.value_channels))
-        return float32(self.product(concatenated, self.output_kernel))
+        return self._output(ops.reshape(heads, (*outer_shape(heads)[:2], self.value_channels)))
+
+    def _output(self, concatenated: Tensor) -> Tensor:
+        return float32(self.product(concatenated, self.output_kernel, self.output_bias))
 
 
 class SelfAttention(MultiHeadAttention):
@@ -93,6 +101,7 @@ class SelfAttention(MultiHeadAttention):
         self.is_masked, self.neighborhood = is_masked, hparams.self_attention_neighborhood
         channels = (self.key_channels, self.key_channels, self.value_channels)
         self.qkv_kernel = self.kernel("qkv", hparams.hidden_size, channels, self.gain)
+        self.qkv_bias = self.bias("qkv", sum(channels))
         self.is_relative = hparams.self_attention_type == "dot_product_relative"
         if self.is_relative:
             table = partial(RelativePositions, hparams, dtype=self.dtype_policy)
@@ -102,7 +111,8 @@ class SelfAttention(MultiHeadAttention):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries [B, H, T, d_k], keys [B, H, T, d_k] and values [B, H, T, d_v] of x [B, T, D]."""
-        q, k, v = parts(self.product(x, self.qkv_kernel), (self.key_channels, self.key_channels, self.value_channels))
+        channels = self.key_channels, self.key_channels, self.value_channels
+        q, k, v = parts(self.product(x, self.qkv_kernel, self.qkv_bias), channels)
         return self.queries(q), self.split(k), self.split(v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seeds: Seeds | None) -> Tensor:
@@ -168,14 +178,16 @@ class CrossAttention(MultiHeadAttention):
         self.q_kernel = self.kernel("q", hparams.hidden_size, self.key_channels, self.gain)
         channels = (self.key_channels, self.value_channels)
         self.kv_kernel = self.kernel("kv", hparams.hidden_size, channels, self.gain)
+        self.q_bias, self.kv_bias = self.bias("q", self.key_channels), self.bias("kv", sum(channels))
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
         """Returns the keys [B, H, S, d_k] and values [B, H, S, d_v] of the encoder output [B, S, D]."""
-        k, v = parts(self.product(encoder_output, self.kv_kernel), (self.key_channels, self.value_channels))
+        product = self.product(encoder_output, self.kv_kernel, self.kv_bias)
+        k, v = parts(product, (self.key_channels, self.value_channels))
         return KeysValues(self.split(k), self.split(v))
 
     def call(self, x: Tensor, memory: KeysValues, bias: Tensor | None = None, seeds: Seeds | None = None) -> Tensor:
         """Returns the output [B, T, D] for x [B, T, D] and what `keys_values` returned. `bias` [B, 1, 1, S]: a mask."""
         keys, values = memory  # a plain tuple in a model from a .keras file
-        q = self.queries(self.product(x, self.q_kernel))
+        q = self.queries(self.product(x, self.q_kernel, self.q_bias))
         return self.concatenate(self.attend(q, keys, values, bias, seeds))

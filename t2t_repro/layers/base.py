@@ -61,11 +61,12 @@ class Layer(keras.layers.Layer):
             if isinstance(layer, Layer):
                 layer.fold_weights()
 
-    def product(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """Returns the product x @ kernel [..., E] of x [..., D] and kernel [D, E], in the layer's compute_dtype."""
+    def product(self, x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Returns x @ kernel + bias [..., E] for x [..., D], kernel [D, E] and bias [E], in the compute_dtype."""
         # x is flattened to a matrix, because broadcasting the kernel over a batch is several times slower.
         flat = ops.reshape(ops.cast(x, self.compute_dtype), (-1, kernel.shape[0]))
         flat = ops.matmul(flat, ops.cast(kernel, self.compute_dtype))
+        flat = flat if bias is None else flat + ops.cast(bias, flat.dtype)
         return ops.reshape(flat, (*outer_shape(x), kernel.shape[1]))
 
     def kernel(self, name: str, width_in: int, widths_out: int | Sequence[int], gain: float = 1.0) -> Any:

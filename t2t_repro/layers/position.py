@@ -15,20 +15,23 @@ def position_signal(hparams: HParams) -> Callable[..., Tensor]:
     """Returns the layer for hparams.pos, or for "none" a function whose result is 0."""
     if hparams.pos == "emb":
         return LearnedPositions(hparams.hidden_size, hparams.max_length, name="position")
-    return Sinusoids(hparams.hidden_size, name="position") if hparams.pos == "timing" else lambda x, start=0: 0.0
+    if hparams.pos == "none":
+        return lambda x, start=0: 0.0
+    return Sinusoids(hparams.hidden_size, hparams.pos == "marian", name="position")
 
 
 class Sinusoids(Layer):
     """Sines and cosines whose wavelengths grow geometrically from 2 pi to 10000 * 2 pi.
 
     The paper alternates sines and cosines, and divides positions by 10000^(2i/d). This layer follows the authors' code:
-    all sines come before all cosines, and positions are divided by 10000^(i/(d/2 - 1)).
+    all sines come before all cosines, and positions are divided by 10000^(i/(d/2 - 1)). Marian has the authors' order
+    and the paper's divisors.
     """
 
-    def __init__(self, width: int, **kwargs: Any) -> None:
+    def __init__(self, width: int, is_marian: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         timescales = width // 2
-        exponents = np.arange(timescales) / max(timescales - 1, 1)
+        exponents = np.arange(timescales) / max(timescales - (not is_marian), 1)
         self.rates = (1e4**-exponents).astype("float32")
 
     def call(self, x: Tensor, start: Tensor = 0) -> Tensor:

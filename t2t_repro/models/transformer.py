@@ -90,8 +90,10 @@ class Transformer(EncoderDecoder):
         hparams, width = self.hparams, self.hparams.hidden_size
         if hparams.use_target_space_embedding:
             self.target_space = self.add_weight(shape=(SpaceID.COUNT, width), name="target_space_embedding")
-        self.add_embeddings(width)
+        self.add_embeddings(width, None if hparams.multiply_embedding_mode == "sqrt_depth" else width**-0.5)
         self.add_softmax(width)
+        if hparams.use_softmax_bias:
+            self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
         # Learned positions have a table for each stack. Sinusoids have no weights.
         with keras.name_scope("encoder"):
             self.source_position = position_signal(hparams)
@@ -130,7 +132,8 @@ class Transformer(EncoderDecoder):
         x = dropout(x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds)
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
             x = layer(x, keys_values, memory.bias, seeds=seeds, caches=caches)
-        return self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
+        logits = self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
+        return logits + self.softmax_bias if self.hparams.use_softmax_bias else logits
 
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:
         """Returns the empty cache of `hypotheses` (B * K) hypotheses: no keys and values for each decoder layer."""

@@ -19,6 +19,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import WIDTH, HParams
 from t2t_repro.layers.base import Layer, Tensor, auxiliary_losses, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
+from t2t_repro.layers.feed_forward import ACTIVATIONS
 
 BLOCKS_PER_EXPERT = 8
 """Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last block is filled up
@@ -57,6 +58,7 @@ class Experts(Layer):
 
     def __init__(self, hparams: ExpertsHParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.activation = ACTIVATIONS[hparams.activation]
         width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
         self.chosen, self.loss_weight = hparams.moe_k, hparams.moe_loss_coef
         # Zeros, so that all experts are equally likely at first (appendix A).
@@ -131,7 +133,8 @@ class Experts(Layer):
         inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]
         kernels1 = ops.take(ops.cast(self.kernels1, dtype), block_experts, axis=0)  # [G, D, F]
         kernels2 = ops.take(ops.cast(self.kernels2, dtype), block_experts, axis=0)
-        outputs = ops.reshape(ops.matmul(ops.relu(ops.matmul(inputs, kernels1)), kernels2), (blocks * size, width))
+        inner = self.activation(ops.matmul(inputs, kernels1))
+        outputs = ops.reshape(ops.matmul(inner, kernels2), (blocks * size, width))
         # Back to the order of the pairs: pair order[i] has the row rows[i].
         rows = ops.scatter(order[:, None], rows, (pairs,))
         return ops.reshape(float32(ops.take(outputs, rows, axis=0)), (-1, self.chosen, width))

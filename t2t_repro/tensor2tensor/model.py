@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.checkpoints.imported import write_imported
 from t2t_repro.checkpoints.reader import checkpoints_in, find_checkpoint
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted
-from t2t_repro.files.output_files import unfinished_folder
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem, SpaceID
@@ -191,33 +190,9 @@ class Import:
         )
 
     def write(self, output_dir: str) -> str:
-        """Writes the model folder, and returns the path of its checkpoint.
-
-        Raises:
-            UserError: the folder has files.
-        """
-        import tensorflow as tf  # imported here, because the import takes seconds
-
-        from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
-
-        path = Path(output_dir)
-        if any(path.glob("[!.]*")):
-            raise UserError(f"--output_dir={output_dir}: has files; give a new folder")
-        state = tf.train.Checkpoint(
-            weights={name: tf.Variable(value) for name, value in self.variables.weights.items()},
-            step=tf.Variable(self.variables.step, dtype=tf.int64),
-            vocabulary_fingerprint=tf.Variable(self.vocabulary.fingerprint),
-        )
-        with ModelFolder.locked(path), unfinished_folder(path) as new:
-            ModelFolder.create(
-                new, self.hparams, self.vocabulary, Origin.without_data(self.problem, self.vocabulary), self.problem
-            )
-            checkpoint = write_checkpoint(state, new, self.variables.step)
-            for file in sorted(new.iterdir()):
-                file.rename(path / file.name)
-        checkpoint = str(path / Path(checkpoint).name)
-        keep_only(path, [checkpoint])
-        return checkpoint
+        """Writes the model folder, and returns the path of its checkpoint. Raises UserError if the folder has files."""
+        content = self.hparams, self.problem, self.vocabulary
+        return write_imported(output_dir, content, self.variables.weights, self.variables.step)
 
 
 def _flags(folder: Path) -> dict[str, str]:

@@ -36,8 +36,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "grad_noise_scale weight_noise": "0 is its only value here; omit it",
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
-        "norm_type ffn_layer multiply_embedding_mode":
-            "only layer norm, dense_relu_dense and the factor sqrt(hidden_size) of embeddings exist; omit it",
+        "norm_type ffn_layer": "only layer norm and dense_relu_dense exist; omit it",
         "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
         "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
         "*_dropout_broadcast_dims": "each element has its own dropout; omit it",

@@ -1,0 +1,42 @@
+"""Writes the model folder of a model that another program trained."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import unfinished_folder
+from t2t_repro.hparam import HParams
+from t2t_repro.problem import Problem
+
+
+def write_imported(
+    output_dir: str, content: tuple[HParams, Problem, Vocabulary], weights: Mapping[str, np.ndarray], step: int
+) -> str:
+    """Writes a new model folder, and returns the path of its checkpoint. Raises UserError if the folder has files.
+
+    `weights` has the weights by their names in the model, float32.
+    """
+    import tensorflow as tf  # imported here, because the import takes seconds
+
+    from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
+
+    path, (hparams, problem, vocabulary) = Path(output_dir), content
+    if any(path.glob("[!.]*")):
+        raise UserError(f"--output_dir={output_dir}: has files; give a new folder")
+    state = tf.train.Checkpoint(
+        weights={name: tf.Variable(value) for name, value in weights.items()},
+        step=tf.Variable(step, dtype=tf.int64),
+        vocabulary_fingerprint=tf.Variable(vocabulary.fingerprint),
+    )
+    with ModelFolder.locked(path), unfinished_folder(path) as new:
+        ModelFolder.create(new, hparams, vocabulary, Origin.without_data(problem, vocabulary), problem)
+        checkpoint = write_checkpoint(state, new, step)
+        for file in sorted(new.iterdir()):
+            file.rename(path / file.name)
+    checkpoint = str(path / Path(checkpoint).name)
+    keep_only(path, [checkpoint])
+    return checkpoint
