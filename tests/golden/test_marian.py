@@ -1,20 +1,26 @@
-"""Compares vocabularies of MarianMT models, in Python and as TensorFlow operations, with `MarianTokenizer`."""
+"""Compares vocabularies and models that were imported from transformers with `MarianTokenizer` and `MarianMTModel`."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.graph import graph_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.huggingface.config import read_config
+from t2t_repro.huggingface.model import MarianImport
 from t2t_repro.huggingface.vocabulary import read_vocabulary
 
 RECORDED = Path(__file__).parent / "data" / "marian"
+RECORDED_MODEL = Path(__file__).parent / "data" / "marian_model"
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "huggingface"
 needs_models = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/huggingface does not exist")
 
@@ -56,3 +62,37 @@ def test_trained_models(name: str) -> None:
     greedy_ids = [row[1:-1] for row in json.loads(expected["greedy_ids"])]
     check_decoding(vocabulary, greedy_ids, expected["greedy"].split("\n")[:-1], target_ids)
     assert vocabulary.separate_source_size == (vocabulary.size if name == "separate" else 0)
+
+
+def check_logits(output_dir: Path, path: Path, source_ids: list[int], target_ids: list[int]) -> None:
+    """Asserts that the model in a model folder has the logits in a file of transformers."""
+    folder, golden = ModelFolder(output_dir), np.load(path)
+    inputs, targets = np.argsort(source_ids)[golden["inputs"]], np.argsort(target_ids)[golden["targets"]]
+    logits = np.asarray(folder.model(folder.checkpoint())(inputs, targets))
+    np.testing.assert_allclose(logits, golden["logits"][:, :, target_ids], atol=1e-4)
+
+
+def test_small_model_with_unequal_stacks(tmp_path: Path) -> None:
+    shutil.copytree(RECORDED, tmp_path / "folder")
+    shutil.copytree(RECORDED_MODEL, tmp_path / "folder", dirs_exist_ok=True)
+    MarianImport(tmp_path / "folder").write(str(tmp_path / "model"))
+    _, *ids = read_vocabulary(tmp_path / "folder", read_config(tmp_path / "folder"))
+    check_logits(tmp_path / "model", RECORDED_MODEL / "logits.npz", *ids)
+    assert ModelFolder(tmp_path / "model").tags == [">>deu<<", ">>nds_Latn<<"]
+
+
+@needs_models
+@pytest.mark.parametrize("name", ["opus_like", "separate"])
+def test_imported_models(name: str, tmp_path: Path) -> None:
+    MarianImport(MODELS / name).write(str(tmp_path))
+    _, source_ids, target_ids = read_vocabulary(MODELS / name, read_config(MODELS / name))
+    golden = MODELS / name / "expected"
+    check_logits(tmp_path, golden / "logits.npz", source_ids, target_ids)
+    translator = Translator.from_dir(str(tmp_path))
+    assert translator.decode_hparams.beam_size == 4
+    translations = translator.translate((golden / "source.txt").read_text("utf-8").split("\n")[:-1], beam_size=1)
+    expected = [row[1:] for row in json.loads((golden / "greedy_ids.json").read_text())]
+    for translation, row in zip(translations, expected, strict=True):
+        ids = [target_ids[number] for number in translation.hypotheses[0].ids]
+        # transformers ended outputs after 60 tokens, the last of which is the end.
+        assert ids == row if len(ids) <= 60 else ids[:59] == row[:-1]
