@@ -134,6 +134,24 @@ def transformer_tiny() -> HParams:
 
 
 @registry.register_hparams
+def marian_base() -> HParams:
+    """The model of OPUS-MT, with a schedule for training one on: t2t-import --huggingface (docs/huggingface.md).
+
+    1,000 steps of 2,048 tokens are about 4 epochs of Multi30k.
+    """
+    return replace(
+        transformer_base(),
+        norm_epsilon=1e-5,
+        pos="marian",
+        activation="swish",
+        use_attention_biases=True,
+        use_softmax_bias=True,
+        max_length=512,
+        **{**TINY_TRAINING, "train_steps": 1000, "learning_rate_constant": 5e-5, "learning_rate_warmup_steps": 100},
+    )
+
+
+@registry.register_hparams
 def transformer_multi30k() -> HParams:
     """4 layers of width 192 with much dropout, for corpora of about 30,000 pairs that are seen dozens of times.
 

@@ -4,6 +4,7 @@ In shapes, V is the number of pieces, P the number of positions, D the model's w
 network. PyTorch's kernels have the shape [out, in], ours [in, out].
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from t2t_repro.huggingface.weights import read_weights
 from t2t_repro.metrics.languages import iso_code
 from t2t_repro.problem import Problem
 
+HPARAMS_SET = "marian_base"
 TOKENIZER = "tokenizer_config.json"
 LANGUAGES = ("source_lang", "target_lang")
 SHARED, ENCODER, DECODER, SOFTMAX = (
@@ -69,17 +71,14 @@ class MarianImport:
             raise UserError(f"{place}: bad_words_ids={config.bad_words_ids}: only padding can be forbidden; change it")
         is_shared = config.share_encoder_decoder_embeddings
         try:
-            return HParams(
+            return replace(
+                registry.hparams(HPARAMS_SET),
                 num_hidden_layers=config.encoder_layers,
-                num_decoder_layers=config.decoder_layers,
+                num_decoder_layers=config.decoder_layers * (config.decoder_layers != config.encoder_layers),
                 hidden_size=config.d_model,
                 filter_size=max(config.encoder_ffn_dim, config.decoder_ffn_dim),
                 num_heads=config.encoder_attention_heads,
-                norm_epsilon=1e-5,
-                pos="marian",
                 activation=ACTIVATIONS[config.activation_function],
-                use_attention_biases=True,
-                use_softmax_bias=True,
                 multiply_embedding_mode="sqrt_depth" if config.scale_embedding else "none",
                 shared_embedding_and_softmax_weights=is_shared and config.tie_word_embeddings,
                 shared_embedding=is_shared and not config.tie_word_embeddings,
@@ -167,13 +166,15 @@ class MarianImport:
         config, vocabulary, languages = self.config, self.vocabulary, self.problem.languages
         count = sum(value.size for value in self.weights.values())
         sizes = " to ".join(f"{size:,}" for size in (vocabulary.separate_source_size, vocabulary.size) if size)
-        tags = self.problem.symbols
+        tags, usual = self.problem.symbols, vars(registry.hparams(HPARAMS_SET))
+        changes = [f"{name}={value}" for name, value in vars(self.hparams).items() if value != usual[name]]
         return "\n".join(
             [
                 f"{self._folder}: {count:,} parameters, layers: {config.encoder_layers} and {config.decoder_layers}, "
                 f"width {config.d_model}, {self.hparams.activation}",
                 f"vocabulary: {sizes} pieces" + (f", {counted(len(tags), 'target language')}" if tags else ""),
                 f"problem: {self.problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
+                f"to train on: --hparams_set={HPARAMS_SET}" + (f" --hparams={','.join(changes)}" if changes else ""),
             ]
         )
 

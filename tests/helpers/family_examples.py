@@ -20,8 +20,18 @@ EXAMPLES = {
     "moe": registry.hparams_class("moe")(
         cell_size=12, filter_size=10, moe_num_experts=4, moe_k=2, layer_prepostprocess_dropout=0.3, **SIZES
     ),
+    "transformer": registry.hparams_class("transformer")(
+        filter_size=12,
+        num_heads=2,
+        activation="gelu",
+        use_attention_biases=True,
+        use_softmax_bias=True,
+        pos="marian",
+        multiply_embedding_mode="none",
+        **SIZES,
+    ),
 }
-"""hparams by name of the family. Together, these models have all layers of the others except the Transformer's."""
+"""hparams by name of the family. Together, these models have all layers of the others."""
 VOCAB = 20
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]])
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]])

@@ -31,6 +31,9 @@ OTHERS = replace(
     pos="emb",
     self_attention_neighborhood=4,
     use_target_space_embedding=True,
+    activation="gelu",
+    use_attention_biases=True,
+    use_softmax_bias=True,
     shared_embedding_and_softmax_weights=False,
 )
 IDS = tf.TensorSpec([None, None], tf.int32)

@@ -36,6 +36,7 @@ RELATIVE = {"self_attention_type": "dot_product_relative", "max_relative_positio
 NARROW_KEYS = {"attention_key_channels": 6, "attention_value_channels": 20}
 NARROW_VALUES = {"attention_key_channels": 24, "attention_value_channels": 8}
 SEPARATE = {"shared_embedding_and_softmax_weights": False}
+BIASES = {"use_attention_biases": True, "use_softmax_bias": True}
 VARIANTS: dict[str, dict[str, Any]] = {
     "post-norm, narrow keys": NARROW_KEYS,
     "pre-norm, narrow values": {"norm_before": True, "norm_epsilon": 0.1, "num_hidden_layers": 2, **NARROW_VALUES},
@@ -44,6 +45,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no positions": {"pos": "none"},
     "relative": {**RELATIVE, "norm_before": True, "use_target_space_embedding": True},
     "relative, narrow keys": {**RELATIVE, **NARROW_KEYS},
+    "biases, narrow keys, swish": {**BIASES, **NARROW_KEYS, "activation": "swish", "pos": "marian"},
+    "biases, gelu, embeddings without a factor": {**BIASES, "activation": "gelu", "multiply_embedding_mode": "none"},
+    "relative, target space, no factor": {
+        **RELATIVE,
+        "use_target_space_embedding": True,
+        "multiply_embedding_mode": "none",
+    },
 }
 
 
@@ -54,6 +62,8 @@ def new_model(hparams: HParams, vocabulary: Vocabulary) -> Transformer:
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(variable + generator.normal(0, 0.4, variable.shape))
+    if hparams.use_softmax_bias:  # an exported model never chooses padding
+        model.softmax_bias.assign(ops.scatter_update(model.softmax_bias, [[PAD_ID]], [-1e9]))
     table = model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))
     return model
