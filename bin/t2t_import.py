@@ -1,7 +1,7 @@
-"""Imports a model of another program:
+"""Imports a model that tensor2tensor trained, or a MarianMT model (OPUS-MT) that transformers saved.
 
-t2t-import --t2t_model=OLD_FOLDER --output_dir=M          trained by tensor2tensor
-t2t-import --huggingface=FOLDER --output_dir=M            MarianMT model (OPUS-MT) as transformers saves it
+    t2t-import --t2t_model=OLD_FOLDER --output_dir=M
+    t2t-import --huggingface=FOLDER --output_dir=M
 
 OLD_FOLDER is the --output_dir of tensor2tensor's trainer, or a folder of its averaged checkpoints. The program takes
 the last checkpoint, and finds hparams.json, the vocabulary and the name of the problem itself: it reads the flags in
