@@ -62,8 +62,6 @@ def new_model(hparams: HParams, vocabulary: Vocabulary) -> Transformer:
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(variable + generator.normal(0, 0.4, variable.shape))
-    if hparams.use_softmax_bias:  # an exported model never chooses padding
-        model.softmax_bias.assign(ops.scatter_update(model.softmax_bias, [[PAD_ID]], [-1e9]))
     table = model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))
     return model
@@ -86,6 +84,8 @@ def difference(model: Transformer, vocabulary: Vocabulary, path: Path) -> float:
     ]
     translator = ctranslate2.Translator(str(path), intra_threads=1, compute_type="float32")
     logits = model(padded(sources), padded(targets))
+    if model.hparams.use_softmax_bias:  # the bias in an exported model excludes padding
+        logits -= 1e9 * tf.one_hot(PAD_ID, logits.shape[-1])
     log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(padded(targets), logits).numpy()
     results = zip(log_probs, targets, translator.score_batch(*pieces), strict=True)
     return max(np.abs(row[: len(ids)] - result.log_probs).max() for row, ids, result in results)
