@@ -62,6 +62,8 @@ def new_model(hparams: HParams, vocabulary: Vocabulary) -> Transformer:
     generator = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(variable + generator.normal(0, 0.4, variable.shape))
+    if hparams.use_softmax_bias:
+        model.softmax_bias.assign(ops.scatter_update(model.softmax_bias, [[PAD_ID]], [30.0]))
     table = model.softmax.table
     table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1]))))
     return model
