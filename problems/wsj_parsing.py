@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -71,7 +70,7 @@ class WsjParsing(Problem):
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
     # The paper's search for Table 4: beam 21, alpha 0.3, outputs of at most 300 tokens more than the input.
-    decode_hparams: ClassVar[DecodeHParams] = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
+    decode_hparams = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
     # SentencePiece never learns a piece that joins a bracket and letters. Without these symbols, the text of a tree
     # would have 50% more pieces. "▁" is SentencePiece's sign for the space before a word.
     symbols = tuple(
