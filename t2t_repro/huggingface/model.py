@@ -69,7 +69,7 @@ class MarianImport:
         special = {(config.pad_token_id,), (config.decoder_start_token_id,)}
         if not {tuple(word) for word in config.bad_words_ids} <= special:
             raise UserError(f"{place}: bad_words_ids={config.bad_words_ids}: only padding can be forbidden; change it")
-        is_shared = config.share_encoder_decoder_embeddings
+        is_shared = config.share_encoder_decoder_embeddings and not self.vocabulary.separate_source_size
         try:
             return replace(
                 registry.hparams(HPARAMS_SET),
