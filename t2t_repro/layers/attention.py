@@ -32,8 +32,7 @@ save_self_weights, save_cross_weights = Collector("self-attention"), Collector("
 class MultiHeadAttention(Layer):
     """The base class of multi-head attention, Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    Subclasses have the projections of queries, keys and values. Projections have biases only if
-    hparams.use_attention_biases is true.
+    Subclasses have the projections of queries, keys and values, with biases if hparams.use_attention_biases is true.
     """
 
     collector: ClassVar[Collector]
