@@ -1,9 +1,10 @@
-"""Adapts a general English-German model to captions in several ways, as in docs/adaptation.md; prints a table of BLEU.
+"""Adapts a general English-German model to news or captions, as in docs/adaptation.md; prints a table of BLEU.
 
-    python benchmarks/adaptation.py --data=FOLDER --work=FOLDER [--runs=NAME,NAME]
+    python benchmarks/adaptation.py --data=FOLDER --work=FOLDER --to=news|captions [--runs=NAME,NAME]
 
 The --data folder has the folders multi30k (train, val and test_2016_flickr as .en.gz and .de.gz files), tatoeba
-(tatoeba-test-v2021-08-07.en-de.en and .de) and wmt_news (news-test2008 to newstest2018, .en and .de). The script writes
+(tatoeba-test-v2021-08-07.en-de.en and .de) and wmt_news (news-test2008 to newstest2018, .en and .de). The general text
+is Tatoeba with the captions or with the news, the one of the two to which the model is not adapted. The script writes
 the scores to results.json in the work folder and skips runs that this file has, so the same command continues after an
 interruption. The model of the run "general" must be trained before those that start from it.
 """
@@ -24,15 +25,16 @@ from t2t_repro.files.textfile import read_lines
 
 DATA = flags.DEFINE_string("data", None, "folder of the data", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
+TO = flags.DEFINE_enum("to", "news", ["news", "captions"], "kind of text to which the model is adapted")
 NAMES = flags.DEFINE_list("runs", [], "names of the runs; default: all")
 NEWS = ["news-test2008", *(f"newstest{year}" for year in range(2009, 2014)),
         *(f"newstest{year}.en-de" for year in range(2014, 2018))]  # fmt: skip
 TESTS = ("captions", "tatoeba", "news")
 DATA_SETS = {
     "general": {"train": ["general"], "dev": ["general_dev"]},
-    "captions": {"train": ["train"], "dev": ["val", "general_dev"]},
-    "captions_old_vocabulary": {"train": ["train"], "dev": ["val", "general_dev"]},
-    "mixed": {"train": ["train", "general"], "dev": ["val", "general_dev"]},
+    "new": {"train": ["train"], "dev": ["dev", "general_dev"]},
+    "old_vocabulary": {"train": ["train"], "dev": ["dev", "general_dev"]},
+    "mixed": {"train": ["train", "general"], "dev": ["dev", "general_dev"]},
 }
 """Texts of each split, by the name of the data."""
 
@@ -45,34 +47,51 @@ def adapt(data: str, rate: float, freeze: str = "", steps: int = 784) -> tuple[s
 
 def runs() -> dict[str, tuple[str, ...]]:
     """Returns the data of each run and its flags of t2t-trainer, by the name of its model folder."""
-    old = "captions_old_vocabulary"
+    scratch = {
+        "scratch_3136": ("new",),
+        "scratch_784": ("new", "--train_steps=784", "--hparams=learning_rate_warmup_steps=200"),
+    }
+    if TO.value == "news":
+        return {
+            "general": ("general", "--train_steps=7840"),
+            **scratch,
+            "scratch_7840": ("new", "--train_steps=7840"),
+            "new_vocabulary": adapt("new", 0.005),
+            "old_vocabulary": adapt("old_vocabulary", 0.005),
+            "mixed": adapt("mixed", 0.005),
+            "mixed_1568": adapt("mixed", 0.005, steps=1568),
+        }
     return {
         "general": ("general",),
-        "scratch_3136": ("captions",),
-        "scratch_784": ("captions", "--train_steps=784", "--hparams=learning_rate_warmup_steps=200"),
-        **{f"new_vocabulary_{rate}": adapt("captions", rate) for rate in (0.005, 0.01)},
-        "new_vocabulary_1568": adapt("captions", 0.005, steps=1568),
-        **{f"old_vocabulary_{rate}": adapt(old, rate) for rate in (0.005, 0.002, 0.0005)},
+        **scratch,
+        **{f"new_vocabulary_{rate}": adapt("new", rate) for rate in (0.005, 0.01)},
+        "new_vocabulary_1568": adapt("new", 0.005, steps=1568),
+        **{f"old_vocabulary_{rate}": adapt("old_vocabulary", rate) for rate in (0.005, 0.002, 0.0005)},
         **{f"mixed_{rate}": adapt("mixed", rate) for rate in (0.005, 0.002)},
-        "frozen_encoder_0.005": adapt(old, 0.005, "encoder"),
-        "frozen_embedding_encoder_0.005": adapt(old, 0.005, "embedding,encoder"),
+        "frozen_encoder_0.005": adapt("old_vocabulary", 0.005, "encoder"),
+        "frozen_embedding_encoder_0.005": adapt("old_vocabulary", 0.005, "embedding,encoder"),
     }
 
 
 def write_texts() -> None:
-    """Writes the texts: captions (train, val, captions), others (general, general_dev, tatoeba, news) and all tests.
+    """Writes the texts: of the new kind (train, dev), of other kinds (general, general_dev), and all tests.
 
     Tatoeba is divided by the English sentence, so that no sentence of a test set is in the training text.
     """
-    texts: dict[str, list[tuple[str, ...]]] = {"general": [], "general_dev": [], "tatoeba": [], "news": []}
+    held_out = pairs("wmt_news/newstest2018.en-de.{}")
+    captions = {name: pairs(f"multi30k/{name}.{{}}.gz") for name in ("train", "val", "test_2016_flickr")}
+    kinds = {
+        "captions": (captions["train"], captions["val"]),
+        "news": ([pair for name in NEWS for pair in pairs(f"wmt_news/{name}.{{}}")], held_out[1000:2000]),
+    }
+    texts: dict[str, list[tuple[str, ...]]] = {"general": [], "general_dev": [], "tatoeba": []}
     for pair in pairs("tatoeba/tatoeba-test-v2021-08-07.en-de.{}"):
         texts[("tatoeba", "general_dev", *["general"] * 14)[zlib.crc32(pair[0].encode()) % 16]].append(pair)
-    for name in NEWS:
-        texts["general"] += pairs(f"wmt_news/{name}.{{}}")
-    held_out = pairs("wmt_news/newstest2018.en-de.{}")
-    texts["news"], texts["general_dev"] = held_out[:1000], texts["general_dev"] + held_out[1000:2000]
-    for name, file in (("train", "train"), ("val", "val"), ("captions", "test_2016_flickr")):
-        texts[name] = pairs(f"multi30k/{file}.{{}}.gz")
+    texts["train"], texts["dev"] = kinds.pop(TO.value)
+    for train, dev in kinds.values():
+        texts["general"] += train
+        texts["general_dev"] += dev
+    texts["captions"], texts["news"] = captions["test_2016_flickr"], held_out[:1000]
     texts["tests"] = [pair for name in TESTS for pair in texts[name]]
     for name, text in texts.items():
         for language, lines in zip(("en", "de"), zip(*text, strict=True), strict=True):
@@ -94,7 +113,7 @@ def generate(name: str) -> str:
     weight = ":1" if name == "mixed" else ""
     texts = [f"--train={work}/{text}.en,{work}/{text}.de{weight}" for text in DATA_SETS[name]["train"]]
     texts += [f"--dev={work}/{text}.en,{work}/{text}.de" for text in DATA_SETS[name]["dev"]]
-    learns = name in ("general", "captions")
+    learns = name in ("general", "new")
     vocabulary = "--vocab_size=8000" if learns else f"--vocab_file={work}/general/vocab.text_files.8000.model"
     run("datagen", "--problem=text_files", "--languages=en,de", *texts, vocabulary, f"--data_dir={folder}")
     return folder
