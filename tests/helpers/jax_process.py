@@ -51,13 +51,11 @@ def golden_values() -> dict[str, Any]:
 
 def functional_values(path: Path) -> dict[str, Any]:
     """Writes a functional model with tensor2tensor's weights to a .keras file. Returns the loss in `fit`."""
-    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
-    model, golden = keras.Model(inputs, golden_model()(*inputs)), load("model_v1_postnorm_fwd")
+    inputs, golden = [keras.Input((None,), dtype="int32") for _ in range(2)], load("model_v1_postnorm_fwd")
+    model, x, y = keras.Model(inputs, golden_model()(*inputs)), golden["inputs"], golden["targets"]
     model.save(path)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight"))
-    data = [golden["inputs"], golden["targets"]]
-    losses = model.fit(data, data[1], sample_weight=data[1] != 0, batch_size=len(data[1]), verbose=0)
-    return {"loss": losses.history["loss"][0]}
+    return model.fit([x, y], y, sample_weight=y != 0, batch_size=len(y), verbose=0).history
 
 
 def family_values(family: str) -> dict[str, Any]:

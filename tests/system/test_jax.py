@@ -100,13 +100,9 @@ def test_the_model_computes_what_tensor2tensor_computes(folder: Path) -> None:
         assert float(values[name]) == pytest.approx(float(golden[name]), abs=1e-5)
     for path, gradient in by_our_names(load("model_v1_postnorm_grads"), "").items():
         np.testing.assert_allclose(values[path], gradient, atol=1e-4, err_msg=path)
-
-
-def test_a_functional_model_computes_it_in_fit_and_in_tensorflow_from_a_keras_file(folder: Path) -> None:
-    golden = load("model_v1_postnorm_fwd")
-    model = keras.models.load_model(folder / "golden.keras")
+    model = keras.models.load_model(folder / "golden.keras")  # in TensorFlow
     np.testing.assert_allclose(model([golden["inputs"], golden["targets"]]), golden["logits"], atol=1e-4)
-    assert float(np.load(folder / "functional.npz")["loss"]) == pytest.approx(float(golden["eval_loss"]), abs=1e-5)
+    np.testing.assert_allclose(np.load(folder / "functional.npz")["loss"], [golden["eval_loss"]], atol=1e-5)
 
 
 def test_restricted_attention_decodes_the_same_by_steps_and_at_once(folder: Path) -> None:

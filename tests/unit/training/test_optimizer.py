@@ -1,4 +1,4 @@
-"""Tests that the optimizer is Adam, with and without Adafactor's relative steps, also if Keras saves and applies it."""
+"""Tests that the optimizer is Adam, with and without Adafactor's relative steps, after Keras has saved it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,19 @@ from t2t_repro.hparam import HParams
 from t2t_repro.training.optimizer import adam
 
 
-@pytest.mark.parametrize("is_saved", [False, True])
 @pytest.mark.parametrize("is_relative", [False, True])
-def test_the_optimizer_is_adam(is_relative: bool, is_saved: bool) -> None:
+def test_the_optimizer_is_adam(is_relative: bool) -> None:
     hparams = HParams(
         hidden_size=4, num_heads=1, learning_rate_warmup_steps=2, optimizer_adam_beta1=0.8, optimizer_adam_beta2=0.95,
         optimizer_adam_epsilon=1e-9, optimizer_adafactor_multiply_by_parameter_scale=is_relative,
     )  # fmt: skip
     variable = keras.Variable([1.0, -2.0, 0.5], dtype="float32")
-    optimizer = adam(hparams)
-    if is_saved:
-        config = json.loads(json.dumps(keras.saving.serialize_keras_object(optimizer)))
-        optimizer = keras.saving.deserialize_keras_object(config)
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(adam(hparams))))
+    optimizer = keras.saving.deserialize_keras_object(config)
     optimizer.build([variable])
     value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
     for t, gradient in enumerate(np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]]), 1):
-        if is_saved:
-            optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
-        else:
-            step_size = optimizer.step_size(optimizer.learning_rate)
-            optimizer.update(variable.value, tf.constant(gradient, tf.float32), step_size)
-            optimizer.iterations.assign_add(1)
+        optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
         m = 0.8 * m + 0.2 * gradient
         v = 0.95 * v + 0.05 * gradient**2
         rate = 4**-0.5 * min(t**-0.5, t * 2**-1.5)
