@@ -33,10 +33,10 @@ two_devices = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])  # TensorFlow t
 one_device = tf.distribute.MirroredStrategy(["cpu:0"])
 data = load_data("D", "numbers_ende")
 
-with two_devices.scope():  # a replica has no rows in steps of one example
+with two_devices.scope():  # steps have one to three examples; with one, a replica has no rows
     model = TranslationModel.from_preset(
         "transformer_tiny", data.vocabulary, data.problem, num_hidden_layers=1, hidden_size=16, filter_size=16,
-        num_heads=2, batch_size=24, clip_grad_norm=0.01, weight_decay=0.1, learning_rate_schedule="constant",
+        num_heads=2, batch_size=45, clip_grad_norm=0.01, weight_decay=0.1, learning_rate_schedule="constant",
         learning_rate_constant=0.05, optimizer_adafactor_multiply_by_parameter_scale=True,
     )
     model.compile()
