@@ -37,10 +37,8 @@ class Adam(keras.optimizers.Adam):
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
         if self.global_clipnorm and replicas > 1:  # Keras would clip before it sums the gradients of the replicas
-            total, _ = tf.clip_by_global_norm(
-                context.all_reduce(tf.distribute.ReduceOp.SUM, list(grads)), self.global_clipnorm
-            )
-            grads = [gradient / replicas for gradient in total]
+            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, list(map(tf.convert_to_tensor, grads)))
+            grads = [total / replicas for total in tf.clip_by_global_norm(grads, self.global_clipnorm)[0]]
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

@@ -24,7 +24,7 @@ from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.keras import TranslationModel
 from t2t_repro.models.model import make_model
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import Adam, adam
 from t2t_repro.training.step import TrainStep
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -51,6 +51,14 @@ steps = Pipeline(data.records["train"], model.hparams, 1, 60, 1).batches(0, 20)
 expected = [TrainStep.read(step(b.micro_batches, b.target_tokens, (1, b.step))).loss for b in steps]
 np.testing.assert_allclose(losses, expected, rtol=1e-5)
 assert expected[-1] < expected[0] - 0.1
+
+with two_devices.scope():
+    table, optimizer = keras.layers.Embedding(3, 1, "zeros"), Adam(0.1, global_clipnorm=1.0)
+    table.build()
+    optimizer.build(table.weights)
+gradient = tf.IndexedSlices([[1.0]], [2], (3, 1))  # as TensorFlow returns it for an embedding: only a row
+two_devices.run(lambda: optimizer.apply([gradient], table.weights))
+np.testing.assert_allclose(table.get_weights()[0].ravel(), [0, 0, -0.1], rtol=1e-5)
 """
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
