@@ -17,7 +17,7 @@ ONLY = {
     **{"is_encoder_decoder": True, "is_decoder": False, "static_position_embeddings": True, "normalize_before": False},
     **{"normalize_embedding": False, "add_final_layer_norm": False, "quantization_config": None},
 }
-"""Features of which only one value can be imported. It is also the value if config.json does not name the feature."""
+"""Features with a single value that can be imported. A feature that config.json does not name has this value."""
 MAX_SIZE = 1 << 20
 """Maximum width, number of layers, number of positions etc."""
 

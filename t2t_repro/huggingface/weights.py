@@ -105,7 +105,7 @@ def _read_pickle(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
         if sum(info.file_size for info in members.values()) > size:
             raise ValueError("compressed")
         tensors = _Unpickler(archive.open(members["data.pkl"])).load()
-    else:  # a file of PyTorch before version 1.6: five pickles, of which the first three describe the format
+    else:  # a file of PyTorch before version 1.6: five pickles; the first three describe the format
         file.seek(0)
         _, _, _, tensors, keys = (_Unpickler(file).load() for _ in range(5))
     storages = {tensor.storage for tensor in tensors.values()}

@@ -24,17 +24,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     - linear_decay: 1 until step w, then decreasing linearly to 0 at step n
     """
 
-    FIELDS = (
-        "learning_rate_schedule", "learning_rate_constant", "learning_rate_warmup_steps", "train_steps", "hidden_size"
-    )  # fmt: skip
-    """The hparams that determine the learning rate."""
-
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the values of `FIELDS`, with which Keras saves an optimizer."""
-        return {name: getattr(self.hparams, name) for name in self.FIELDS}
+        """Returns the hparams, with which Keras saves an optimizer."""
+        return dict(vars(self.hparams))
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

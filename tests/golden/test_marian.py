@@ -94,5 +94,5 @@ def test_imported_models(name: str, tmp_path: Path) -> None:
     expected = [row[1:] for row in json.loads((golden / "greedy_ids.json").read_text())]
     for translation, row in zip(translations, expected, strict=True):
         ids = [target_ids[number] for number in translation.hypotheses[0].ids]
-        # transformers ended outputs after 60 tokens, the last of which is the end.
+        # transformers ended outputs after 60 tokens. The last token is the end.
         assert ids == row if len(ids) <= 60 else ids[:59] == row[:-1]
