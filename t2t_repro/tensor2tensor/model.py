@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.imported import write_imported
-from t2t_repro.checkpoints.reader import checkpoints_in, find_checkpoint
+from t2t_repro.checkpoints.reader import Checkpoint, checkpoints_in, find_checkpoint, refuse_misfit
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -82,7 +82,7 @@ class Import:
         self.hparams, self._hparams_source = self._hparams()
         source_size, size = self.variables.vocab_sizes()
         model = model_without_values(self.hparams, size, source_size if source_size != size else 0)
-        self.variables.require({variable.path: tuple(variable.shape) for variable in model.trainable_variables})
+        refuse_misfit(model, Checkpoint(self.variables.weights, ""), self.variables.path)
         name = request.problem or self._flags.get("problem", "")
         self.problem = _problem(name, request)
         self.vocabulary, self._vocabulary_paths = self._vocabulary(name.removesuffix(registry.REVERSED))

@@ -156,14 +156,6 @@ class OldVariables:
         target = "target_embedding/table" if self._has("target_embedding/table") else "embedding/table"
         return self._shape("embedding/table")[0], self._shape(target)[0]
 
-    def require(self, needed: Mapping[str, tuple[int, ...]]) -> None:
-        """Raises UserError if the names and shapes of the weights are not those that a model needs."""
-        found = {name: value.shape for name, value in self.weights.items()}
-        for name in sorted(needed.keys() | found.keys()):
-            if needed.get(name) != found.get(name):
-                shapes = [list(shapes[name]) if name in shapes else "none" for shapes in (found, needed)]
-                raise UserError(f"{self.path}: weight {name} has shape {shapes[0]}, not {shapes[1]}; {ONLY}")
-
     def _has(self, name: str) -> bool:
         return SCOPE + name in self.weights
 
