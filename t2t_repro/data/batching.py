@@ -148,7 +148,9 @@ def _weighted(
                 random = np.random.default_rng([seed, number_of_pass, number, 1])
                 examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), group, random)
                 # An example belongs to the epoch that has its first token.
-                examples = examples[slice(*(_count_before(lengths[1], examples, token) for token in (first, last)))]
+                target_lengths = lengths[1, examples]
+                starts = np.cumsum(target_lengths, dtype=np.int64) - target_lengths
+                examples = examples[slice(*np.searchsorted(starts, (first, last)))]
             chosen.append(examples)
     return np.sort(np.concatenate(chosen)), max(fewest, 1)
 
@@ -182,18 +184,6 @@ def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generat
     for part in _slices(len(short)):
         order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
     return order
-
-
-def _count_before(tokens: np.ndarray, examples: np.ndarray, token: int) -> int:
-    """Returns how many of the examples, one after another, have their first token before the token of this number."""
-    passed = 0
-    for part in _slices(len(examples)):
-        lengths = tokens[examples[part]]
-        ends = passed + np.cumsum(lengths, dtype=np.int64)
-        if ends[-1] >= token:
-            return part.start + int(np.searchsorted(ends - lengths, token))
-        passed = int(ends[-1])
-    return len(examples)
 
 
 def _slices(count: int) -> Iterator[slice]:
