@@ -16,20 +16,11 @@ from t2t_repro.console.progress import progress, say
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
-from t2t_repro.data import summary, test_set_files
+from t2t_repro.data import shards, summary, test_set_files
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
 from t2t_repro.data.records import Records
-from t2t_repro.data.shards import (
-    data_fingerprint,
-    exhaust,
-    find_stored,
-    is_intact,
-    open_shards,
-    shard_sizes,
-    write_shards,
-)
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
@@ -82,7 +73,7 @@ def _read_all(job: Job) -> tuple[Job, Text]:
     pairs = progress(check.train(train), "reading", None, "pairs")
     sides = (side for pair in pairs for side in (pair["inputs"], pair["targets"]))
     if job.user_vocabulary:
-        exhaust(sides)
+        shards.exhaust(sides)
     else:
         sample = sentencepiece.sample(sides)  # sources and targets alternate
         samples = [sample[::2], sample[1::2]] if settings.separate_vocabularies else [sample]
@@ -165,7 +156,7 @@ def _finished(job: Job, text: Text) -> Description | None:
     if not description or description.source_fingerprint != text.fingerprint:
         refuse_to_replace(job)
         return None
-    if not is_intact(job, description):
+    if not shards.is_intact(job, description):
         say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the data again")
         return None
     labels = {name: value for name, value in job.problem.changed_settings.items() if name not in job.data_settings}
@@ -187,12 +178,12 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
         vocabulary.sources.save(folder / job.source_vocabulary_name)
     old = job.existing_description
     if old and old.vocabulary_fingerprint == vocabulary.fingerprint and old.source_fingerprint != text.fingerprint:
-        find_stored(job, text.corpora, old)
-    write_shards(job, text.corpora, vocabulary, folder)
+        shards.find_stored(job, text.corpora, old)
+    shards.write_shards(job, text.corpora, vocabulary, folder)
     if job.problem.test_sets:
         test_set_files.write(job.problem, folder, job.tmp_dir)
-    shards = open_shards(job, folder)
-    corpora = _stored_corpora(job, text, shards)
+    records = shards.open_shards(job, folder)
+    corpora = _stored_corpora(job, text, records)
     figures = summary.summarize(corpora, vocabulary)
     summary.save(folder, job.name, figures, job.data_dir)
     description = Description(
@@ -200,12 +191,12 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
         settings=dataclasses.asdict(job.settings),
         vocabulary=job.vocabulary_name,
         vocabulary_fingerprint=vocabulary.fingerprint,
-        fingerprint=data_fingerprint(vocabulary, shards, corpora["train"]),
-        pairs={split: len(records) for split, records in shards.items()},
+        fingerprint=shards.data_fingerprint(vocabulary, records, corpora["train"]),
+        pairs={split: len(split_records) for split, split_records in records.items()},
         dropped={split: figures["splits"][split]["pairs_dropped"] for split in SPLITS},
         vocabulary_given=job.user_vocabulary is not None,
         source_fingerprint=text.fingerprint,
-        shards={split: split_shards.index_fingerprint for split, split_shards in shards.items()},
+        shards={split: split_records.index_fingerprint for split, split_records in records.items()},
         source_vocabulary=job.source_vocabulary_name,
         corpora={split: list(map(dataclasses.asdict, corpora[split])) for split in SPLITS},
     )
@@ -233,20 +224,20 @@ def _learn(job: Job, samples: list[list[str]]) -> Vocabulary:
     return vocabulary
 
 
-def _stored_corpora(job: Job, text: Text, shards: dict[str, Records]) -> dict[str, list[StoredCorpus]]:
+def _stored_corpora(job: Job, text: Text, records: dict[str, Records]) -> dict[str, list[StoredCorpus]]:
     """Returns the facts about the corpora of each split. The weights of train corpora may be those of a temperature."""
     corpora: dict[str, list[StoredCorpus]] = {split: [] for split in SPLITS}
     for clean in text.corpora:
         cleaning = clean.cleaning
         start = sum(corpus.pairs for corpus in corpora[clean.split])
         stop = start + cleaning.pairs_kept
-        tokens = shards[clean.split].lengths[:, start:stop].sum(axis=1, dtype=np.int64).tolist()
+        tokens = records[clean.split].lengths[:, start:stop].sum(axis=1, dtype=np.int64).tolist()
         corpora[clean.split].append(
             StoredCorpus(
                 **vars(clean.corpus) | clean.counts,
                 start=start,
                 stop=stop,
-                shards=len(shard_sizes(job, clean)),
+                shards=len(shards.shard_sizes(job, clean)),
                 text=cleaning.kept_fingerprint,
                 tokens=dict(zip(("inputs", "targets"), tokens, strict=True)),
                 dropped=dict(cleaning.dropped),

@@ -1,18 +1,7 @@
 """metrics.jsonl in the model folder: the measurements of a training run, one JSON object per line.
 
-Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last step. Its fields
-are "step", "seconds" (of training so far), "train_loss" (with label smoothing), "learning_rate", "gradient_norm",
-"source_tokens_per_second", "target_tokens_per_second", "padding", "hardware" and "gpu_count". With mixed_float16, the
-line also has "loss_scale". If layers of the model have auxiliary losses, it has their sum, "auxiliary_loss". A line
-that covers only the first step of a process has no speeds, because TensorFlow builds the graph in that step.
-
-After each evaluation, the run writes a line with "step", "dev_loss", "dev_perplexity", "dev_accuracy" and
-"dev_source_use". The last field is missing if all sources of the dev split are equal. If --eval_steps made the
-evaluation skip batches, "eval_steps" is the number of evaluated batches. If the evaluation decoded lines, the line also
-has the problem's main score ("dev_bleu", "dev_f1" or "dev_exact_matches"), the score's "signature", which ends with the
-number of lines, and the first decoded lines as "dev_translations" (source, reference and output). If the dev split has
-several corpora, the line also has the loss and the score of each, e.g. "dev_loss/NAME" and "dev_bleu/NAME". If
---best_by names a score, "best_by" is its name, and the line has this score, too.
+Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last step. After each
+evaluation, it writes a line whose fields begin with "dev_". docs/training.md describes the fields.
 
 Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight. A number that is
 not finite is null.
