@@ -12,18 +12,8 @@ from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.metrics.score import F1, Score
-from t2t_repro.parsing import evalb
-from t2t_repro.parsing.linearization import (
-    ANY,
-    FORMS,
-    WORD,
-    WORD_SYMBOLS,
-    Repairs,
-    TreeSymbols,
-    delinearise,
-    linearise,
-    words_of,
-)
+from t2t_repro.parsing import evalb, linearization
+from t2t_repro.parsing.linearization import ANY, WORD, Repairs, TreeSymbols, delinearise
 from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
 from t2t_repro.problem import Problem, setting
 
@@ -63,7 +53,7 @@ class WsjParsing(Problem):
         )
 
         def __post_init__(self) -> None:
-            refuse_unknown("--word_symbol", self.word_symbol, WORD_SYMBOLS)
+            refuse_unknown("--word_symbol", self.word_symbol, linearization.WORD_SYMBOLS)
 
     languages = ("en", "")  # the trees are in no language
     is_self_contained = False
@@ -81,7 +71,7 @@ class WsjParsing(Problem):
     @property
     def tree_symbols(self) -> TreeSymbols | None:
         """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is reversed."""
-        words = {"tag": TAGS, ANY: (ANY, *FORMS), WORD: ()}[self.settings.word_symbol]
+        words = {"tag": TAGS, ANY: (ANY, *linearization.FORMS), WORD: ()}[self.settings.word_symbol]
         return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
     def check(self) -> None:
@@ -103,7 +93,7 @@ class WsjParsing(Problem):
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
-                yield {"inputs": words, "targets": linearise(tree, self.settings.word_symbol)}
+                yield {"inputs": words, "targets": linearization.linearise(tree, self.settings.word_symbol)}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
         """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree without words."""
@@ -126,7 +116,7 @@ class WsjParsing(Problem):
             return list(outputs), Repairs()
         lines, total = [], Repairs()
         for source, output in zip(sources, outputs, strict=True):
-            if not (words := words_of(source)):
+            if not (words := linearization.words_of(source)):
                 lines.append("")
                 continue
             tree, repairs = delinearise(output, words, tags_by_form=True, word_symbol=self.settings.word_symbol)
