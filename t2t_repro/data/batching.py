@@ -148,8 +148,8 @@ def _weighted(
                 random = np.random.default_rng([seed, number_of_pass, number, 1])
                 examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), group, random)
                 # An example belongs to the epoch that has its first token.
-                target_lengths = lengths[1, examples]
-                starts = np.cumsum(target_lengths, dtype=np.int64) - target_lengths
+                starts = np.cumsum(lengths[1, examples], dtype=np.int64)
+                starts -= lengths[1, examples]
                 examples = examples[slice(*np.searchsorted(starts, (first, last)))]
             chosen.append(examples)
     return np.sort(np.concatenate(chosen)), max(fewest, 1)
