@@ -12,8 +12,6 @@ metrics.jsonl     measurements during training; tensorboard/ has the same measur
 decoded/, results.json, report.md    output of t2t-reproduce
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -22,7 +20,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from t2t_repro import registry
 from t2t_repro.checkpoints import reader
@@ -77,7 +75,7 @@ class Origin:
             check_vocabulary_name(name)
 
     @classmethod
-    def without_data(cls, problem: Problem, vocabulary: Vocabulary, random_seed: int = 0) -> Origin:
+    def without_data(cls, problem: Problem, vocabulary: Vocabulary, random_seed: int = 0) -> Self:
         """Returns the origin of a model whose training data is unknown."""
         name, source_size = f"vocab.{problem.base_name}", vocabulary.separate_source_size
         sources = f"{name}.{source_size}.source{vocabulary.sources.suffix}" if source_size else ""
@@ -118,7 +116,7 @@ class ModelFolder:
     @classmethod
     def for_run(
         cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None
-    ) -> ModelFolder:
+    ) -> Self:
         """Returns the model folder of a training run, which starts there or resumes. Writes nothing: see `save`.
 
         Raises UserError if the folder has files of others, or checkpoints of another problem, data or hparams.
@@ -134,7 +132,7 @@ class ModelFolder:
         return cls(folder, (hparams, origin, problem, vocabulary))
 
     @classmethod
-    def create(cls, *arguments: Any) -> ModelFolder:
+    def create(cls, *arguments: Any) -> Self:
         """Returns `for_run(*arguments)` with its files written."""
         folder = cls.for_run(*arguments)
         folder.save()

@@ -4,13 +4,12 @@ t2t-datagen writes the description, `<problem>.json`, after all other files that
 without a description holds no finished data.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from t2t_repro import registry
 from t2t_repro.corpora.corpus import StoredCorpus
@@ -85,7 +84,7 @@ class Description:
         write_file(path, to_json(self))
 
     @classmethod
-    def load(cls, path: Path) -> Description:
+    def load(cls, path: Path) -> Self:
         """Returns the description in a file. Raises UserError if it is damaged."""
         return from_json(cls, read_text(path, MAX_BYTES), str(path))
 

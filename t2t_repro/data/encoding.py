@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +32,9 @@ def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
     return iter(lambda: list(itertools.islice(texts, PORTION_PAIRS)), [])
 
 
-class Encoded(NamedTuple):
-    """Result of encoding a portion."""
-
-    chunk: records.Chunk
-    """The records of the portion's pairs."""
-    counts: Counter[str]
-    """For "text_bytes" the number of UTF-8 bytes in the text, for "byte_pieces" that of ids that stand for one byte."""
+Encoded = tuple[records.Chunk, Counter[str]]
+"""The records of a portion, and counts: for "text_bytes" the number of UTF-8 bytes in the text, for "byte_pieces" that
+of ids that stand for one byte."""
 
 
 def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) -> Generator[Encoded, None, None]:
@@ -49,9 +44,10 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
 
     With one process, the calling process encodes. Raises UserError if one of several processes died.
     """
+    global _vocabulary
     pool = _start_pool(vocabulary, processes) if processes > 1 else None
     if not pool:
-        _load(vocabulary)
+        _vocabulary = vocabulary
         yield from map(_encode_portion, portions)
         return
     pending: collections.deque[Future[Encoded]] = collections.deque()
@@ -98,14 +94,10 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
 _vocabulary: Vocabulary
 
 
-def _load(vocabulary: Vocabulary) -> None:
+def _start_process(vocabulary: Vocabulary) -> None:
     global _vocabulary
     _vocabulary = vocabulary
-
-
-def _start_process(vocabulary: Vocabulary) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _load(vocabulary)
 
 
 def _end_with_parent() -> None:
@@ -124,4 +116,4 @@ def _encode_portion(portion: Portion) -> Encoded:
         for side, lists in zip(vocabularies, ids, strict=True)
     )
     counts = Counter(text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces)
-    return Encoded(records.chunk(zip(*ids, strict=True)), counts)
+    return records.chunk(zip(*ids, strict=True)), counts

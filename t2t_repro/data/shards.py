@@ -71,9 +71,9 @@ def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Descripti
 
 
 def _chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
-    for portion in portions:
-        counts.update(portion.counts)
-        yield portion.chunk
+    for chunk, portion_counts in portions:
+        counts.update(portion_counts)
+        yield chunk
 
 
 def shard_sizes(job: Job, corpus: CleanCorpus) -> list[int]:

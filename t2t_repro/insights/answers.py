@@ -5,12 +5,10 @@ docs/insights.md describes the fields.
 Shapes: L layers, H heads, Q queries, K keys.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -68,7 +66,7 @@ class ExploredModel:
             self._attention_shapes = {kind: array.shape for kind, array in weights.items()}
 
     @classmethod
-    def load(cls, folder: ModelFolder, checkpoint: str) -> ExploredModel:
+    def load(cls, folder: ModelFolder, checkpoint: str) -> Self:
         """Returns the model of a checkpoint, which must be able to decode."""
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
         description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"

@@ -1,12 +1,10 @@
 """The paper's Tables 2, 3 and 4 with the parameters and operations of our hparams sets, and with trained models."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
@@ -143,7 +141,7 @@ class TrainedModel:
     """Sustained TFLOPS of the GPU that trained the model; None if unknown."""
 
     @classmethod
-    def read(cls, path: str, tflops: Mapping[str, float]) -> TrainedModel:
+    def read(cls, path: str, tflops: Mapping[str, float]) -> Self:
         """Returns the model in a model folder, with its results."""
         folder, results = ModelFolder(path), read_results(path)
         steps = max(map(step_of, folder.checkpoints()), default=0)

@@ -1,11 +1,10 @@
 """The words and brackets that EVALB compares, and the counts of matching and crossing brackets."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.evalb_parameters import Parameters
@@ -63,7 +62,7 @@ class BracketedSentence:
     faults: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, line: str, parameters: Parameters, place: str) -> BracketedSentence:
+    def read(cls, line: str, parameters: Parameters, place: str) -> Self:
         """Returns the words and brackets of a line as EVALB's C program reads it, with the faults that it reports.
 
         Raises UserError, which names `place`, for a word that is in no brackets of its own: EVALB never passes it.

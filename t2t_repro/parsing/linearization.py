@@ -4,12 +4,10 @@ The format is that of Vinyals et al. 2015, "Grammar as a Foreign Language", sect
 and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP VBZ )VP . )S
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from t2t_repro.parsing.trees import PUNCTUATION, TOP, TRACE, Tree
 
@@ -65,8 +63,8 @@ class Repairs:
     roots_joined: int = 0  # trees that got the root TOP
     tags_changed: int = 0  # tags that would have made EVALB delete a word or count punctuation
 
-    def __add__(self, other: Repairs) -> Repairs:
-        return Repairs(**{name: count + getattr(other, name) for name, count in vars(self).items()})
+    def __add__(self, other: Self) -> Self:
+        return type(self)(**{name: count + getattr(other, name) for name, count in vars(self).items()})
 
     def __bool__(self) -> bool:
         return any(vars(self).values())

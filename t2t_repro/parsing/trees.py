@@ -41,14 +41,11 @@ class Tree:
     children: tuple[Tree, ...] = ()
     word: str = ""
 
-    def leaves(self) -> Iterator[Tree]:
-        """Yields the tagged words from left to right."""
-        stack = [self]
-        while stack:
-            tree = stack.pop()
-            if tree.word:
-                yield tree
-            stack.extend(reversed(tree.children))
+    def leaves(self) -> list[Tree]:
+        """Returns the tagged words from left to right."""
+        leaves: list[Tree] = []
+        self.fold(leaves.append, lambda constituent, parts: None)
+        return leaves
 
     def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
         """Returns a tree's value, computed from its children's values. Uses no recursion, so any depth is possible.

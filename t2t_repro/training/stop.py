@@ -1,11 +1,9 @@
 """Signals that stop a training run: SIGINT (Ctrl-C), SIGTERM (of schedulers) and SIGHUP (of a terminal that closes)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
-from typing import Any
+from typing import Any, Self
 
 from t2t_repro.console.progress import say
 
@@ -23,7 +21,7 @@ class StopSignals:
         """The signals' earlier handlers, which are restored when the context ends."""
         self._writer = self._wakeup_descriptor = -1
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> Self:
         # Python lets only the main thread set signal handlers.
         if threading.current_thread() is threading.main_thread():
             # Python runs a signal handler only between two Python instructions, so never while a step hangs in

@@ -40,10 +40,9 @@ def some_pairs(count: int) -> list[Pair]:
 
 def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[bytes, list[list[int]], Counter[str]]:
     """Returns the bytes of the pairs' records, each pair's [source length, target length], and the counts."""
-    results = list(encode(portions(pairs), vocab, processes))
-    chunks, counts = [result.chunk for result in results], sum((result.counts for result in results), Counter[str]())
+    chunks, counts = zip(*encode(portions(pairs), vocab, processes), strict=True)
     lengths = [[row["source"], row["target"]] for _, index in chunks for row in index]
-    return b"".join(contents for contents, _ in chunks), lengths, counts
+    return b"".join(contents for contents, _ in chunks), lengths, sum(counts, Counter[str]())
 
 
 def test_child_processes_ignore_interrupts_from_their_start(
