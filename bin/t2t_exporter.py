@@ -5,7 +5,9 @@ strings, with warm-up requests for TensorFlow Serving. The program also writes e
 batching_parameters.txt to M/export. docs/serving.md describes the signatures and how to serve them. A process that
 loads the SavedModel needs only tensorflow and tensorflow_text.
 
---format=ctranslate2 writes versions for CTranslate2 to M/export_ctranslate2; see docs/ctranslate2.md.
+Other formats write their versions to M/export_FORMAT: --format=ctranslate2 for CTranslate2 (docs/ctranslate2.md),
+--format=huggingface for transformers, and --format=argos for Argos Translate (docs/huggingface.md). Each version has a
+model card, README.md.
 """
 
 import itertools
@@ -19,6 +21,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
+from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.decoding.translation import InputFile, with_tags
@@ -26,6 +29,10 @@ from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
+from t2t_repro.metrics.languages import language_code
+from t2t_repro.paper.results import Results, read_results
+from t2t_repro.serving.model_card import ModelCard
+from t2t_repro.training.metrics_log import read_metrics
 
 
 @dataclass(frozen=True)
@@ -33,11 +40,17 @@ class Flags:
     """The flags that only this program has."""
 
     export_dir: str = ""
-    """Folder of the versions; default: OUTPUT_DIR/export or OUTPUT_DIR/export_ctranslate2, by --format."""
-    format: Literal["saved_model", "ctranslate2"] = "saved_model"
+    """Folder of the versions; default: OUTPUT_DIR/export or, for other formats, OUTPUT_DIR/export_FORMAT."""
+    format: Literal["saved_model", "ctranslate2", "huggingface", "argos"] = "saved_model"
     """Format of the model."""
     quantization: str = ""
-    """Type of the weights in a CTranslate2 model, e.g. int8; default: float32."""
+    """Type of the weights in a CTranslate2 model or a package for Argos, e.g. int8; default: float32."""
+    languages: str = ""
+    """Languages of sources and targets, e.g. en,de; default: those of the problem."""
+    license: str = ""
+    """Licence in the model card, by its name on Hugging Face, e.g. apache-2.0; default: unknown."""
+    scores_file: str = ""
+    """Output of t2t-bleu for the model card; default: results.json of the model folder, if it exists."""
     servable_name: str = ""
     """Name of the model on the server; default: the problem's name."""
     warmup_from_file: str = ""
@@ -54,9 +67,17 @@ WARMUP_TEXTS = 100
 requests."""
 FOR_FILES = ("prefix_file", "write_beam_scores")
 """Decode hparams that have no effect in a served model."""
+SAVED_MODEL = """\
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load("FOLDER")
+print(model.signatures["serving_default"](tf.constant(["A line of text."])))
+"""
+"""How to use a SavedModel, for its model card."""
+SERVING_FLAGS = ("decode_hparams", "servable_name", "warmup_from_file", "precision", "long_lines")
 USELESS = {
     "with --format=saved_model": ("quantization",),
-    "with --format=ctranslate2": ("decode_hparams", "servable_name", "warmup_from_file", "precision", "long_lines"),
+    "with --format=huggingface": ("quantization", *SERVING_FLAGS),
+    **{f"with --format={name}": SERVING_FLAGS for name in ("ctranslate2", "argos")},
 }
 """For each value of --format, the flags that have no effect with it; see `program.refuse_useless`."""
 
@@ -68,14 +89,42 @@ def main(values: flags.FlagValues) -> None:
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)
     checkpoint = folder.checkpoint(values.checkpoint_path)
-    if values.format == "saved_model":
-        version = export_saved_model(values, folder, checkpoint)
-    else:
-        version = export_ctranslate2(values, folder, checkpoint)
-    say(f"exported {version}")
+    card = model_card(values, folder, checkpoint)
+    export = {
+        "saved_model": export_saved_model,
+        "ctranslate2": export_ctranslate2,
+        "huggingface": export_huggingface,
+        "argos": export_argos,
+    }[values.format]
+    say(f"exported {export(values, folder, checkpoint, card)}")
 
 
-def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
+def model_card(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> ModelCard:
+    """Returns the model card. Its scores are those of --scores_file or of t2t-reproduce."""
+    languages = folder.problem.languages[:: -1 if folder.problem.was_reversed else 1]
+    if values.languages:
+        codes = values.languages.split(",")
+        if len(codes) != 2:
+            raise UserError(f"--languages={values.languages}: name two languages: --languages=en,de")
+        languages = language_code(codes[0], "--languages"), language_code(codes[1], "--languages")
+    if not re.fullmatch(r"[\w.+-]*", values.license):
+        raise UserError(f"--license={values.license!r}: give a name such as apache-2.0 or cc-by-4.0")
+    results = read_results(folder.path) or Results()
+    scores = [*(f"{score:6.2f}  BLEU of {name}" for name, score in results.bleu.items()), *results.signatures]
+    if values.scores_file:
+        scores = [line for line in read_lines(values.scores_file) if line.strip()]
+    measured = [line for line in read_metrics(folder.path) if line["step"] == step_of(checkpoint)]
+    perplexities = [line["dev_perplexity"] for line in measured if line.get("dev_perplexity")]
+    scores += [f"{value:6.2f}  perplexity per subword of the dev split" for value in perplexities[-1:]]
+    return ModelCard(folder, checkpoint, languages, values.license or "unknown", scores)
+
+
+def export_folder(values: flags.FlagValues, folder: ModelFolder) -> Path:
+    name = "export" if values.format == "saved_model" else f"export_{values.format}"
+    return Path(values.export_dir or subfolder(folder.path, name))
+
+
+def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
@@ -84,7 +133,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     language = language_of(folder.tags[0]) if folder.tags else ""
     with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))  # refuses other tags
     servable_name = values.servable_name or folder.problem.name
-    export_dir = Path(values.export_dir or subfolder(folder.path, "export"))
+    export_dir = export_folder(values, folder)
     if not re.fullmatch(r"[\w.-]+", servable_name):
         raise UserError(f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'")
 
@@ -106,6 +155,7 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     def add_files(path: Path) -> None:
         server_files.write_warmup(path, warmup_texts, servable_name, signatures, language)
         server_files.write_description(path, checkpoint, values.precision, params)
+        card.write(path, "tensorflow", SAVED_MODEL)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
     model, max_length = folder.decoding_model(checkpoint, values.precision), folder.hparams.max_length
@@ -115,14 +165,32 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     return version
 
 
-def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> Path:
+def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
     require_extra("ctranslate2", "ctranslate2")
     program.load_tensorflow(has_gpus=False)  # the conversion to CTranslate2's format runs on the CPU
     from t2t_repro.ctranslate2 import export
 
     say(f"{checkpoint}: exporting")
-    export_dir = Path(values.export_dir or subfolder(folder.path, "export_ctranslate2"))
-    return export.export_ctranslate2(folder, checkpoint, export_dir, values.quantization or "float32")
+    quantization = values.quantization or "float32"
+    return export.export_ctranslate2(folder, checkpoint, export_folder(values, folder), quantization, card)
+
+
+def export_argos(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
+    require_extra("ctranslate2", "ctranslate2")
+    program.load_tensorflow(has_gpus=False)
+    from t2t_repro.ctranslate2 import argos
+
+    say(f"{checkpoint}: exporting")
+    quantization = values.quantization or "float32"
+    return argos.export_argos(folder, checkpoint, export_folder(values, folder), quantization, card)
+
+
+def export_huggingface(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
+    program.load_tensorflow(has_gpus=False)
+    from t2t_repro.huggingface import export
+
+    say(f"{checkpoint}: exporting")
+    return export.export_huggingface(folder, checkpoint, export_folder(values, folder), card)
 
 
 def read_texts(path: str) -> list[str]:

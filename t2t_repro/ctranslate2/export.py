@@ -25,12 +25,20 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import HParams
+from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
 POSITIONS = 2048
 """Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
+USE = """\
+import ctranslate2, sentencepiece
+tokenizer = sentencepiece.SentencePieceProcessor(model_file="FOLDER/sentencepiece.model")
+tokens = [tokenizer.encode("A line of text.", out_type=str)]
+print(tokenizer.decode(ctranslate2.Translator("FOLDER").translate_batch(tokens)[0].hypotheses[0]))
+"""
+"""How to use an export, for its model card. docs/ctranslate2.md has that for other vocabularies."""
 ACTIVATIONS = {"relu": Activation.RELU, "swish": Activation.SWISH, "gelu": Activation.GELU}
 IMPOSSIBLE = -1e9
 """Logit of padding, which a bias could make likely."""
@@ -39,7 +47,11 @@ BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
 
 
 def export_ctranslate2(
-    folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str = "float32"
+    folder: ModelFolder,
+    checkpoint: str,
+    export_dir: str | Path,
+    quantization: str = "float32",
+    card: ModelCard | None = None,
 ) -> Path:
     """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the version's path.
 
@@ -57,6 +69,8 @@ def export_ctranslate2(
             is_usual = vocabulary.kind == SentencePieceVocabulary.kind
             name = TOKENIZER if is_usual else f"vocabulary{vocabulary.suffix}"
             (temporary / f"{side}{name}").write_bytes(vocabulary.model)
+        if card:
+            card.write(temporary, "ctranslate2", USE)
     return version
 
 

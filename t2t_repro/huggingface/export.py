@@ -20,16 +20,43 @@ from t2t_repro.data.vocabularies.marian import UNKNOWN
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import write_file
 from t2t_repro.huggingface.config import ARCHITECTURE, CONFIG, GENERATION
 from t2t_repro.huggingface.model import BIAS, DECODER, ENCODER, SHARED, SOFTMAX, TOKENIZER
 from t2t_repro.huggingface.vocabulary import END, MODELS, PAD, TABLE, TARGET_TABLE
 from t2t_repro.huggingface.weights import SAFETENSORS
+from t2t_repro.serving.model_card import ModelCard
+from t2t_repro.serving.versions import new_version
 
 EPSILON = 1e-5
 """What MarianMTModel adds to the variance in layer norm."""
 POSITIONS = 1024
 """Minimum number of positions in a table. MarianMTModel fails for longer texts."""
+USE = """\
+from transformers import MarianMTModel, MarianTokenizer
+tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (MarianTokenizer, MarianMTModel))
+print(tokenizer.batch_decode(model.generate(**tokenizer(["{text}"], return_tensors="pt")), skip_special_tokens=True))
+"""
+REMARKS = """\
+`FOLDER` is this folder or its name on Hugging Face. The greedy outputs are those of t2t-decoder. To get equal outputs,
+strip the spaces around each line. Beam search ranks by another length penalty than t2t-decoder. Padding is forbidden in
+outputs, but its probability is not that of the trained model.
+"""
 Weights = Iterator[tuple[str, Any]]
+
+
+def export_huggingface(folder: ModelFolder, checkpoint: str, export_dir: str | Path, card: ModelCard) -> Path:
+    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the version's path.
+
+    Raises UserError if `MarianMTModel` cannot express the model, or the checkpoint does not fit the folder.
+    """
+    files, tags = MarianExport(folder, checkpoint, card.languages).files(), folder.tags
+    with new_version(export_dir) as (temporary, version):
+        for name, contents in files.items():
+            write_file(temporary / name, contents)
+        # MarianTokenizer keeps the space after a tag.
+        card.write(temporary, "transformers", USE.format(text="".join(tags[:1]) + "A line of text."), REMARKS)
+    return version
 
 
 def refuse_impossible(folder: ModelFolder) -> None:
@@ -129,11 +156,12 @@ class MarianExport:
     def _tables(self) -> Weights:
         """Yields the embeddings [V, D], the matrix before the softmax and its bias [1, V]."""
         model, sources, targets = self.model, self.source_ids, self.target_ids
+        padding = targets.index(PAD_ID)
         embedded, last = array(model.target_embedding.table)[targets], array(model.softmax.table)[targets]
         source = array(model.embedding.table)[sources]
-        embedded[targets.index(PAD_ID)] = 0  # decoding starts from zeros
+        embedded[padding] = 0  # decoding starts from zeros
         is_shared = model.target_embedding is model.embedding
-        is_tied = model.softmax is model.target_embedding or np.array_equal(_without(embedded, targets), _without(last, targets))
+        is_tied = np.array_equal(*(np.delete(table, padding, axis=0) for table in (embedded, last)))
         if is_shared:
             yield SHARED, embedded * self.factor
         else:
@@ -208,11 +236,6 @@ def _table(vocabulary: Vocabulary, pad: int) -> tuple[list[str], list[int]]:
     ids = [EOS_ID, unknown, *(number for number in range(len(pieces)) if number not in (PAD_ID, EOS_ID, unknown))]
     ids.insert(pad, PAD_ID)
     return [pieces[number] for number in ids], ids
-
-
-def _without(table: np.ndarray, ids: list[int]) -> np.ndarray:
-    """Returns a table without the row of padding."""
-    return np.delete(table, ids.index(PAD_ID), axis=0)
 
 
 def array(weight: Any) -> np.ndarray:
