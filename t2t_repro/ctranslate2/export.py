@@ -58,8 +58,7 @@ def export_ctranslate2(
     `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8". Raises UserError if
     CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
-    refuse_impossible(folder.hparams, quantization)
-    spec = quantized(specification(folder.model(checkpoint), folder.vocabulary), quantization)
+    spec = converted(folder, checkpoint, quantization)
     target = folder.vocabulary
     is_separate = target.separate_source_size > 0
     vocabularies = {"source_": target.sources, "target_": target} if is_separate else {"": target}
@@ -74,6 +73,12 @@ def export_ctranslate2(
     return version
 
 
+def converted(folder: ModelFolder, checkpoint: str, quantization: str) -> TransformerSpec:
+    """Returns a checkpoint's model for CTranslate2. Raises the same errors as `export_ctranslate2`."""
+    refuse_impossible(folder.hparams, quantization)
+    return quantized(specification(folder.model(checkpoint), folder.vocabulary), quantization)
+
+
 def refuse_impossible(hparams: HParams, quantization: str) -> None:
     """Raises UserError if CTranslate2 does not support the quantization or the model."""
     refuse_unknown("--quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
@@ -85,7 +90,7 @@ def refuse_impossible(hparams: HParams, quantization: str) -> None:
     elif hparams.max_relative_position and hparams.pos != "none":
         reason = f"pos={hparams.pos}: CTranslate2 has either relative self-attention or positions"
     if reason:
-        raise UserError(f"{reason}; omit --format=ctranslate2")
+        raise UserError(f"{reason}; use another --format")
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
