@@ -14,7 +14,7 @@ import numpy as np
 
 PAD, UNKNOWN = "<PAD>", "<UNK>"
 CLASSES, INSIDE, END = 3, 0, 2
-TERMINATORS, WIDE_TERMINATORS = ".!?…", "。！？"
+TERMINATORS, WIDE_TERMINATORS = ".!?…", "\u3002\uff01\uff1f"
 LOWER_CASE = "".join(filter(str.islower, map(chr, range(0x530))))
 UNITS = [PAD, UNKNOWN, " ", *TERMINATORS, *WIDE_TERMINATORS, *LOWER_CASE]
 """The characters that matter, by their ids."""
@@ -37,13 +37,13 @@ def splitter() -> bytes:
         table = np.zeros((len(UNITS), CLASSES), "<f4")
         table[:, END] = [scores.get(unit, 0.0) for unit in UNITS]
         table[:, INSIDE] = THRESHOLD * (offset == 0)
-        shape, numbers = f"scores{offset}", {"start": [offset], "end": [1 << 40], "axis": [1], "pads": [0, 0, 0, offset]}
-        tensors.append(_tensor(shape, FLOAT, table))
+        numbers = {"start": [offset], "end": [1 << 40], "axis": [1], "pads": [0, 0, 0, offset]}
+        tensors.append(_tensor(f"table{offset}", FLOAT, table))
         tensors += [_tensor(f"{name}{offset}", INT64, np.array(value, "<i8")) for name, value in numbers.items()]
         nodes += [
             _node("Slice", ["units", *(f"{name}{offset}" for name in ("start", "end", "axis"))], f"cut{offset}"),
             _node("Pad", [f"cut{offset}", f"pads{offset}"], f"shifted{offset}"),
-            _node("Gather", [shape, f"shifted{offset}"], f"part{offset}"),
+            _node("Gather", [f"table{offset}", f"shifted{offset}"], f"part{offset}"),
         ]
         if offset:
             nodes.append(_node("Add", [last, f"part{offset}"], f"sum{offset}"))

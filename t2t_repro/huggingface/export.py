@@ -128,7 +128,7 @@ class MarianExport:
         hparams, names = self.hparams, self.weights.keys()
         sizes = {"encoder_layers": hparams.encoder_layers, "decoder_layers": hparams.decoder_layers}
         for side in ("encoder", "decoder"):
-            sizes |= {f"{side}_attention_heads": hparams.num_heads, f"{side}_ffn_dim": hparams.filter_size}
+            sizes |= {f"{side}_attention_heads": hparams.num_heads, f"{side}_ffn_dim": self._inner_width(side)}
         return {
             **{"architectures": [ARCHITECTURE], "model_type": "marian", "is_encoder_decoder": True, "dtype": "float32"},
             **{"d_model": hparams.hidden_size, **sizes, "max_position_embeddings": self.positions},
@@ -164,6 +164,8 @@ class MarianExport:
         is_tied = np.array_equal(*(np.delete(table, padding, axis=0) for table in (embedded, last)))
         if is_shared:
             yield SHARED, embedded * self.factor
+            if not is_tied:  # then transformers reads both copies
+                yield from ((name, embedded * self.factor) for name in (ENCODER, DECODER))
         else:
             yield from ((ENCODER, source * self.factor), (DECODER, embedded * self.factor))
         if not is_tied:
@@ -183,7 +185,7 @@ class MarianExport:
 
     def _layers(self, side: str) -> Weights:
         """Yields the weights of all layers of the encoder or decoder."""
-        layers, factor = getattr(self.model, side), self.factor
+        layers, factor, width = getattr(self.model, side), self.factor, self._inner_width(side)
         for number, layer in enumerate(layers):
             name, network = f"model.{side}.layers.{number}", layer.feed_forward
             norms = ["self_attn", "final"]
@@ -191,15 +193,20 @@ class MarianExport:
             if side == "decoder":
                 norms.insert(1, "encoder_attn")
                 yield from self._attention(f"{name}.encoder_attn", layer.cross_attention, {"q": "q", "kv": "kv"})
-            yield f"{name}.fc1.weight", array(network.kernel1).T / factor
-            yield f"{name}.fc1.bias", array(network.bias1)
-            yield f"{name}.fc2.weight", array(network.kernel2).T * factor
+            yield f"{name}.fc1.weight", array(network.kernel1).T[:width] / factor
+            yield f"{name}.fc1.bias", array(network.bias1)[:width]
+            yield f"{name}.fc2.weight", array(network.kernel2).T[:, :width] * factor
             yield f"{name}.fc2.bias", array(network.bias2) * factor
             for norm, residual in zip(norms, layer.residuals, strict=True):
                 # The logits must not grow: the matrix before the softmax is multiplied by the factor.
                 is_last = side == "decoder" and norm == "final" and layer is layers[-1]
                 for part, weight in (("weight", residual.norm.scale), ("bias", residual.norm.bias)):
                     yield f"{name}.{norm}_layer_norm.{part}", array(weight) * (1 / factor if is_last else factor)
+
+    def _inner_width(self, side: str) -> int:
+        """Returns the width of feed-forward networks without the last channels, if an import has added zeros there."""
+        kernels = np.concatenate([array(layer.feed_forward.kernel2) for layer in getattr(self.model, side)], axis=1)
+        return int(np.max(np.nonzero(kernels.any(axis=1))[0], initial=0)) + 1
 
     def _attention(self, name: str, layer: Any, kernels: dict[str, str]) -> Weights:
         """Yields the projections of an attention layer. `kernels` has the projections in each of our kernels."""
@@ -240,7 +247,7 @@ def _table(vocabulary: Vocabulary, pad: int) -> tuple[list[str], list[int]]:
 
 def array(weight: Any) -> np.ndarray:
     """Returns a copy of a weight in float64, so that factors are exact to the last bit of float32."""
-    return np.array(ops.convert_to_tensor(weight), np.float64)
+    return np.array(ops.convert_to_tensor(weight).numpy(), np.float64)
 
 
 def safetensors(weights: dict[str, np.ndarray]) -> bytes:
