@@ -32,6 +32,8 @@ EPSILON = 1e-5
 """What MarianMTModel adds to the variance in layer norm."""
 POSITIONS = 1024
 """Minimum number of positions in a table. MarianMTModel fails for longer texts."""
+MAX_OUTPUT = 512
+"""Maximum number of tokens in an output, as in OPUS-MT's models."""
 USE = """\
 from transformers import MarianMTModel, MarianTokenizer
 tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (MarianTokenizer, MarianMTModel))
@@ -142,7 +144,7 @@ class MarianExport:
 
     def _generation(self) -> dict[str, Any]:
         ids = self._ids()
-        rules = {"bad_words_ids": [[ids["pad_token_id"]]], "max_length": self.positions}
+        rules = {"bad_words_ids": [[ids["pad_token_id"]]], "max_length": min(MAX_OUTPUT, self.positions)}
         return {**ids, **rules, "num_beams": self.search.beam_size}
 
     def _tokenizer(self) -> dict[str, Any]:

@@ -33,7 +33,9 @@ def new_folder(path: Path, hparams: HParams, vocabulary: Vocabulary, **settings:
     keras.utils.set_random_seed(1)
     model = Transformer(hparams, vocabulary.size)
     problem = "t2t_text" if settings else "numbers_ende"
-    folder = ModelFolder.create(path, hparams, vocabulary, Origin(problem, settings, f"vocab.x{vocabulary.suffix}", "", 1))
+    folder = ModelFolder.create(
+        path, hparams, vocabulary, Origin(problem, settings, f"vocab.x{vocabulary.suffix}", "", 1)
+    )
     return folder, write_checkpoint(path, 3, weights_of(model), vocabulary.fingerprint)
 
 
