@@ -9,6 +9,7 @@ class with the highest score: 0 inside a sentence, 2 for its last character.
 """
 
 import json
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,13 @@ def splitter() -> bytes:
             nodes.append(_node("Add", [last, f"part{offset}"], f"sum{offset}"))
         last = f"sum{offset}" if offset else "part0"
     inputs = [_value("units", INT64, ["B", "T"]), _value("features", FLOAT, ["B", "T", "F"])]
-    parts = {1: nodes, 2: ["splitter"], 5: tensors, 11: inputs, 12: [_value(last, FLOAT, ["B", "T", "C"])]}
+    parts: dict[int, list[Any]] = {
+        1: nodes,
+        2: ["splitter"],
+        5: tensors,
+        11: inputs,
+        12: [_value(last, FLOAT, ["B", "T", "C"])],
+    }
     graph = _message(*((number, value) for number, values in parts.items() for value in values))
     vocabulary = {"lang": "", "_unit2id": {unit: number for number, unit in enumerate(UNITS)}, "_id2unit": UNITS}
     fields = {"config": {"feat_funcs": ["capitalized"]}, "vocab": vocabulary}

@@ -163,7 +163,7 @@ class MarianExport:
         source = array(model.embedding.table)[sources]
         embedded[padding] = 0  # decoding starts from zeros
         is_shared = model.target_embedding is model.embedding
-        is_tied = np.array_equal(*(np.delete(table, padding, axis=0) for table in (embedded, last)))
+        is_tied = np.array_equal(np.delete(embedded, padding, axis=0), np.delete(last, padding, axis=0))
         if is_shared:
             yield SHARED, embedded * self.factor
             if not is_tied:  # then transformers reads both copies
