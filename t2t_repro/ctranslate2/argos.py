@@ -16,8 +16,9 @@ from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
 USE = """\
-argospm install FILE.argosmodel           # argostranslate 1.11 or newer
-argos-translate --from-lang={0} --to-lang={1} "A line of text."
+import argostranslate.package, argostranslate.translate
+argostranslate.package.install_from_path("FILE.argosmodel")
+print(argostranslate.translate.translate("A line of text.", "{0}", "{1}"))
 """
 REMARKS = """\
 Argos Translate splits each paragraph into sentences, searches with a beam of 4, replaces unknown pieces by those of the

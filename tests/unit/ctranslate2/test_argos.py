@@ -57,7 +57,7 @@ def test_a_package_has_what_argos_reads(tmp_path: Path, tiny_hparams: HParams, t
     pieces = tokenizer.encode("the dog", out_type=str)
     [result] = translator.translate_batch([pieces], beam_size=4, num_hypotheses=4, max_decoding_length=5)
     assert len(result.hypotheses) == 4
-    assert "argospm" in (folder / "README.md").read_text()
+    assert "install_from_path" in (folder / "README.md").read_text()
     assert (folder / "minisbd" / "sentences.onnx").read_bytes() == splitter()
 
 
