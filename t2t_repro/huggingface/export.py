@@ -118,7 +118,7 @@ class MarianExport:
             name: {piece: number for number, piece in enumerate(pieces)} for name, pieces in tables.items()
         }
         texts |= {CONFIG: self._config(), GENERATION: self._generation(), TOKENIZER: self._tokenizer()}
-        files = {name: json.dumps(fields, ensure_ascii=False, indent=2).encode() for name, fields in texts.items()}
+        files = {name: json.dumps(fields, indent=2).encode() for name, fields in texts.items()}
         models = [getattr(side, "sentencepiece", side).model for side in (self.targets, self.sources)]
         return files | dict(zip(MODELS, models, strict=True)) | {SAFETENSORS: safetensors(self.weights)}
 
