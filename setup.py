@@ -24,7 +24,7 @@ DOCS = ["latex2mathml>=3.78,<4", "mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "
 """Packages that build the documentation site. Ruff breaks the lines of long signatures."""
 NOTEBOOKS = ["ipykernel>=6.29,<8", "nbclient>=0.10,<0.12", "nbformat>=5.10,<6"]
 """Packages that execute the notebooks."""
-PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3"]
+PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3", "transformers>=5.2,<6"]
 """Packages with which the scripts in benchmarks/ compare this one."""
 
 setup(

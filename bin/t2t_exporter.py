@@ -47,10 +47,8 @@ class Flags:
     """Type of the weights in a CTranslate2 model or a package for Argos, e.g. int8; default: float32."""
     languages: str = ""
     """Languages of sources and targets, e.g. en,de; default: those of the problem."""
-    license: str = ""
-    """Licence in the model card, by its name on Hugging Face, e.g. apache-2.0; default: unknown."""
-    scores_file: str = ""
-    """Output of t2t-bleu for the model card; default: results.json of the model folder, if it exists."""
+    license: str = "unknown"
+    """Licence in the model card, by its name on Hugging Face, e.g. apache-2.0."""
     servable_name: str = ""
     """Name of the model on the server; default: the problem's name."""
     warmup_from_file: str = ""
@@ -73,11 +71,12 @@ model = tf.saved_model.load("FOLDER")
 print(model.signatures["serving_default"](tf.constant(["A line of text."])))
 """
 """How to use a SavedModel, for its model card."""
-SERVING_FLAGS = ("decode_hparams", "servable_name", "warmup_from_file", "precision", "long_lines")
+OF_SAVED_MODEL = ("decode_hparams", "servable_name", "warmup_from_file", "precision", "long_lines")
 USELESS = {
     "with --format=saved_model": ("quantization",),
-    "with --format=huggingface": ("quantization", *SERVING_FLAGS),
-    **{f"with --format={name}": SERVING_FLAGS for name in ("ctranslate2", "argos")},
+    "with --format=ctranslate2": OF_SAVED_MODEL,
+    "with --format=argos": OF_SAVED_MODEL,
+    "with --format=huggingface": ("quantization", *OF_SAVED_MODEL),
 }
 """For each value of --format, the flags that have no effect with it; see `program.refuse_useless`."""
 
@@ -89,42 +88,36 @@ def main(values: flags.FlagValues) -> None:
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)
     checkpoint = folder.checkpoint(values.checkpoint_path)
-    card = model_card(values, folder, checkpoint)
-    export = {
-        "saved_model": export_saved_model,
-        "ctranslate2": export_ctranslate2,
-        "huggingface": export_huggingface,
-        "argos": export_argos,
-    }[values.format]
-    say(f"exported {export(values, folder, checkpoint, card)}")
-
-
-def model_card(values: flags.FlagValues, folder: ModelFolder, checkpoint: str) -> ModelCard:
-    """Returns the model card. Its scores are those of --scores_file or of t2t-reproduce."""
-    languages = folder.problem.languages[:: -1 if folder.problem.was_reversed else 1]
-    if values.languages:
-        codes = values.languages.split(",")
-        if len(codes) != 2:
-            raise UserError(f"--languages={values.languages}: name two languages: --languages=en,de")
-        languages = language_code(codes[0], "--languages"), language_code(codes[1], "--languages")
-    if not re.fullmatch(r"[\w.+-]*", values.license):
-        raise UserError(f"--license={values.license!r}: give a name such as apache-2.0 or cc-by-4.0")
-    results = read_results(folder.path) or Results()
-    scores = [*(f"{score:6.2f}  BLEU of {name}" for name, score in results.bleu.items()), *results.signatures]
-    if values.scores_file:
-        scores = [line for line in read_lines(values.scores_file) if line.strip()]
-    measured = [line for line in read_metrics(folder.path) if line["step"] == step_of(checkpoint)]
-    perplexities = [line["dev_perplexity"] for line in measured if line.get("dev_perplexity")]
-    scores += [f"{value:6.2f}  perplexity per subword of the dev split" for value in perplexities[-1:]]
-    return ModelCard(folder, checkpoint, languages, values.license or "unknown", scores)
-
-
-def export_folder(values: flags.FlagValues, folder: ModelFolder) -> Path:
+    card = ModelCard(folder, checkpoint, languages(values, folder), values.license, scores(folder, checkpoint))
     name = "export" if values.format == "saved_model" else f"export_{values.format}"
-    return Path(values.export_dir or subfolder(folder.path, name))
+    export_dir = Path(values.export_dir or subfolder(folder.path, name))
+    export = export_saved_model if values.format == "saved_model" else export_other
+    say(f"exported {export(values, folder, checkpoint, export_dir, card)}")
 
 
-def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
+def languages(values: flags.FlagValues, folder: ModelFolder) -> list[str]:
+    """Returns the codes of the languages of sources and targets, "" if unknown."""
+    if not values.languages:
+        return list(folder.problem.languages[:: -1 if folder.problem.was_reversed else 1])
+    codes = [language_code(code, "--languages") for code in values.languages.split(",")]
+    if len(codes) != 2:
+        raise UserError(f"--languages={values.languages}: name two languages: --languages=en,de")
+    return codes
+
+
+def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
+    """Returns lines with the scores in results.json, and with those of the dev split at the checkpoint's step."""
+    results = read_results(folder.path) or Results()
+    lines = [*(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()), *results.signatures]
+    for line in read_metrics(folder.path):
+        if line["step"] == step_of(checkpoint) and "dev_perplexity" in line:
+            lines += [f"{name}: {line[name]}" for name in ("dev_perplexity", "dev_bleu", "signature") if name in line]
+    return lines
+
+
+def export_saved_model(
+    values: flags.FlagValues, folder: ModelFolder, checkpoint: str, export_dir: Path, card: ModelCard
+) -> Path:
     """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
@@ -133,7 +126,6 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     language = language_of(folder.tags[0]) if folder.tags else ""
     with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))  # refuses other tags
     servable_name = values.servable_name or folder.problem.name
-    export_dir = export_folder(values, folder)
     if not re.fullmatch(r"[\w.-]+", servable_name):
         raise UserError(f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'")
 
@@ -165,32 +157,22 @@ def export_saved_model(values: flags.FlagValues, folder: ModelFolder, checkpoint
     return version
 
 
-def export_ctranslate2(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
-    require_extra("ctranslate2", "ctranslate2")
-    program.load_tensorflow(has_gpus=False)  # the conversion to CTranslate2's format runs on the CPU
-    from t2t_repro.ctranslate2 import export
-
+def export_other(
+    values: flags.FlagValues, folder: ModelFolder, checkpoint: str, export_dir: Path, card: ModelCard
+) -> Path:
+    """Writes a version in a format other than SavedModel; returns its path."""
+    if values.format != "huggingface":
+        require_extra("ctranslate2", "ctranslate2")
+    program.load_tensorflow(has_gpus=False)  # the conversion runs on the CPU
     say(f"{checkpoint}: exporting")
-    quantization = values.quantization or "float32"
-    return export.export_ctranslate2(folder, checkpoint, export_folder(values, folder), quantization, card)
+    if values.format == "huggingface":
+        from t2t_repro.huggingface.export import export_huggingface
 
+        return export_huggingface(folder, checkpoint, export_dir, card)
+    from t2t_repro.ctranslate2 import argos, export
 
-def export_argos(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
-    require_extra("ctranslate2", "ctranslate2")
-    program.load_tensorflow(has_gpus=False)
-    from t2t_repro.ctranslate2 import argos
-
-    say(f"{checkpoint}: exporting")
-    quantization = values.quantization or "float32"
-    return argos.export_argos(folder, checkpoint, export_folder(values, folder), quantization, card)
-
-
-def export_huggingface(values: flags.FlagValues, folder: ModelFolder, checkpoint: str, card: ModelCard) -> Path:
-    program.load_tensorflow(has_gpus=False)
-    from t2t_repro.huggingface import export
-
-    say(f"{checkpoint}: exporting")
-    return export.export_huggingface(folder, checkpoint, export_folder(values, folder), card)
+    write = argos.export_argos if values.format == "argos" else export.export_ctranslate2
+    return write(folder, checkpoint, export_dir, values.quantization or "float32", card)
 
 
 def read_texts(path: str) -> list[str]:

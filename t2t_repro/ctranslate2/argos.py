@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.ctranslate2.export import TOKENIZER, converted
+from t2t_repro.ctranslate2.export import TOKENIZER, write
 from t2t_repro.ctranslate2.sentence_splitter import splitter
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
@@ -17,12 +17,8 @@ from t2t_repro.serving.versions import new_version
 
 USE = """\
 import argostranslate.package, argostranslate.translate
-argostranslate.package.install_from_path("FILE.argosmodel")
-print(argostranslate.translate.translate("A line of text.", "{0}", "{1}"))
-"""
-REMARKS = """\
-Argos Translate splits each paragraph into sentences, searches with a beam of 4, replaces unknown pieces by those of the
-source, and replaces "_" in outputs by a space.
+argostranslate.package.install_from_path("{0}.argosmodel")
+print(argostranslate.translate.translate("A line of text.", "{1}", "{2}"))
 """
 
 
@@ -34,19 +30,19 @@ def export_argos(
     Raises UserError if Argos or CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
     refuse_impossible(folder, card)
-    spec, (source, target) = converted(folder, checkpoint, quantization), card.languages
+    sources, (source, target) = folder.vocabulary.sources, card.languages
     with new_version(export_dir) as (temporary, version):
         name = f"translate-{source}_{target}-1_{version.name}"
         package = temporary / name
-        spec.save(str(_made(package / "model")))
-        names = {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
-        metadata = {"package_version": f"1.{version.name}", "argos_version": "1.11", **names}
-        write_file(package / "metadata.json", json.dumps(metadata, indent=2))
-        sources = folder.vocabulary.sources
+        (package / "model").mkdir(parents=True)
+        write(folder, checkpoint, package / "model", quantization)
         write_file(package / TOKENIZER, getattr(sources, "sentencepiece", sources).model)
         write_file(package / "minisbd" / "sentences.onnx", splitter())
-        card.write(package, "argostranslate", USE.format(source, target), REMARKS)
-        archive = shutil.make_archive(str(temporary / name), "zip", temporary, name)
+        metadata = {"package_version": f"1.{version.name}", "argos_version": "1.11"}
+        metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
+        write_file(package / "metadata.json", json.dumps(metadata, indent=2))
+        card.write(package, "argostranslate", USE.format(name, source, target))
+        archive = shutil.make_archive(str(package), "zip", temporary, name)
         Path(archive).rename(temporary / f"{name}.argosmodel")
         shutil.rmtree(package)
     return version / f"{name}.argosmodel"
@@ -54,19 +50,12 @@ def export_argos(
 
 def refuse_impossible(folder: ModelFolder, card: ModelCard) -> None:
     """Raises UserError if Argos cannot run the model, or its languages are unknown."""
-    vocabulary, name, reason = folder.vocabulary, folder.origin.vocabulary, ""
     if not all(card.languages):
         raise UserError(f"{folder.path}: unknown languages; name them, e.g. --languages=en,de")
-    if vocabulary.separate_source_size:
-        reason = f"{name}: Argos has one vocabulary for both sides, but this model has two"
-    elif folder.tags:
-        reason = f"{folder.tags[0]}: Argos has one target language in a package, and writes no tags"
-    elif vocabulary.kind not in ("sentencepiece", "marian"):
-        reason = f"{name}: Argos reads only SentencePiece"
-    if reason:
-        raise UserError(f"{reason}; use another --format")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
+    is_lacking = {
+        "two vocabularies": folder.vocabulary.separate_source_size > 0,
+        f"several target languages ({', '.join(folder.tags[:3])})": len(folder.tags) > 0,
+        folder.origin.vocabulary: folder.vocabulary.kind not in ("sentencepiece", "marian"),
+    }
+    if features := [feature for feature, lacks in is_lacking.items() if lacks]:
+        raise UserError(f"{folder.path}: Argos does not support {', '.join(features)}; use another --format")

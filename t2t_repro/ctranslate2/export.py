@@ -58,25 +58,26 @@ def export_ctranslate2(
     `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8". Raises UserError if
     CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
-    spec = converted(folder, checkpoint, quantization)
-    target = folder.vocabulary
-    is_separate = target.separate_source_size > 0
-    vocabularies = {"source_": target.sources, "target_": target} if is_separate else {"": target}
+    refuse_impossible(folder.hparams, quantization)
     with new_version(export_dir) as (temporary, version):
-        spec.save(str(temporary))
-        for side, vocabulary in vocabularies.items():
-            is_usual = vocabulary.kind == SentencePieceVocabulary.kind
-            name = TOKENIZER if is_usual else f"vocabulary{vocabulary.suffix}"
-            (temporary / f"{side}{name}").write_bytes(vocabulary.model)
+        write(folder, checkpoint, temporary, quantization)
         if card:
             card.write(temporary, "ctranslate2", USE)
     return version
 
 
-def converted(folder: ModelFolder, checkpoint: str, quantization: str) -> TransformerSpec:
-    """Returns a checkpoint's model for CTranslate2. Raises the same errors as `export_ctranslate2`."""
+def write(folder: ModelFolder, checkpoint: str, path: Path, quantization: str) -> None:
+    """Writes a checkpoint to the empty folder `path`. Raises the errors of `export_ctranslate2`."""
     refuse_impossible(folder.hparams, quantization)
-    return quantized(specification(folder.model(checkpoint), folder.vocabulary), quantization)
+    spec = quantized(specification(folder.model(checkpoint), folder.vocabulary), quantization)
+    target = folder.vocabulary
+    is_separate = target.separate_source_size > 0
+    vocabularies = {"source_": target.sources, "target_": target} if is_separate else {"": target}
+    spec.save(str(path))
+    for side, vocabulary in vocabularies.items():
+        is_usual = vocabulary.kind == SentencePieceVocabulary.kind
+        name = TOKENIZER if is_usual else f"vocabulary{vocabulary.suffix}"
+        (path / f"{side}{name}").write_bytes(vocabulary.model)
 
 
 def refuse_impossible(hparams: HParams, quantization: str) -> None:

@@ -3,9 +3,6 @@
 It needs no training. A sentence ends after ".", "!", "?" or "…" if a space follows, unless a lower-case letter follows
 the space; after a full stop of Chinese and Japanese; and, by MiniSBD's own rule, at the end of a paragraph. Without a
 model in the package, Argos would download one.
-
-The model adds three vectors of scores for each character: for itself, the next and the one after it. MiniSBD takes the
-class with the highest score: 0 inside a sentence, 2 for its last character.
 """
 
 import json
@@ -13,78 +10,59 @@ from typing import Any
 
 import numpy as np
 
-PAD, UNKNOWN = "<PAD>", "<UNK>"
-CLASSES, INSIDE, END = 3, 0, 2
-TERMINATORS, WIDE_TERMINATORS = ".!?…", "\u3002\uff01\uff1f"
 LOWER_CASE = "".join(filter(str.islower, map(chr, range(0x530))))
-UNITS = [PAD, UNKNOWN, " ", *TERMINATORS, *WIDE_TERMINATORS, *LOWER_CASE]
-"""The characters that matter, by their ids."""
-SCORES: tuple[dict[str, float], ...] = (
-    dict.fromkeys(TERMINATORS, 1.0) | dict.fromkeys(WIDE_TERMINATORS, 3.0),
-    {" ": 1.0},
-    dict.fromkeys(LOWER_CASE, -1.0),
-)
-"""Scores for the end of a sentence at a character: of the character itself, the next one and the one after it."""
+SCORES = {
+    **dict.fromkeys(".!?…", (1, 0, 0)),
+    **dict.fromkeys("\u3002\uff01\uff1f", (3, 0, 0)),
+    " ": (0, 1, 0),
+    **dict.fromkeys(LOWER_CASE, (0, 0, -1)),
+}
+"""Scores of the characters that matter, for the end of a sentence at them, and one and two characters before them."""
 THRESHOLD = 1.5
-FLOAT, INT64 = 1, 7
+UNITS = ["<PAD>", "<UNK>", *SCORES]
+CLASSES, INSIDE, END = 3, 0, 2
+"""MiniSBD's number of classes, and those of a character inside a sentence and of its last one."""
+FLOAT, INT64, INTS = 1, 7, 7
 """ONNX's numbers of types."""
-Value = int | str | bytes
 
 
 def splitter() -> bytes:
-    """Returns the contents of the file."""
-    nodes, tensors, last = [], [], ""
-    for offset, scores in enumerate(SCORES):
-        table = np.zeros((len(UNITS), CLASSES), "<f4")
-        table[:, END] = [scores.get(unit, 0.0) for unit in UNITS]
-        table[:, INSIDE] = THRESHOLD * (offset == 0)
-        numbers = {"start": [offset], "end": [1 << 40], "axis": [1], "pads": [0, 0, 0, offset]}
-        tensors.append(_tensor(f"table{offset}", FLOAT, table))
-        tensors += [_tensor(f"{name}{offset}", INT64, np.array(value, "<i8")) for name, value in numbers.items()]
-        nodes += [
-            _node("Slice", ["units", *(f"{name}{offset}" for name in ("start", "end", "axis"))], f"cut{offset}"),
-            _node("Pad", [f"cut{offset}", f"pads{offset}"], f"shifted{offset}"),
-            _node("Gather", [f"table{offset}", f"shifted{offset}"], f"part{offset}"),
-        ]
-        if offset:
-            nodes.append(_node("Add", [last, f"part{offset}"], f"sum{offset}"))
-        last = f"sum{offset}" if offset else "part0"
-    inputs = [_value("units", INT64, ["B", "T"]), _value("features", FLOAT, ["B", "T", "F"])]
-    parts: dict[int, list[Any]] = {
-        1: nodes,
-        2: ["splitter"],
-        5: tensors,
-        11: inputs,
-        12: [_value(last, FLOAT, ["B", "T", "C"])],
-    }
-    graph = _message(*((number, value) for number, values in parts.items() for value in values))
+    """Returns the contents of the file: a table of scores, and a convolution that adds those of three characters."""
+    table = np.array([SCORES.get(unit, (0, 0, 0)) for unit in UNITS], "<f4")
+    kernel, bias = np.zeros((CLASSES, 3, 3), "<f4"), np.zeros(CLASSES, "<f4")
+    kernel[END], bias[INSIDE] = np.eye(3), THRESHOLD
+    swap = {1: "perm", 8: [0, 2, 1], 20: INTS}
+    nodes: list[dict[int, Any]] = [
+        {4: "Gather", 1: ["table", "units"], 2: "scores"},
+        {4: "Transpose", 1: "scores", 2: "channels", 5: swap},
+        {4: "Conv", 1: ["channels", "kernel", "bias"], 2: "sums", 5: {1: "pads", 8: [0, 2], 20: INTS}},
+        {4: "Transpose", 1: "sums", 2: "classes", 5: swap},
+    ]
+    tensors = [
+        {1: list(values.shape), 2: FLOAT, 8: name, 9: values.tobytes()}
+        for name, values in (("table", table), ("kernel", kernel), ("bias", bias))
+    ]
+    inputs = [_value("units", INT64, "BT"), _value("features", FLOAT, "BTF")]
+    graph = {1: nodes, 2: "splitter", 5: tensors, 11: inputs, 12: _value("classes", FLOAT, "BTC")}
     vocabulary = {"lang": "", "_unit2id": {unit: number for number, unit in enumerate(UNITS)}, "_id2unit": UNITS}
     fields = {"config": {"feat_funcs": ["capitalized"]}, "vocab": vocabulary}
-    metadata = [(14, _message((1, name), (2, json.dumps(value)))) for name, value in fields.items()]
-    return _message((1, 8), (7, graph), (8, _message((2, 13))), *metadata)
+    return _message({1: 8, 7: graph, 8: {2: 13}, 14: [{1: name, 2: json.dumps(fields[name])} for name in fields]})
 
 
-def _node(kind: str, inputs: list[str], output: str) -> bytes:
-    return _message(*((1, name) for name in inputs), (2, output), (4, kind))
+def _value(name: str, kind: int, sizes: str) -> dict[int, Any]:
+    return {1: name, 2: {1: {1: kind, 2: {1: [{2: size} for size in sizes]}}}}
 
 
-def _tensor(name: str, kind: int, values: np.ndarray) -> bytes:
-    return _message(*((1, size) for size in values.shape), (2, kind), (8, name), (9, values.tobytes()))
-
-
-def _value(name: str, kind: int, shape: list[str]) -> bytes:
-    sizes = _message(*((1, _message((2, size))) for size in shape))
-    return _message((1, name), (2, _message((1, _message((1, kind), (2, sizes))))))
-
-
-def _message(*fields: tuple[int, Value]) -> bytes:
-    """Returns a message of protocol buffers with these numbers and values of fields."""
+def _message(fields: dict[int, Any]) -> bytes:
+    """Returns a message of protocol buffers with the values of these fields, of which a list has several."""
     data = b""
-    for number, value in fields:
-        if isinstance(value, int):
-            data += _varint(number << 3) + _varint(value)
-        else:
-            contents = value.encode() if isinstance(value, str) else value
+    for number, values in fields.items():
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, int):
+                data += _varint(number << 3) + _varint(value)
+                continue
+            contents = _message(value) if isinstance(value, dict) else value
+            contents = contents.encode() if isinstance(contents, str) else contents
             data += _varint(number << 3 | 2) + _varint(len(contents)) + contents
     return data
 

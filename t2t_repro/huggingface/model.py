@@ -15,6 +15,7 @@ from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ACTIVATIONS, CONFIG, MarianConfig, read_config, read_json
+from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights
 from t2t_repro.huggingface.vocabulary import read_vocabulary
 from t2t_repro.huggingface.weights import read_weights
 from t2t_repro.metrics.languages import iso_code
@@ -23,16 +24,6 @@ from t2t_repro.problem import Problem
 HPARAMS_SET = "marian_base"
 TOKENIZER = "tokenizer_config.json"
 LANGUAGES = ("source_lang", "target_lang")
-SHARED, ENCODER, DECODER, SOFTMAX = (
-    *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
-    "lm_head.weight",
-)
-BIAS = "final_logits_bias"
-ATTENTIONS = {
-    "self_attn": ("self_attention", {"qkv": "q k v", "output": "out"}),
-    "encoder_attn": ("memory_attention", {"q": "q", "kv": "k v", "output": "out"}),
-}
-"""For each attention in transformers: our name, and for each of our kernels those that lie side by side in it."""
 
 
 class MarianImport:
@@ -50,10 +41,9 @@ class MarianImport:
         from t2t_repro.models.model import model_without_values  # imported here, because it loads TensorFlow
 
         self.weights = self._tables(*ids)
-        for side in ("encoder", "decoder"):
-            self._check_positions(f"model.{side}.embed_positions.weight")
-            for number in range(getattr(self.config, f"{side}_layers")):
-                self._take_layer(side, number)
+        self._take_layers()
+        for name in POSITIONS.values():
+            self._check_positions(name)
         if self._weights:
             shown = shortened(", ".join(self._weights))
             raise UserError(f"{folder}: has weights that no model here has: {shown}; choose another model")
@@ -108,28 +98,15 @@ class MarianImport:
         tables |= {"softmax/table": last[target_ids], "softmax_bias": bias[target_ids]}
         return {f"{hparams.model}/{name}": value for name, value in tables.items()}
 
-    def _take_layer(self, side: str, number: int) -> None:
-        """Adds the weights of a layer of the encoder or decoder to `weights`."""
-        old, new = f"model.{side}.layers.{number}", f"{self.hparams.model}/{side}/layer_{number}"
-        width, inner = self.config.d_model, getattr(self.config, f"{side}_ffn_dim")
-        attentions = dict(list(ATTENTIONS.items())[: 1 + (side == "decoder")])
-        for old_name, (name, groups) in attentions.items():
-            for kernel, parts in groups.items():
-                names = [f"{old}.{old_name}.{part}_proj" for part in parts.split()]
-                kernels = [self._take(f"{part}.weight", width, width).T for part in names]
-                biases = [self._take(f"{part}.bias", width) for part in names]
-                self.weights[f"{new}/{name}/{kernel}"] = np.concatenate(kernels, axis=1)
-                self.weights[f"{new}/{name}/{kernel}_bias"] = np.concatenate(biases)
-        # The narrower of two stacks gets inner channels of zeros, which stay zeros in training.
-        rest, network = (0, self.hparams.filter_size - inner), f"{new}/feed_forward"
-        self.weights[f"{network}/kernel1"] = np.pad(self._take(f"{old}.fc1.weight", inner, width).T, ((0, 0), rest))
-        self.weights[f"{network}/bias1"] = np.pad(self._take(f"{old}.fc1.bias", inner), rest)
-        self.weights[f"{network}/kernel2"] = np.pad(self._take(f"{old}.fc2.weight", width, inner).T, (rest, (0, 0)))
-        self.weights[f"{network}/bias2"] = self._take(f"{old}.fc2.bias", width)
-        norms = [f"{name}_layer_norm" for name in (*attentions, "final")]
-        for place, norm in enumerate(norms):
-            for kind, part in (("scale", "weight"), ("bias", "bias")):
-                self.weights[f"{new}/residual_{place}/norm/{kind}"] = self._take(f"{old}.{norm}.{part}", width)
+    def _take_layers(self) -> None:
+        """Adds the weights of all layers to `weights`."""
+        for side, name, names, letters in layer_weights(self.hparams):
+            sizes = {"D": self.config.d_model, "F": getattr(self.config, f"{side}_ffn_dim")}
+            parts = [self._take(part, *(sizes[letter] for letter in letters)).T for part in names]
+            # The narrower of two stacks gets inner channels of zeros, which stay zeros in training.
+            missing = {"D": 0, "F": self.hparams.filter_size - sizes["F"]}
+            padding = [(0, missing[letter]) for letter in reversed(letters)]
+            self.weights[name] = np.pad(np.concatenate(parts, axis=-1), padding)
 
     def _check_positions(self, name: str) -> None:
         """Raises UserError if a table of positions [P, D], which older files have, is not that of `Sinusoids`."""

@@ -187,8 +187,6 @@ def test_ctranslate2_translates_almost_the_same(
         (["--format=ctranslate2", "--warmup_from_file=x"], ("--warmup_from_file", "ctranslate2")),
         (["--format=huggingface", "--quantization=int8"], ("--quantization", "huggingface")),
         (["--format=argos", "--languages=en"], ("--languages=en",)),
-        (["--license=a b"], ("--license",)),
-        (["--scores_file=/nowhere"], ("/nowhere", "no such file")),
         (["--decode_hparams=sampling_method=random"], ("sampling_method", "beam search")),
         (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
         (["--servable_name=a/b"], ("--servable_name=a/b",)),

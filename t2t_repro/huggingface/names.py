@@ -1,0 +1,44 @@
+"""Names of a MarianMT model's weights in transformers, and our names of those in layers, for import and export.
+
+PyTorch's kernels have the shape [out, in], ours [in, out].
+"""
+
+from collections.abc import Iterator
+
+from t2t_repro.hparam import HParams
+
+SHARED, ENCODER, DECODER, SOFTMAX = (
+    *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    "lm_head.weight",
+)
+BIAS = "final_logits_bias"
+POSITIONS = {side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
+KERNELS = (
+    ("self_attention/qkv", "self_attention/qkv_bias", "self_attn.q_proj self_attn.k_proj self_attn.v_proj", "DD"),
+    ("self_attention/output", "self_attention/output_bias", "self_attn.out_proj", "DD"),
+    ("memory_attention/q", "memory_attention/q_bias", "encoder_attn.q_proj", "DD"),
+    ("memory_attention/kv", "memory_attention/kv_bias", "encoder_attn.k_proj encoder_attn.v_proj", "DD"),
+    ("memory_attention/output", "memory_attention/output_bias", "encoder_attn.out_proj", "DD"),
+    ("feed_forward/kernel1", "feed_forward/bias1", "fc1", "FD"),
+    ("feed_forward/kernel2", "feed_forward/bias2", "fc2", "DF"),
+)
+"""For each kernel in a layer: our names of it and of its bias, the modules in transformers, and its sizes there."""
+NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
+
+
+def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]:
+    """Yields for each weight of the layers its side, our name, the names in transformers, and the sizes of each there.
+
+    If there are several names, the weights lie side by side in ours. Sizes are letters, e.g. "FD": D is the model's
+    width, F that of the feed-forward networks of the side.
+    """
+    for side, norms in NORMS.items():
+        rows = [row for row in KERNELS if side == "decoder" or "memory" not in row[0]]
+        for number, norm in enumerate(norms):
+            rows.append((f"residual_{number}/norm/scale", f"residual_{number}/norm/bias", f"{norm}_layer_norm", "D"))
+        for layer in range(getattr(hparams, f"{side}_layers")):
+            path, place = f"{hparams.model}/{side}/layer_{layer}", f"model.{side}.layers.{layer}"
+            for kernel, bias, modules, sizes in rows:
+                for name, kind, kind_sizes in ((kernel, "weight", sizes), (bias, "bias", sizes[0])):
+                    names = [f"{place}.{module}.{kind}" for module in modules.split()]
+                    yield side, f"{path}/{name}", names, kind_sizes
