@@ -91,8 +91,7 @@ def main(values: flags.FlagValues) -> None:
 def read_hparams(values: flags.FlagValues) -> HParams:
     """Returns the hparams set that --hparams_set names, with the changes that the other flags request.
 
-    Raises:
-        UserError: a required flag is missing, or a name or value is wrong.
+    Raises UserError if a required flag is missing, or a name or value is wrong.
     """
     program.require(values, "problem", "data_dir", "hparams_set")
     program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
@@ -108,8 +107,7 @@ def read_hparams(values: flags.FlagValues) -> HParams:
 def open_data(values: flags.FlagValues) -> Data:
     """Opens the data. First generates the data for --generate_data, or if the data is missing and needs no download.
 
-    Raises:
-        UserError: the data is missing or damaged, or was made with settings other than those in the flags.
+    Raises UserError if the data is missing or damaged, or was made with settings other than those in the flags.
     """
     has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
     if values.generate_data or not (has_t2t_data or has_data(values.data_dir, values.problem)):

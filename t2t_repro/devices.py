@@ -45,8 +45,7 @@ def let_memory_grow() -> None:
 def use_one_gpu(index: int = 0) -> None:
     """Makes TensorFlow use only one GPU, if there is any, and allocate its memory only when it needs the memory.
 
-    Args:
-        index: index of the GPU among the visible GPUs, modulo their number: of two GPUs, 0 and 2 are the first.
+    `index` is that of the GPU among the visible GPUs, modulo their number: of two GPUs, 0 and 2 are the first.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
         with contextlib.suppress(RuntimeError):
@@ -87,10 +86,8 @@ def use_tf32(is_on: bool) -> None:
 def multiplies(kind: str, cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
     """Returns True if TensorFlow's devices have instructions for "bfloat16" or "tf32".
 
-    Without them, TensorFlow computes in bfloat16 more slowly than in float32, and in float32 instead of TF32.
-
-    Args:
-        cpu_information: file in which Linux describes the processor. If it is missing, bfloat16 counts as supported.
+    Without them, TensorFlow computes in bfloat16 more slowly than in float32, and in float32 instead of TF32. If
+    `cpu_information`, in which Linux describes the processor, is missing, bfloat16 counts as supported.
     """
     if gpus := tf.config.get_visible_devices("GPU"):
         details = map(tf.config.experimental.get_device_details, gpus)

@@ -67,8 +67,7 @@ class Problem:
         target_language: code of the language of outputs and references, such as "de"; "" if unknown. It selects the
             tokeniser of the paper's BLEU. The user may set it: t2t-decoder --target_language.
 
-    Raises:
-        UserError: if a setting is unknown or has a value of the wrong type.
+    Raises UserError if a setting is unknown or has a value of the wrong type.
     """
 
     @dataclass(frozen=True)

@@ -18,19 +18,15 @@ def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = (
     """Averages the weights of checkpoints of a model folder, and saves the average in its folder averaged/.
 
     The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints,
-    but without optimizer variables.
+    but without optimizer variables. Returns its path, and the paths of the checkpoints from which it was computed.
 
     Args:
         last: number of last checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
             checkpoints if the folder has fewer.
         steps: steps of the checkpoints to average instead of the last ones.
 
-    Returns:
-        The path of the averaged checkpoint, and the paths of the checkpoints from which it was computed.
-
-    Raises:
-        UserError: if there are fewer than `last` checkpoints, one is missing, damaged or of another training run, or
-            another process is writing an average.
+    Raises UserError if there are fewer than `last` checkpoints, one is missing, damaged or of another training run, or
+    another process is writing an average.
     """
     paths = _checkpoints_of(folder, steps) if steps else _last_checkpoints(folder, last)
     step = step_of(folder.checkpoints()[-1])

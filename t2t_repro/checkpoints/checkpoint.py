@@ -158,11 +158,9 @@ class Checkpoints:
 def initial_weights(model: Any, vocabulary: Vocabulary, source: str) -> tuple[str, reader.Checkpoint]:
     """Returns the checkpoint for a warm start of a model: its path and its content.
 
-    If it was trained with another vocabulary, its embeddings are adapted (see `adapt`), and a line for each is printed.
-
-    Args:
-        source: value of --warm_start_from: a checkpoint, or a folder with checkpoints, e.g. a model folder. In a
-            folder, the averaged checkpoint is used, or the latest checkpoint if that is newer.
+    `source` is the value of --warm_start_from: a checkpoint, or a folder with checkpoints, e.g. a model folder. In a
+    folder, the averaged checkpoint is used, or the latest checkpoint if that is newer. If it was trained with another
+    vocabulary, its embeddings are adapted (see `adapt`), and a line for each is printed.
 
     Raises UserError if there is no checkpoint, if its vocabulary is unknown or has other pieces than this one, or if
     it has weights of other names or shapes.

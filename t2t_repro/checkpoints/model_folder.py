@@ -100,8 +100,7 @@ class ModelFolder:
         path: the folder.
         content: hparams, origin, problem and vocabulary of a folder whose files are not written yet; None reads them.
 
-    Raises:
-        UserError: `path` is not a model folder, or a file in it is damaged or names unknown code.
+    Raises UserError if `path` is not a model folder, or a file in it is damaged or names unknown code.
     """
 
     def __init__(self, path: str | Path, content: Content | None = None) -> None:
@@ -191,10 +190,9 @@ class ModelFolder:
     def checkpoint(self, path: str = "", flag: str = "--checkpoint_path") -> str:
         """Returns the path of the checkpoint to use, which must exist.
 
-        Args:
-            path: value of `flag`: a checkpoint, or a folder with checkpoints, from the current folder or from this one,
-                e.g. "best". "" stands for this folder. In a folder, the averaged checkpoint is used, or the latest
-                checkpoint if that is newer.
+        `path` is the value of `flag`: a checkpoint, or a folder with checkpoints, from the current folder or from this
+        one, e.g. "best". "" stands for this folder. In a folder, the averaged checkpoint is used, or the latest
+        checkpoint if that is newer.
         """
         if path:
             inside = str(self.path / path)
@@ -339,8 +337,7 @@ def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[Mod
         checkpoint_paths: value of --checkpoint_path: empty, or one path per folder, separated by commas. For an empty
             path, `ModelFolder.checkpoint` chooses the checkpoint.
 
-    Raises:
-        UserError: a folder or checkpoint is missing or damaged, or the models cannot decode together.
+    Raises UserError if a folder or checkpoint is missing or damaged, or the models cannot decode together.
     """
     dirs = folder_paths(output_dirs, "--output_dir")
     paths = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(dirs)

@@ -43,11 +43,7 @@ def step_of(checkpoint: str) -> int:
 
 
 def find_checkpoint(path: str, flag: str) -> str:
-    """Returns the path of the checkpoint that a flag names, which must exist.
-
-    Args:
-        path: a checkpoint, or a folder with checkpoints, of which `default_checkpoint` is used.
-    """
+    """Returns the path of the checkpoint that a flag names, which must exist; of a folder, `default_checkpoint`."""
     if Path(path).is_dir():
         if checkpoint := default_checkpoint(Path(path)):
             return checkpoint

@@ -193,7 +193,7 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts the blocks of a training step into micro-batches that fit into a device's memory.
+    """Cuts the blocks of a step into micro-batches that fit into a device's memory. Returns the examples of each.
 
     Args:
         lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
@@ -201,9 +201,6 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
         max_tokens: maximum number of positions (tokens and padding) on each side of a micro-batch. An example with more
             tokens becomes a micro-batch with no other example.
         replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some may be empty.
-
-    Returns:
-        For each micro-batch, the indices of its examples.
     """
     # For each example of each block, the length of the example's longer side.
     block_lengths = [lengths[:, block].max(axis=0) for block in blocks]
@@ -234,10 +231,8 @@ def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
 def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
     """Returns the boundaries of batches: as few as possible, of at most `limit` positions or a single longer example.
 
-    After `max_count` batches, a last one of any size holds the remaining examples.
-
-    Args:
-        lengths: int [N], length of each example's longer side.
+    After `max_count` batches, a last one of any size holds the remaining examples. `lengths`, int [N], has the length
+    of each example's longer side.
     """
     boundaries, sizes = [0], np.arange(1, len(lengths) + 1)
     while boundaries[-1] < len(lengths):

@@ -23,12 +23,10 @@ def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
 def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True) -> dict[str, tuple[Path, Path]]:
     """Writes each test set as a file of sources and a file of targets. Skips a test set whose text cannot be read.
 
-    Args:
-        overwrite: False to keep the two files of a test set if both exist.
+    If `overwrite` is False, keeps the two files of a test set if both exist.
 
-    Returns:
-        For each test set, the paths of its sources and its references, swapped if the problem is reversed. If a problem
-        defines no test sets, its dev split is the only test set.
+    Returns for each test set the paths of its sources and its references, swapped if the problem is reversed. If a
+    problem defines no test sets, its dev split is the only test set.
     """
     files = {}
     for name in _names(problem):

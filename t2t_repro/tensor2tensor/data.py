@@ -34,8 +34,7 @@ def has_t2t_data(data_dir: str, problem_name: str) -> bool:
 def load_t2t_data(data_dir: str, problem: Problem) -> Data:
     """Returns the data that tensor2tensor generated for a problem. At first use, writes an index beside each shard.
 
-    Raises:
-        UserError: if a file is missing or damaged, or has packed examples.
+    Raises UserError if a file is missing or damaged, or has packed examples.
     """
     names = problem.t2t_vocabularies[::-1] if problem.was_reversed else problem.t2t_vocabularies
     vocabulary = load_vocabularies(Path(data_dir), targets=names[1], sources=names[0])

@@ -63,8 +63,7 @@ class Request:
 class Import:
     """A model of tensor2tensor: its weights, hparams and vocabulary in our form. `write` writes the model folder.
 
-    Raises:
-        UserError: something is missing, damaged or cannot be imported, or two files contradict each other.
+    Raises UserError if something is missing, damaged or cannot be imported, or two files contradict each other.
     """
 
     def __init__(self, request: Request) -> None:
@@ -110,8 +109,7 @@ class Import:
     def _vocabulary(self, problem: str) -> tuple[Vocabulary, list[str]]:
         """Returns the vocabulary of the targets with that of the sources, and the paths of their one or two files.
 
-        Raises:
-            UserError: no vocabulary has one entry for each row of the embedding, or several vocabularies do.
+        Raises UserError if no vocabulary has one entry for each row of the embedding, or several vocabularies do.
         """
         request = self._request
         paths = request.source_vocab or request.vocab, request.target_vocab or request.vocab

@@ -52,8 +52,7 @@ NAMES = {
 def by_our_names(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our names.
 
-    Raises:
-        UserError: no Transformer here has one of the weights, or two weights have the same meaning.
+    Raises UserError if no Transformer here has one of the weights, or two weights have the same meaning.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     for name, value in weights.items():
@@ -81,8 +80,7 @@ class OldVariables:
     Args:
         paths: the checkpoints, without ".index", at least one. With several, the weights are the means.
 
-    Raises:
-        UserError: a checkpoint is missing or damaged, or has a weight that no Transformer here has.
+    Raises UserError if a checkpoint is missing or damaged, or has a weight that no Transformer here has.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -113,8 +111,7 @@ class OldVariables:
     def sizes(self) -> dict[str, Any]:
         """Returns the values of those fields of `HParams` that the weights determine, by name.
 
-        Raises:
-            UserError: a weight is missing.
+        Raises UserError if a weight is missing.
         """
         attention = "encoder/layer_0/self_attention"
         width, filter_size = self._shape("encoder/layer_0/feed_forward/kernel1")

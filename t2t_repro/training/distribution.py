@@ -25,12 +25,9 @@ def make_strategy(worker_gpu: int = 0) -> Any:
 
     If TF_CONFIG names several workers, the function waits up to an hour until all of them have started. The strategy
     then uses the devices of all workers. Otherwise it uses this machine's GPUs, or the CPU if there is no GPU.
+    `worker_gpu` is the number of GPUs to use on each machine; 0 uses all.
 
-    Args:
-        worker_gpu: number of GPUs to use on each machine; 0 uses all.
-
-    Raises:
-        UserError: if this machine has too few GPUs, TF_CONFIG is wrong, or the workers cannot connect.
+    Raises UserError if this machine has too few GPUs, TF_CONFIG is wrong, or the workers cannot connect.
     """
     addresses, index = _cluster()
     _choose_gpus(worker_gpu)

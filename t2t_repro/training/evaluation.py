@@ -175,13 +175,10 @@ class Evaluator:
         return Evaluation(*means[0], number, source_use, decoded, parts)
 
     def source_use(self) -> float | None:
-        """Returns how much the loss rises if each target is paired with the source of another example.
+        """Returns the rise of the loss, in nats per target token, if each target gets the source of another example.
 
         A model that ignores its source has a source use of 0. To cost little, the measurement uses only one small
-        batch, `distinct_sources`.
-
-        Returns:
-            Rise of the loss in nats per target token; None if the split does not have two different sources.
+        batch, `distinct_sources`. Returns None if the split does not have two different sources.
         """
         batch = distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS), self._max_length)
         if batch is None:

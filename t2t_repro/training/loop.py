@@ -27,8 +27,7 @@ from t2t_repro.training.stop import StopSignals
 def train(run: Run) -> Prepared | None:
     """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
 
-    Returns:
-        In the chief, the parts of the run, such as its folder and its model. In other workers, None.
+    Returns the parts of the run in the chief, such as its folder and its model; None in other workers.
 
     Raises:
         UserError: if the run cannot begin or resume in this folder, the disk is full, a loss is not finite, memory runs
@@ -106,8 +105,7 @@ class Loop:
     def run(self) -> None:
         """Trains until the last step, until early stopping, or until a signal asks the run to stop.
 
-        Raises:
-            Stopped: if a signal asked the run to stop.
+        Raises Stopped if a signal asked the run to stop.
         """
         with self._signals:
             self._evaluate_if_missing()

@@ -40,9 +40,8 @@ def joined(ids: Any, pieces: Any, separator: str = "") -> Any:
 class _GraphBytePairs(tf.Module, abc.ABC):
     """A vocabulary that merges the symbols of words, all words of a batch at once.
 
-    Args:
-        is_greedy: True if a pair that a merge makes comes before other places of this merge, as in the library
-            tokenizers. Only merges in an unusual order have such pairs.
+    If `is_greedy`, a pair that a merge makes comes before other places of this merge, as in the library tokenizers.
+    Only merges in an unusual order have such pairs.
     """
 
     def __init__(self, merges: Merges, is_greedy: bool) -> None:

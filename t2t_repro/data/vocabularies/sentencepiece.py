@@ -148,11 +148,8 @@ def _fields(message: bytes) -> list[tuple[int, Any]]:
 def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:
     """Returns a SentencePiece vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
 
-    Args:
-        symbols: strings that the vocabulary always encodes as a single piece.
-
-    Raises:
-        UserError: if there is no text, or the size is too small for the alphabet, the symbols and the 256 byte pieces.
+    It encodes each of `symbols` as a single piece. Raises UserError if there is no text, or the size is too small for
+    the alphabet, the symbols and the 256 byte pieces.
     """
     import sentencepiece
 

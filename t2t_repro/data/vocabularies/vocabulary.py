@@ -132,8 +132,7 @@ class Vocabulary(abc.ABC):
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text, including the end id.
 
-        Args:
-            num_threads: number of threads of a SentencePiece vocabulary; -1 for one per core. Other kinds use one.
+        A SentencePiece vocabulary uses `num_threads` threads, by default one per core. Other kinds use one.
         """
 
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
