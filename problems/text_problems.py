@@ -36,10 +36,7 @@ class VocabType:
 class Text2TextProblem(Problem):
     """Maps text to text, with the interface of tensor2tensor's class of this name.
 
-    Args:
-        settings: values for fields of `Settings`, by name.
-        was_reversed: True to swap sources and targets.
-        name: registered name, without "_rev"; by default that of the class.
+    The arguments are those of `Problem`. By default, the name is that of the class.
     """
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
@@ -128,10 +125,8 @@ class Text2TextProblem(Problem):
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields {"inputs": text, "targets": text} for each pair, in the same order on each call.
 
-        Args:
-            data_dir: "", because text must not depend on the data directory.
-            tmp_dir: folder of downloads and source files.
-            dataset_split: DatasetSplit.TRAIN or DatasetSplit.EVAL.
+        `data_dir` is "", because text must not depend on the data directory. `tmp_dir` is the folder of downloads and
+        source files. `dataset_split` is DatasetSplit.TRAIN or DatasetSplit.EVAL.
         """
         raise UserError(f"problem {self.name}: define generate_samples(self, data_dir, tmp_dir, dataset_split)")
 

@@ -120,9 +120,7 @@ def keep_freed_memory() -> None:
 def set_threads(intra_op: int, inter_op: int) -> None:
     """Sets how many CPU threads TensorFlow uses. Call this function before TensorFlow computes anything.
 
-    Args:
-        intra_op: maximum number of threads that one operation uses; 0 lets TensorFlow choose.
-        inter_op: maximum number of operations that run at the same time; 0 lets TensorFlow choose.
+    `intra_op` threads compute one operation, and `inter_op` operations run at the same time. For 0, TensorFlow chooses.
     """
     if intra_op:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
@@ -156,11 +154,9 @@ def names() -> list[str]:
 def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Path = Path("/proc/self/cgroup")) -> int:
     """Returns the number of bytes of memory that this process may use.
 
-    This is the machine's memory, or the memory limit of a Linux control group (cgroup) if that is lower.
-
-    Args:
-        control_groups: folder in which Linux shows the limits of all control groups (cgroup version 1 or 2).
-        memberships: file that lists the control groups of this process.
+    This is the machine's memory, or the memory limit of a Linux control group (cgroup, version 1 or 2) if that is
+    lower. Linux shows the limits of all groups in the folder `control_groups`, and those of this process in
+    `memberships`.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     lines = memberships.read_text().splitlines() if memberships.is_file() else []

@@ -169,13 +169,10 @@ class Problem:
         return []
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields the sentence pairs of a split, in the same order on each call.
+        """Yields the sentence pairs of a split, "train" or "dev", in the same order on each call.
 
-        If `was_reversed` is set, the caller swaps the sides of each pair.
-
-        Args:
-            split: "train" or "dev".
-            tmp_dir: folder of downloads and the problem's source files.
+        If `was_reversed` is set, the caller swaps the sides of each pair. `tmp_dir` is the folder of downloads and the
+        problem's source files.
         """
         raise UserError(f"problem {self.name}: define generate(self, split, tmp_dir)")
 
@@ -194,18 +191,14 @@ class Problem:
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
         """Returns the lines that t2t-decoder writes, one for each source, and a report to print or None.
 
-        Args:
-            sources: the lines that the model has read.
-            outputs: the model's output for each source.
+        `sources` are the lines that the model has read, and `outputs` its output for each of them.
         """
         return list(outputs), None
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
         """Returns one score for each metric of the problem, the main metric first.
 
-        Args:
-            outputs: lines that `finish` returned.
-            references: the correct line for each output.
+        `outputs` are lines that `finish` returned. `references` has the correct line for each of them.
         """
         from t2t_repro.metrics import bleu  # imported here, because sacreBLEU is slow to import
 

@@ -31,11 +31,6 @@ def adapt(
     spell it, of which each is as long as possible. A piece that cannot be spelled has the mean of all rows. If the
     vocabularies are of different kinds, pieces are compared without the marks of a word's beginning or end.
 
-    Args:
-        weights: the weights by name.
-        old: vocabulary with which the model was trained.
-        new: vocabulary of the next training.
-
     Raises UserError if the vocabularies share no piece of two or more characters.
     """
     adapted, counts = dict(weights), {}

@@ -43,11 +43,8 @@ class Checkpoints:
     A checkpoint stores each weight and optimizer variable under its Keras path, not under the attribute names of Python
     objects, so that other programs can find the variables.
 
-    Args:
-        folder: model folder.
-        model: the model.
-        optimizer_variables: all variables that training steps change, except weights. The optimizer must be built.
-        keep: number of checkpoints to keep; older checkpoints are deleted, except those of `keep_also`.
+    `optimizer_variables` are all variables that training steps change, except weights. The optimizer must be built.
+    `keep` is the number of checkpoints to keep; older checkpoints are deleted, except those of `keep_also`.
     """
 
     def __init__(self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int) -> None:
@@ -121,11 +118,8 @@ class Checkpoints:
     def save(self, step: int, by_request: bool = False) -> str:
         """Saves the state after `step` steps; returns the checkpoint's path. If that fails, earlier ones stay.
 
-        Args:
-            step: number of steps taken.
-            by_request: True if the checkpoint is saved only because a signal stopped the run. The next save then
-                deletes this checkpoint, so that checkpoint averaging uses checkpoints of the same steps as in a run
-                that never stopped.
+        If `by_request`, the checkpoint is saved only because a signal stopped the run. The next save then deletes it,
+        so that checkpoint averaging uses checkpoints of the same steps as in a run that never stopped.
         """
         path = self._write(self._folder.path, step, by_request)
         checkpoints = [saved for saved in self._folder.checkpoints() if saved == path or saved != self._temporary]

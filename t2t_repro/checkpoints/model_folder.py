@@ -96,11 +96,9 @@ Content = tuple[HParams, Origin, Problem, Vocabulary]
 class ModelFolder:
     """A folder with a trained model. The module's docstring lists the files.
 
-    Args:
-        path: the folder.
-        content: hparams, origin, problem and vocabulary of a folder whose files are not written yet; None reads them.
-
-    Raises UserError if `path` is not a model folder, or a file in it is damaged or names unknown code.
+    `content` has the hparams, origin, problem and vocabulary of a folder whose files are not written yet. If it is
+    None, they are read. Raises UserError if `path` is not a model folder, or a file in it is damaged or names unknown
+    code.
     """
 
     def __init__(self, path: str | Path, content: Content | None = None) -> None:
@@ -224,13 +222,10 @@ class ModelFolder:
         return self.origin.problem, self.origin.settings, *fingerprints, weights
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns the model that hparams.json describes, with the weights of a checkpoint.
+        """Returns the model that hparams.json describes, with the weights of a checkpoint in the model's dtypes.
 
-        Args:
-            checkpoint: path of the checkpoint, whose weights are float32. They are converted to the model's dtypes.
-            precision: a precision of training or of decoding (see `Layer`).
-
-        Raises UserError if the checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
+        `precision` is that of training or of decoding (see `Layer`). Raises UserError if the checkpoint is damaged, or
+        does not fit the folder's hparams or vocabulary.
         """
         content = reader.read_checkpoint(checkpoint)
         self.require_own(checkpoint, content)
@@ -332,10 +327,8 @@ def _refuse_foreign(folder: Path) -> None:
 def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
     """Returns the model folders that --output_dir names, and the path of the checkpoint to use in each.
 
-    Args:
-        output_dirs: value of --output_dir: one or more folders, separated by commas.
-        checkpoint_paths: value of --checkpoint_path: empty, or one path per folder, separated by commas. For an empty
-            path, `ModelFolder.checkpoint` chooses the checkpoint.
+    Both flags can have several values, separated by commas. For an empty one of --checkpoint_path,
+    `ModelFolder.checkpoint` chooses the checkpoint.
 
     Raises UserError if a folder or checkpoint is missing or damaged, or the models cannot decode together.
     """

@@ -46,13 +46,9 @@ def say(text: str) -> None:
 class Progress:
     """Shows how many items of a task are done.
 
-    Args:
-        description: name of the task.
-        total: number of items; None if it is unknown.
-        unit: what the items are, in the plural, e.g. "lines".
-        done: number of items that an earlier run has done. The speed does not count these items.
-
-    The speed is measured after the first call of `advance`, because TensorFlow builds its graphs before that call.
+    The number of items, `total`, is None if it is unknown. `unit` says what they are, in the plural, e.g. "lines".
+    `done` items were done by an earlier run, so the speed does not count them. The speed is measured after the first
+    call of `advance`, because TensorFlow builds its graphs before that call.
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:

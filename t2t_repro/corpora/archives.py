@@ -38,10 +38,8 @@ class MissingArchiveError(UserError):
 class Archive:
     """Address, size and checksum of a published archive.
 
-    Args:
-        url: address of the archive. Its last part is the file name.
-        size: number of bytes, or None if unknown.
-        checksum: "sha256:" or "md5:" with the hex digits, or "" if unknown.
+    The last part of `url` is the file name. `size` is the number of bytes, or None if unknown. `checksum` is "sha256:"
+    or "md5:" with the hex digits, or "" if unknown.
     """
 
     url: str

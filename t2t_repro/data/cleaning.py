@@ -91,12 +91,10 @@ class Cleaning:
         self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
 
     def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
-        """Yields the pairs to keep, without repeated pairs.
+        """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has read.
 
-        Args:
-            pairs: the pairs that `first_pass` has read.
-            error: exception to raise after the last pair if `pairs` are other pairs than in the first pass. Pairs that
-                are dropped in both passes may differ, unless they are repeats.
+        Raises `error` after the last pair if they are other pairs than in the first pass. Pairs that are dropped in
+        both passes may differ, unless they are repeats.
         """
         digest = hashlib.sha256()
         # If the text has grown since the first pass, there are more pairs than entries of `_is_repeat`.

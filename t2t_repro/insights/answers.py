@@ -42,15 +42,10 @@ EXAMPLES = {
 
 
 class ExploredModel:
-    """A model that the page explores.
+    """A model that the page explores. Raises UserError if it cannot decode.
 
-    Args:
-        name: the model's name on the page.
-        description: one line about the model.
-        translator: a translator with this model, which must not be an ensemble.
-        example: a source that the page offers; "" for none.
-
-    Raises UserError if the model cannot decode.
+    `description` is one line. `translator` must not be an ensemble. `example` is a source that the page offers; "" for
+    none.
     """
 
     def __init__(self, name: str, description: str, translator: Translator, example: str = "") -> None:
@@ -119,11 +114,8 @@ class ExploredModel:
     def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
         """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and keys.
 
-        Args:
-            target_ids: token ids of a target, such as those of a hypothesis.
-            kind: "encoder", "decoder" or "cross".
-
-        Raises UserError if the model does not have this attention, or a text is empty, too long or not valid.
+        `target_ids` are those of a target, such as a hypothesis. `kind` is "encoder", "decoder" or "cross". Raises
+        UserError if the model does not have this attention, or a text is empty, too long or not valid.
         """
         inputs = source_ids(self.translator, self._check_source(source))
         if not 0 < len(target_ids) <= MAX_TARGET:

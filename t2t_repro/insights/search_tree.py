@@ -88,13 +88,10 @@ class SearchTree:
 
 
 def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
-    """Returns the translation of a source by beam search, and the tree of the search.
+    """Returns the translation of a source of one line by beam search, and the tree of the search.
 
-    The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them.
-
-    Args:
-        source: one line.
-        decode_hparams: values for fields of `DecodeHParams`; other fields have the translator's values.
+    The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them. Fields that
+    `decode_hparams` lacks have the translator's values.
 
     Raises UserError if the source is empty or too long, a field has a wrong value, or the model returns NaN.
     """

@@ -35,13 +35,8 @@ Scores = dict[str, list[Score]]
 def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams) -> tuple[Scores, Results]:
     """Returns the scores of a model's outputs on the test sets, and the model's results. Writes results.json.
 
-    Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work.
-
-    Args:
-        folder: the model folder.
-        data_dir: folder that t2t-datagen filled. It also holds the test sets as text.
-        tmp_dir: folder of downloads. Test sets that are missing in data_dir are extracted from these.
-        decode_hparams: settings of decoding.
+    Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work. Test sets that are
+    missing in `data_dir`, which t2t-datagen filled, are extracted from the downloads in `tmp_dir`.
 
     Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
     """

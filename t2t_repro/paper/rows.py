@@ -186,13 +186,8 @@ ROWS = (
 def find_hparams_set(row: str, problem: str) -> str:
     """Returns the name of the hparams set that reproduces a row on a problem.
 
-    On the problem wmt_enfr, row "big" has the set transformer_big_enfr; on any other problem, transformer_big.
-
-    Args:
-        row: name of an hparams set in `ROWS`, with or without `PREFIX`.
-        problem: registered name of the problem.
-
-    Raises UserError if no row has that set.
+    `row` is the name of an hparams set in `ROWS`, with or without `PREFIX`; UserError for another name. On the problem
+    wmt_enfr, row "big" has the set transformer_big_enfr; on any other problem, transformer_big.
     """
     sets = [[experiment.hparams_set for experiment in row.experiments] for row in ROWS]
     names = {name for row_names in sets for name in row_names}

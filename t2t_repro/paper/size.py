@@ -36,12 +36,8 @@ _built = functools.cache(model_without_values)
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
     """Returns the number of operations in all matrix products of a training step, forward and backward.
 
-    Other operations and padding do not count.
-
-    Args:
-        vocab_size: number of entries in the vocabulary that source and target share.
-        source_length: number of tokens of each source.
-        target_length: number of tokens of each target. The number of sentences is hparams.batch_size / target_length.
+    Other operations and padding do not count. Sources and targets share a vocabulary of `vocab_size`, and have equal
+    lengths in all sentences. The number of sentences is hparams.batch_size / target_length.
     """
     sentence = multiplications(hparams, vocab_size, source_length, target_length)
     return round(2 * sentence * (1 + BACKWARD) * hparams.batch_size / target_length)

@@ -50,9 +50,8 @@ class Tree:
     def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
         """Returns a tree's value, computed from its children's values. Uses no recursion, so any depth is possible.
 
-        Args:
-            word_value: returns the value of a tagged word.
-            constituent_value: returns the value of a constituent, given its children's values.
+        `word_value` returns the value of a tagged word, and `constituent_value` that of a constituent, given its
+        children's values.
         """
         if self.word:
             return word_value(self)

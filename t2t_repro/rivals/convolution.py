@@ -36,9 +36,7 @@ def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = 
 def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dilation: int = 1) -> Tensor:
     """Returns zeros [N, (k - 1) * dilation, C]: the inputs of a masked convolution before the first position.
 
-    Args:
-        shape: k, C and E.
-        dtype: dtype of the cache, and of the inputs and the kernel in `convolution_step`.
+    `shape` is k, C and E. `dtype` is also that of the inputs and the kernel in `convolution_step`.
     """
     width, channels, _ = shape
     return ops.zeros((hypotheses, (width - 1) * dilation, channels), dtype=dtype)
@@ -47,10 +45,8 @@ def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dil
 def convolution_step(x: Tensor, caches: Caches, kernel: Tensor, dilation: int = 1) -> Tensor:
     """Returns the masked convolution [B, K, E] at a new position of K hypotheses, with the input x [B, K, C].
 
-    Args:
-        caches: the convolution's cache has the last inputs [N, (k - 1) * dilation, C], oldest first.
-        kernel: [k, C, E], with the dtype of x and of the cache.
-        dilation: as for `convolution`.
+    The convolution's cache has the last inputs [N, (k - 1) * dilation, C], oldest first. The kernel [k, C, E] has the
+    dtype of x and of the cache.
     """
     width, channels, channels_out = kernel.shape
     inputs = ops.concatenate([caches.old.pop(0), ops.reshape(x, (-1, 1, channels))], axis=1)

@@ -40,12 +40,9 @@ NO_ZERO = ("max_length", "train_steps", "learning_rate_warmup_steps", "learning_
 def translate(old: dict[str, Any], sizes: dict[str, Any]) -> HParams:
     """Returns our hparams for a model that tensor2tensor trained.
 
-    A learning-rate schedule that does not exist here becomes that of transformer_base_v3. batch_size is always that of
+    `old` are tensor2tensor's hparams, from its file hparams.json, and `sizes` are those of `OldVariables.sizes`. A
+    learning-rate schedule that does not exist here becomes that of transformer_base_v3. batch_size is always that of
     transformer_base_v3, because tensor2tensor counts it in other units: padded positions on each GPU.
-
-    Args:
-        old: tensor2tensor's hparams, from its file hparams.json.
-        sizes: values of those fields of `HParams` that the weights determine, see `OldVariables.sizes`.
 
     Raises UserError for what no Transformer here computes, or if `old` contradicts the weights.
     """

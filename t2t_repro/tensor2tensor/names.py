@@ -251,9 +251,7 @@ def explained(error: BaseException) -> str:
 def explained_flag(program: str, flag: str) -> str:
     """Returns the message for a flag that `program` does not have; "" if tensor2tensor has no such flag or hparam.
 
-    Args:
-        program: name of the program, such as "t2t-decoder".
-        flag: name of the flag without dashes; "nosync" is the flag "sync".
+    `program` is a name such as "t2t-decoder". `flag` is a name without dashes; "nosync" is the flag "sync".
     """
     hparams_flag, hparams = HPARAMS_FLAGS.get(program, ("", None))
     if program == "t2t-trainer" and flag.startswith("hp_"):

@@ -75,12 +75,10 @@ def by_our_names(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.n
 
 
 class OldVariables:
-    """The weights in checkpoints that tensor2tensor wrote.
+    """The weights in checkpoints that tensor2tensor wrote, one or more. With several, they are the means.
 
-    Args:
-        paths: the checkpoints, without ".index", at least one. With several, the weights are the means.
-
-    Raises UserError if a checkpoint is missing or damaged, or has a weight that no Transformer here has.
+    The paths are without ".index". Raises UserError if a checkpoint is missing or damaged, or has a weight that no
+    Transformer here has.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:

@@ -15,14 +15,10 @@ from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluation, E
 def evaluate(
     folder: ModelFolder, checkpoints: list[str], records: Records, batches: int, lines: int
 ) -> list[Evaluation]:
-    """Returns the evaluation of each checkpoint, all on the same batches and lines.
+    """Returns the evaluation of each checkpoint, all on the same batches and lines of the dev split `records`.
 
-    Args:
-        folder: the model folder.
-        checkpoints: paths of checkpoints.
-        records: the dev split.
-        batches: number of batches from which the dev loss is computed; 0 uses all batches.
-        lines: number of lines to decode if the model can decode; 0 for none.
+    `batches` is the number of batches from which the dev loss is computed; 0 uses all batches. `lines` is the number of
+    lines to decode if the model can decode; 0 for none.
     """
     model = folder.model(checkpoints[0])
     decoder = DevDecoder(model, folder, records, lines) if lines and not model.missing_methods else None

@@ -77,12 +77,9 @@ class Speed:
 class TensorBoardLog:
     """Writes events for TensorBoard, which can read each event as soon as it is written.
 
-    The first event creates the file, so a process that logs nothing leaves no file.
-
-    Args:
-        folder: model folder.
-        start: step from which the run continues. TensorBoard no longer shows the later steps that an earlier process
-            logged. If `start` is 0, TensorBoard shows nothing that was logged before.
+    The first event creates the file, so a process that logs nothing leaves no file. `start` is the step from which the
+    run continues. TensorBoard no longer shows the later steps that an earlier process logged. If `start` is 0,
+    TensorBoard shows nothing that was logged before.
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
@@ -121,13 +118,9 @@ class TensorBoardLog:
 
 
 class Logs:
-    """Writes the logs of a training run.
+    """Writes the logs of a training run that continues from step `start`. Entries of later steps are removed.
 
-    Args:
-        folder: model folder.
-        start: step from which the run continues. Entries of later steps are removed from the logs.
-        workers: number of worker processes that train together.
-        on_metrics, best_by: see `MetricsLog`.
+    `workers` is the number of worker processes that train together. For `on_metrics` and `best_by`, see `MetricsLog`.
     """
 
     def __init__(
@@ -138,13 +131,10 @@ class Logs:
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
     def step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
-        """Logs the measurements of a training step.
+        """Logs the measurements of training step `step`.
 
-        Args:
-            step: number of the step.
-            seconds: seconds of training until this step, without earlier processes of the run.
-            result: result of the step.
-            speed: speed since the last logged step.
+        `seconds` are those of training until this step, without earlier processes of the run. `speed` is that since the
+        last logged step.
         """
         values = {
             "train_loss": result.loss,

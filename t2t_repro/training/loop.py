@@ -65,14 +65,10 @@ class Due(NamedTuple):
 
 
 def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stops: bool) -> Due:
-    """Returns the tasks that are due after a step.
+    """Returns the tasks that are due after `step` steps of `last_step`.
 
-    Args:
-        step: number of steps taken.
-        last_step: number of steps after which training ends.
-        config: how often to log, save and evaluate.
-        seconds: seconds since this process saved a checkpoint, or since its first step if it has saved none.
-        stops: whether a signal asked the run to stop.
+    `seconds` have passed since this process saved a checkpoint, or since its first step if it has saved none. `stops`
+    says whether a signal asked the run to stop.
     """
     is_last = step == last_step
     saves = evaluates = is_last or step % config.local_eval_frequency == 0

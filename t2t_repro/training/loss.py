@@ -58,12 +58,7 @@ def consistency_loss(logits: Tensor, other_logits: Tensor, targets: Tensor) -> T
     """Returns the mean of the Kullback-Leibler divergences of p from q and of q from p, float32 [], in nats.
 
     It is summed over all target tokens. p and q are what two passes with different dropout masks predict (R-Drop, Liang
-    et al. 2021, equation 2).
-
-    Args:
-        logits: float32 [B, T, V], the logits of p.
-        other_logits: float32 [B, T, V], the logits of q.
-        targets: int [B, T], token ids, padded with 0.
+    et al. 2021, equation 2). Their logits are float32 [B, T, V], and the target ids, padded with 0, are int [B, T].
     """
     log_p, log_q = ops.log_softmax(logits), ops.log_softmax(other_logits)
     divergences = ops.sum((ops.exp(log_p) - ops.exp(log_q)) * (log_p - log_q), axis=-1)  # the sum of both

@@ -66,9 +66,8 @@ def _is_sound(line: dict[str, Any]) -> bool:
 class Evaluations:
     """The evaluations of a training run, and which of them are the best.
 
-    Args:
-        lines: lines of metrics.jsonl, oldest first. Other lines than those of evaluations are ignored.
-        best_by: the measure of the best evaluation, see `RunConfig`; "" for that of the last evaluation.
+    `lines` are those of metrics.jsonl, oldest first, of which only those of evaluations count. `best_by` is the measure
+    of the best evaluation, see `RunConfig`; "" for that of the last evaluation.
     """
 
     def __init__(self, lines: Iterable[dict[str, Any]], best_by: str = "") -> None:
@@ -121,11 +120,9 @@ class Evaluations:
 class MetricsLog(Evaluations):
     """Appends lines to metrics.jsonl.
 
-    Args:
-        folder: model folder.
-        start: step from which the run continues. Lines of later steps, which an earlier process wrote, are removed.
-        on_metrics: function that is called with each line after it has been written.
-        best_by: the measure of the best evaluation, see `RunConfig`.
+    The run continues from step `start`. Lines of later steps, which an earlier process wrote, are removed. `on_metrics`
+    is called with each line after it has been written. `best_by` is the measure of the best evaluation, see
+    `RunConfig`.
     """
 
     def __init__(

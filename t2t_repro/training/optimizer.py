@@ -110,9 +110,8 @@ class LossScale:
     def update(self, strategy: Any, is_finite: Any) -> None:
         """Adjusts the factor after a step, in TensorFlow's cross-replica context of `strategy`.
 
-        Args:
-            strategy: strategy in whose scope this object was created.
-            is_finite: whether all gradients of the step were finite.
+        This object was created in the scope of `strategy`. `is_finite` says whether all gradients of the step were
+        finite.
         """
 
         def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:

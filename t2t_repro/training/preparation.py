@@ -85,11 +85,8 @@ class Prepared:
 def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     """Returns a training run that is ready for its first step. Every worker must call this function.
 
-    Writes the description of the model folder last, so that a run that cannot begin leaves no files.
-
-    Args:
-        run: the training run.
-        at_end: receives the lock on the model folder. Closing `at_end` releases the lock.
+    Writes the description of the model folder last, so that a run that cannot begin leaves no files. `at_end` receives
+    the lock on the model folder; closing it releases the lock.
     """
     hparams, config, data, seed = run.hparams, run.config, run.data, run.random_seed
     replicas, max_tokens = run.strategy.num_replicas_in_sync, config.max_tokens_per_replica

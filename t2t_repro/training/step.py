@@ -130,10 +130,8 @@ class TrainStep:
     def _gradients(self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns one replica's part of the step's two losses, float32 [2], and the scaled gradients of their sum.
 
-        Args:
-            rounds: (inputs, targets, examples) of each of the replica's micro-batches.
-            step_seed: the run's random seed and the step.
-            tokens: number of target tokens in the whole step, by which the loss is divided.
+        `rounds` has (inputs, targets, examples) of each of the replica's micro-batches, and `step_seed` the run's
+        random seed and the step. The loss is divided by `tokens`, the number of target tokens in the whole step.
         """
         weights = self._weights
         with tf.GradientTape() as tape:
@@ -226,11 +224,8 @@ class TrainStep:
 def passes_of_batch(model: Any, rdrop_alpha: float, batch: Any, tokens: tf.Tensor) -> tuple[list[Any], list[Any]]:
     """Returns the logits of each pass of a batch through the model, and the batch's parts of the auxiliary losses.
 
-    R-Drop needs two passes, with different dropout masks.
-
-    Args:
-        batch: inputs, targets, and the seed of each example.
-        tokens: number of target tokens in the whole step.
+    R-Drop needs two passes, with different dropout masks. `batch` has inputs, targets, and the seed of each example.
+    `tokens` is the number of target tokens in the whole step.
     """
     inputs, targets, seed = batch
     seeds, auxiliary = [seed, hashed(seed)] if rdrop_alpha else [seed], []

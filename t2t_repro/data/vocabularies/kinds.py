@@ -26,12 +26,7 @@ BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kin
 
 
 def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
-    """Returns the vocabulary in a file.
-
-    Args:
-        path: the file.
-        kind: name of the kind of vocabulary, from `KINDS`. By default, it follows from the name of the file.
-    """
+    """Returns the vocabulary in a file. Its kind, a name in `KINDS`, by default follows from the name of the file."""
     if kind and kind not in KINDS:
         raise unknown("vocabulary kind", kind, KINDS)
     kind = kind or _kind_of_name(path)

@@ -28,10 +28,7 @@ class SubwordSampler(abc.ABC):
     """Replaces the ids of a text by those of other pieces that spell the same text.
 
     Words, which begin with a space, are sampled one by one. Ids that are not in `pieces`, such as the end, stay.
-
-    Args:
-        pieces: the pieces and their scores by id.
-        alpha: the hparam subword_alpha.
+    `pieces` has the pieces and their scores by id, and `alpha` is the hparam subword_alpha.
     """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
