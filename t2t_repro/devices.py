@@ -120,7 +120,8 @@ def keep_freed_memory() -> None:
 def set_threads(intra_op: int, inter_op: int) -> None:
     """Sets how many CPU threads TensorFlow uses. Call this function before TensorFlow computes anything.
 
-    `intra_op` threads compute one operation, and `inter_op` operations run at the same time. For 0, TensorFlow chooses.
+    At most `intra_op` threads compute one operation, and at most `inter_op` operations run at the same time; 0 lets
+    TensorFlow choose.
     """
     if intra_op:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op)
@@ -155,8 +156,8 @@ def memory_limit(control_groups: Path = Path("/sys/fs/cgroup"), memberships: Pat
     """Returns the number of bytes of memory that this process may use.
 
     This is the machine's memory, or the memory limit of a Linux control group (cgroup, version 1 or 2) if that is
-    lower. Linux shows the limits of all groups in the folder `control_groups`, and those of this process in
-    `memberships`.
+    lower. Linux shows the limits of all groups in the folder `control_groups`, and lists those of this process in the
+    file `memberships`.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     lines = memberships.read_text().splitlines() if memberships.is_file() else []
