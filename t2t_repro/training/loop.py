@@ -146,7 +146,10 @@ class Loop:
                 self._speed.count(batch)
                 if progress:
                     progress.advance(note=f"loss {previous.loss:.3f}, {self._speed}" if previous else "")
-                due = self._due(previous)
+                # All workers read the same votes, so they stop after the same step.
+                stops = self._stop_requested or (previous is not None and previous.votes > 0)
+                seconds = time.monotonic() - self._save_time
+                due = due_after(self._step, self._last_step, self._config, seconds, stops)
                 if any(due) and self._ends_after(due, self._read(*running)):
                     break
 
@@ -161,12 +164,6 @@ class Loop:
         returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
         self._step = batch.step + 1
         return returned
-
-    def _due(self, previous: Result | None) -> Due:
-        """Returns the tasks that are due after the current step. `previous` is the result of the step before it."""
-        # All workers read the same votes, so they stop after the same step.
-        stops = self._stop_requested or (previous is not None and previous.votes > 0)
-        return due_after(self._step, self._last_step, self._config, time.monotonic() - self._save_time, stops)
 
     def _ends_after(self, due: Due, result: Result) -> bool:
         """Performs the tasks that are due after a step with this result; returns whether training ends."""
