@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import devices, registry
+from t2t_repro import devices
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError, counted
 from t2t_repro.files.output_files import write_file
-from t2t_repro.hparam import HParams
 from t2t_repro.training import distribution
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import MIN_SOURCE_USE
@@ -246,7 +245,7 @@ class Loop:
             self._run.say(
                 "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
                 f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
-                f"longer, or start again with {_changes_for_source(self._run.hparams)}"
+                "longer, or start again with fewer layers or lower dropout; docs/training.md has more advice"
             )
 
     def _follow_evaluations(self) -> None:
@@ -266,10 +265,3 @@ class Loop:
                 f"--early_stopping_patience={patience} ended the run after step {self._step:,}; omit this flag, or "
                 "give a higher value, to continue"
             )
-
-
-def _changes_for_source(hparams: HParams) -> str:
-    """Returns changes that help a model to use its source, without those that a user-defined model may ignore."""
-    is_ours = registry.model(hparams.model).__module__.startswith("t2t_repro.")
-    has_norms = is_ours and "norm_before" not in hparams.unused and not hparams.norm_before
-    return f"fewer layers{', initializer_gain=0.5' * is_ours}{', norm_before=true' * has_norms} or lower dropout"
