@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -217,13 +217,15 @@ def _inode(file: FileId) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def only_writer(path: Path, flag: str) -> AbstractContextManager[None]:
+@contextmanager
+def only_writer(path: Path, flag: str) -> Iterator[None]:
     """Returns a context in which no other program of this project writes the output file `path`, which `flag` named.
 
     The lock file .NAME.lock lies beside the output file; see `locked`.
     """
     refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
-    return locked(path.with_name(f".{path.name}.lock"), refusal)
+    with locked(path.with_name(f".{path.name}.lock"), refusal):
+        yield
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Reads from a folder of transformers which features a MarianMT model has."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,11 @@ ONLY = {
     **{"normalize_embedding": False, "add_final_layer_norm": False, "quantization_config": None},
 }
 """Features with a single value that can be imported. A feature that config.json does not name has this value."""
+RULES = {
+    **{"length_penalty": 1, "no_repeat_ngram_size": 0, "repetition_penalty": 1, "min_length": 0, "do_sample": False},
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id")),
+}
+"""Rules for outputs that are not imported, with the values that change nothing."""
 MAX_SIZE = 1 << 20
 """Maximum width, number of layers, number of positions etc."""
 
@@ -51,6 +55,8 @@ class MarianConfig:
     bad_words_ids: list = field(default_factory=list)
     """Ids that no output contains, each in a list of one."""
     num_beams: int = 1
+    unused: dict = field(default_factory=dict)
+    """Rules for outputs in generation_config.json that are not imported."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder_vocab_size", self.decoder_vocab_size or self.vocab_size)
@@ -73,12 +79,18 @@ def read_config(folder: Path) -> MarianConfig:
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     fields = {name: value for name, value in {**config, **generation}.items() if value is not None}
     known = {name: fields[name] for name in MarianConfig.__dataclass_fields__ if name in fields}
-    features = from_fields(MarianConfig, known, str(source))
-    refused = [name for name, value in ONLY.items() if config.get(name, value) != value]
-    refused += ["activation_function"] * (features.activation_function not in ACTIVATIONS)
-    refused += ["bad_words_ids"] * (not re.fullmatch(r"\[(\[\d+\](, )?)*\]", str(features.bad_words_ids)))
-    heads = ("encoder_attention_heads", "decoder_attention_heads")
-    refused += [name for name in heads if features.d_model % getattr(features, name)]
+    unused = {name: fields[name] for name, value in RULES.items() if fields.get(name, value) != value}
+    features = from_fields(MarianConfig, known | {"unused": unused}, str(source))
+    refused = [name for name, value in ONLY.items() if fields.get(name, value) != value]
+    special = [[features.pad_token_id], [features.decoder_start_token_id]]
+    is_refused = {
+        "activation_function": features.activation_function not in ACTIVATIONS,
+        "bad_words_ids": not all(word in special for word in features.bad_words_ids),  # only padding is forbidden here
+        "d_model": features.d_model % 2 or features.d_model % features.encoder_attention_heads,
+        "decoder_attention_heads": features.decoder_attention_heads != features.encoder_attention_heads,
+        "decoder_start_token_id": features.decoder_start_token_id >= features.decoder_vocab_size,
+    }
+    refused += [name for name, value in is_refused.items() if value]
     if refused:
         shown = ", ".join(shortened(f"{name}={fields.get(name)!r}") for name in refused)
         raise UserError(f"{source}: {shown}: no model here can have this; choose another model")

@@ -4,6 +4,7 @@ In shapes, V is the number of pieces, P the number of positions, D the model's w
 network. PyTorch's kernels have the shape [out, in], ours [in, out].
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.imported import write_imported
-from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ACTIVATIONS, CONFIG, MarianConfig, read_config, read_json
@@ -24,6 +24,8 @@ from t2t_repro.problem import Problem
 HPARAMS_SET = "marian_base"
 TOKENIZER = "tokenizer_config.json"
 LANGUAGES = ("source_lang", "target_lang")
+TOLERANCE = 1e-2
+"""Largest error of positions in 16 bits."""
 
 
 class MarianImport:
@@ -33,33 +35,64 @@ class MarianImport:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.config = folder, read_config(folder)
-        self.vocabulary, *ids = read_vocabulary(folder, self.config)
-        self.hparams = self._hparams()
-        self.problem = _problem(folder, self.config, sorted(self.vocabulary.tags))
-        self._weights = read_weights(folder)
         from t2t_repro.models.model import model_without_values  # imported here, because it loads TensorFlow
 
-        self.weights = self._tables(*ids)
-        self._take_layers()
-        for name in POSITIONS.values():
-            self._check_positions(name)
-        if self._weights:
-            shown = shortened(", ".join(self._weights))
+        self._folder, self.config = folder, read_config(folder)
+        self.vocabulary, source_ids, self.target_ids = read_vocabulary(folder, self.config)
+        self.problem = _problem(folder, self.config, sorted(self.vocabulary.tags))
+        self._weights = read_weights(folder)
+        self._unused = self._weights.keys() - {SHARED, ENCODER, DECODER, SOFTMAX}
+        tables = self._tables(source_ids, self.target_ids)
+        start = self.target_ids.index(self.config.decoder_start_token_id)
+        pos, positions = self._positions(tables["target_embedding/table"][start])
+        self.hparams = self._hparams(pos, tables)
+        name = self.hparams.model
+        weights = {f"{name}/{path}": value for path, value in (tables | positions).items()} | self._layers()
+        if self._unused:
+            shown = shortened(", ".join(sorted(self._unused)))
             raise UserError(f"{folder}: has weights that no model here has: {shown}; choose another model")
         model = model_without_values(self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size)
-        self.weights = {variable.path: self.weights[variable.path] for variable in model.trainable_variables}
+        self.weights = {variable.path: weights[variable.path] for variable in model.trainable_variables}
 
-    def _hparams(self) -> HParams:
+    def _tables(self, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
+        """Returns the embeddings [V, D], the matrix before the softmax and its bias [V], with rows in our order."""
+        config, width = self.config, self.config.d_model
+        sizes = config.vocab_size, config.decoder_vocab_size
+        # A file may lack copies of a matrix. If it has one, transformers uses it, even if it differs.
+        shared = [SHARED, ENCODER, DECODER] if config.share_encoder_decoder_embeddings else []
+        tied = [*shared, DECODER, SOFTMAX] if config.tie_word_embeddings else []
+        source = self._take([ENCODER, *shared], sizes[0], width)
+        target = self._take([DECODER, *shared, *tied], sizes[1], width)
+        last = self._take([SOFTMAX, *tied], sizes[1], width)
+        bias = self._take([BIAS], 1, sizes[1])[0] if BIAS in self._weights else np.zeros(sizes[1], np.float32)
+        tables = {"embedding/table": source[source_ids], "target_embedding/table": target[target_ids]}
+        tables |= {"softmax/table": last[target_ids], "softmax_bias": bias[target_ids]}
+        return tables
+
+    def _positions(self, start: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
+        """Returns the hparam `pos`, and the tables of positions [P, D] if they are not sinusoids.
+
+        `start` is the embedding of the token from which decoding starts. It is zeros in converted models, as here. The
+        others need tables, because the token always has position 0.
+        """
+        from t2t_repro.layers.position import Sinusoids
+
+        shape, start = (self.config.max_position_embeddings, self.config.d_model), start.copy()
+        start *= self.config.d_model**0.5 if self.config.scale_embedding else 1
+        zeros = np.zeros((1, *shape), np.float32)
+        signals = {pos: np.asarray(Sinusoids(shape[1], pos == "marian")(zeros))[0] for pos in ("marian", "timing")}
+        tables = [self._take([n], *shape) if n in self._weights else signals["marian"] for n in POSITIONS.values()]
+        for pos, signal in signals.items():
+            if np.allclose(tables, signal, atol=TOLERANCE) and not start.any():
+                return pos, {}
+        start = np.pad(start[None], ((0, shape[0] - 1), (0, 0)))
+        return "emb", {"encoder/position/table": tables[0], "decoder/position/table": tables[1] + start}
+
+    def _hparams(self, pos: str, tables: dict[str, np.ndarray]) -> HParams:
         config, place = self.config, self._folder / CONFIG
-        heads = {"encoder": config.encoder_attention_heads, "decoder": config.decoder_attention_heads}
-        if len({*heads.values()}) > 1:
-            shown = ", ".join(f"{side}_attention_heads={number}" for side, number in heads.items())
-            raise UserError(f"{place}: {shown}; only equal numbers can be imported; choose another model")
-        special = {(config.pad_token_id,), (config.decoder_start_token_id,)}
-        if not {tuple(word) for word in config.bad_words_ids} <= special:
-            raise UserError(f"{place}: bad_words_ids={config.bad_words_ids}: only padding can be forbidden; change it")
-        is_shared = config.share_encoder_decoder_embeddings and not self.vocabulary.separate_source_size
+        source, target, last = (tables[f"{name}/table"] for name in ("embedding", "target_embedding", "softmax"))
+        is_shared = not self.vocabulary.separate_source_size and np.array_equal(source, target)
+        is_tied = np.array_equal(target, last)
         try:
             return replace(
                 registry.hparams(HPARAMS_SET),
@@ -70,8 +103,9 @@ class MarianImport:
                 num_heads=config.encoder_attention_heads,
                 activation=ACTIVATIONS[config.activation_function],
                 multiply_embedding_mode="sqrt_depth" if config.scale_embedding else "none",
-                shared_embedding_and_softmax_weights=is_shared and config.tie_word_embeddings,
-                shared_embedding=is_shared and not config.tie_word_embeddings,
+                shared_embedding_and_softmax_weights=is_shared and is_tied,
+                shared_embedding=is_shared and not is_tied,
+                pos=pos,
                 layer_prepostprocess_dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 relu_dropout=config.activation_dropout,
@@ -80,56 +114,23 @@ class MarianImport:
         except UserError as error:
             raise UserError(f"{place}: {error}") from None
 
-    def _tables(self, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
-        """Returns the embeddings [V, D], the matrix before the softmax and its bias [V], with rows in our order."""
-        config, hparams = self.config, self.hparams
-        is_shared, is_tied = config.share_encoder_decoder_embeddings, config.tie_word_embeddings
-        sources, targets, softmax = [ENCODER], [DECODER], [SOFTMAX]
-        targets = [*targets, *softmax] if is_tied else targets
-        sources = [SHARED, *sources, *targets] if is_shared else sources
-        width, sizes = config.d_model, (config.vocab_size, config.decoder_vocab_size)
-        source = self._take_one(sources, sizes[0], width)
-        target = source if is_shared else self._take_one(targets, sizes[1], width)
-        last = target if is_tied else self._take(SOFTMAX, sizes[1], width)
-        if target[target_ids[PAD_ID]].any():
-            raise UserError(f"{self._folder}: decoding starts from a vector that is not zero; choose another model")
-        bias = self._take(BIAS, 1, sizes[1])[0] if BIAS in self._weights else np.zeros(sizes[1], np.float32)
-        tables = {"embedding/table": source[source_ids], "target_embedding/table": target[target_ids]}
-        tables |= {"softmax/table": last[target_ids], "softmax_bias": bias[target_ids]}
-        return {f"{hparams.model}/{name}": value for name, value in tables.items()}
-
-    def _take_layers(self) -> None:
-        """Adds the weights of all layers to `weights`."""
+    def _layers(self) -> dict[str, np.ndarray]:
+        """Returns the weights of all layers."""
+        weights = {}
         for side, name, names, letters in layer_weights(self.hparams):
             sizes = {"D": self.config.d_model, "F": getattr(self.config, f"{side}_ffn_dim")}
-            parts = [self._take(part, *(sizes[letter] for letter in letters)).T for part in names]
+            parts = [self._take([part], *(sizes[letter] for letter in letters)).T for part in names]
             # The narrower of two stacks gets inner channels of zeros, which stay zeros in training.
             missing = {"D": 0, "F": self.hparams.filter_size - sizes["F"]}
             padding = [(0, missing[letter]) for letter in reversed(letters)]
-            self.weights[name] = np.pad(np.concatenate(parts, axis=-1), padding)
+            weights[name] = np.pad(np.concatenate(parts, axis=-1), padding)
+        return weights
 
-    def _check_positions(self, name: str) -> None:
-        """Raises UserError if a table of positions [P, D], which older files have, is not that of `Sinusoids`."""
-        if name in self._weights:
-            from t2t_repro.layers.position import Sinusoids
-
-            table = self._take(name, self.config.max_position_embeddings, self.config.d_model)
-            signals = Sinusoids(self.config.d_model, is_marian=True)(table[None])
-            if not np.allclose(np.asarray(signals)[0], table, atol=1e-2):
-                raise UserError(f"{self._folder}: {name}: these are not Marian's sinusoids; choose another model")
-
-    def _take_one(self, names: list[str], *shape: int) -> np.ndarray:
-        """Removes a weight that may have several names from `_weights`, and returns it."""
-        first, *others = [name for name in names if name in self._weights] or names[:1]
-        weight = self._take(first, *shape)
-        for name in others:
-            if not np.array_equal(self._take(name, *shape), weight):
-                raise UserError(f"{self._folder}: {first} and {name} must be equal by {CONFIG}; get the files again")
-        return weight
-
-    def _take(self, name: str, *shape: int) -> np.ndarray:
-        """Removes a weight of this shape from `_weights`, and returns it."""
-        if (weight := self._weights.pop(name, None)) is None:
+    def _take(self, names: Sequence[str], *shape: int) -> np.ndarray:
+        """Returns the first of some weights that exists. It must have this shape."""
+        name = next((name for name in names if name in self._weights), names[:2][-1])
+        self._unused.discard(name)
+        if (weight := self._weights.get(name)) is None:
             raise UserError(f"{self._folder}: the weight {name} is missing; copy the whole folder again")
         if weight.shape != shape:
             shapes = f"has the shape {list(weight.shape)}, but by {CONFIG} it must be {list(shape)}"
@@ -145,6 +146,7 @@ class MarianImport:
         sizes = " to ".join(f"{size:,}" for size in (vocabulary.separate_source_size, vocabulary.size) if size)
         tags, usual = self.problem.symbols, vars(registry.hparams(HPARAMS_SET))
         changes = [f"{name}={value}" for name, value in vars(self.hparams).items() if value != usual[name]]
+        unused = ", ".join(f"{name}={value}" for name, value in config.unused.items())
         return "\n".join(
             [
                 f"{self._folder}: {count:,} parameters, layers: {config.encoder_layers} and {config.decoder_layers}, "
@@ -152,6 +154,7 @@ class MarianImport:
                 f"vocabulary: {sizes} pieces" + (f", {counted(len(tags), 'target language')}" if tags else ""),
                 f"problem: {self.problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
                 f"to train on: --hparams_set={HPARAMS_SET}" + (f" --hparams={','.join(changes)}" if changes else ""),
+                *([f"not used: {shortened(unused)}"] if unused else []),
             ]
         )
 
@@ -165,5 +168,7 @@ def _problem(folder: Path, config: MarianConfig, tags: list[str]) -> Problem:
     tokenizer = read_json(folder / TOKENIZER) if (folder / TOKENIZER).exists() else {}
     codes = [iso_code(str(tokenizer.get(name, ""))) for name in LANGUAGES]
     languages = ",".join(codes) if all(codes) else ""
-    settings = {"languages": languages, "symbols": ",".join(tags), "beams": config.num_beams}
+    # A model with one language needs no tag.
+    symbols = ",".join(tags) if len(tags) > 1 else ""
+    settings = {"languages": languages, "symbols": symbols, "beams": config.num_beams}
     return registry.problem("t2t_text", settings)

@@ -6,7 +6,7 @@ from t2t_repro.data.vocabularies.marian import UNKNOWN, MarianVocabulary, marian
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.huggingface.config import MarianConfig, read_file, read_json
+from t2t_repro.huggingface.config import CONFIG, MarianConfig, read_file, read_json
 
 TABLE, TARGET_TABLE, MODELS = "vocab.json", "target_vocab.json", ("target.spm", "source.spm")
 PAD, END = "<pad>", "</s>"
@@ -18,10 +18,10 @@ def read_vocabulary(folder: Path, config: MarianConfig) -> tuple[Vocabulary, lis
     Here padding is 0 and the end is 1, and all other pieces keep their order. Raises UserError if a file is missing or
     damaged, or does not fit the config.
     """
-    target_table = TARGET_TABLE if (folder / TARGET_TABLE).exists() else TABLE
-    sources, source_ids = _table(folder / TABLE, config.vocab_size, [config.pad_token_id, config.eos_token_id])
-    special = [config.decoder_start_token_id, config.eos_token_id]
-    targets, target_ids = _table(folder / target_table, config.decoder_vocab_size, special)
+    target_table = folder / TARGET_TABLE if (folder / TARGET_TABLE).exists() else folder / TABLE
+    special = {PAD: config.pad_token_id, END: config.eos_token_id}
+    sources, source_ids = _table(folder / TABLE, config.vocab_size, special)
+    targets, target_ids = _table(target_table, config.decoder_vocab_size, {END: config.eos_token_id})
     models = [SentencePieceVocabulary(read_file(folder / name), str(folder / name)).model for name in MODELS]
     if sources == targets:
         return MarianVocabulary(marian_file(targets, *models), str(folder)), source_ids, target_ids
@@ -29,14 +29,13 @@ def read_vocabulary(folder: Path, config: MarianConfig) -> tuple[Vocabulary, lis
     return target.with_sources(source), source_ids, target_ids
 
 
-def _table(path: Path, size: int, special: list[int]) -> tuple[list[str], list[int]]:
-    """Returns the pieces of a JSON table, padding and end first, and their ids. The first two must be `special`."""
-    table = read_json(path)
+def _table(path: Path, size: int, special: dict[str, int]) -> tuple[list[str], list[int]]:
+    """Returns the pieces of a JSON table, padding and end first, and their ids. `special` has the ids in the config."""
+    table, cure = read_json(path), f"as in {CONFIG}; copy the whole folder again"
     if sorted(map(repr, table.values())) != sorted(map(repr, range(size))):
-        raise UserError(f"{path}: its ids must be 0 to {size - 1:,}, as in config.json; copy the whole folder again")
-    if [table.get(PAD), table.get(END)] != special or UNKNOWN not in table:
-        raise UserError(
-            f"{path}: ids of {PAD}, {END} must be {special}, as in config.json; copy the whole folder again"
-        )
+        raise UserError(f"{path}: its ids must be 0 to {size - 1:,}, {cure}")
+    if not {PAD, UNKNOWN} <= table.keys() or {piece: table.get(piece) for piece in special} != special:
+        numbers = ", ".join(f"{piece} {number}" for piece, number in special.items())
+        raise UserError(f"{path}: must have {UNKNOWN}, {PAD}, and the ids of {numbers}, {cure}")
     pieces = sorted(table, key=lambda piece: (piece != PAD, piece != END, table[piece]))
     return pieces, [table[piece] for piece in pieces]

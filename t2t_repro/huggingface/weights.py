@@ -9,8 +9,9 @@ import math
 import os
 import pickle
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -29,21 +30,29 @@ DTYPES = {
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """Returns the weights in a folder by transformers' names, in float32. Raises UserError if they are damaged."""
+    """Returns the weights in a folder by transformers' names, in float32. Raises UserError if they are damaged.
+
+    A large model's weights are in several files, such as "model-00001-of-00002.safetensors".
+    """
     for name, read in ((SAFETENSORS, _read_safetensors), (PICKLE, _read_pickle)):
-        if not (path := folder / name).exists():
-            continue
-        require_regular(path)
-        try:
-            if (size := os.path.getsize(path)) > MAX_BYTES:
-                raise ValueError(f"more than {MAX_BYTES:,} bytes")
-            with open(path, "rb") as file, np.errstate(over="ignore"):
-                return read(file, size)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except Exception as error:  # damage makes pickle, zipfile and NumPy raise many kinds of errors
-            raise UserError(f"{path}: damaged ({shortened(first_line(error))}); {CURE}") from None
+        path = folder / name
+        shards = [path] if path.exists() else sorted(folder.glob(f"{path.stem}-*-of-*{path.suffix}"))
+        if shards:
+            return {key: value for shard in shards for key, value in _read(shard, read).items()}
     raise UserError(f"{folder}: no {SAFETENSORS} or {PICKLE} there; copy the whole folder of the model")
+
+
+def _read(path: Path, read: Callable[[BinaryIO, int], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    require_regular(path)
+    try:
+        if (size := os.path.getsize(path)) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes")
+        with open(path, "rb") as file, np.errstate(over="ignore"):
+            return read(file, size)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # damage makes pickle, zipfile and NumPy raise many kinds of errors
+        raise UserError(f"{path}: cannot be read ({shortened(first_line(error))}); {CURE}") from None
 
 
 def _read_safetensors(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
@@ -59,24 +68,6 @@ def _read_safetensors(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
     return {name: _floats(parts[name], DTYPES[header[name]["dtype"]]).reshape(header[name]["shape"]) for name in parts}
 
 
-class _Tensor(NamedTuple):
-    """A tensor in a pickle: a part of the values of a storage."""
-
-    storage: tuple[str, str]
-    """Type and name of the storage."""
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def array(self, values: np.ndarray) -> np.ndarray:
-        last = self.offset + sum((count - 1) * stride for count, stride in zip(self.shape, self.strides, strict=True))
-        is_inside = last < values.size and math.prod(self.shape) <= values.size
-        if min((self.offset, *self.shape, *self.strides)) < 0 or not (is_inside or 0 in self.shape):
-            raise ValueError("a tensor is larger than its values")
-        strides = [stride * values.itemsize for stride in self.strides]
-        return np.lib.stride_tricks.as_strided(values[self.offset :], self.shape, strides, writeable=False)
-
-
 class _Unpickler(pickle._Unpickler):
     """Reads a pickle of tensors. Raises UserError for a pickle that needs anything else.
 
@@ -86,7 +77,7 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known: dict[str, Any] = {
             "collections.OrderedDict": collections.OrderedDict,
-            "torch._utils._rebuild_tensor_v2": lambda *values: _Tensor(*values[:4]),
+            "torch._utils._rebuild_tensor_v2": lambda *values: values[:4],  # storage, offset, shape, strides
             "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
             **{f"torch.{kind}Storage": dtype for kind, dtype in DTYPES.items()},
         }
@@ -108,14 +99,22 @@ def _read_pickle(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
     else:  # a file of PyTorch before version 1.6: five pickles; the first three describe the format
         file.seek(0)
         _, _, _, tensors, keys = (_Unpickler(file).load() for _ in range(5))
-    storages = {tensor.storage for tensor in tensors.values()}
+    storages = {storage for storage, *_ in tensors.values()}
     if is_zip:
         data = {key: archive.read(members[f"data/{key}"]) for _, key in storages}
     else:
         counts = {key: _floats(bytes(8), dtype).size for dtype, key in storages}  # number of values in 8 bytes
         data = {key: file.read(min(size, int.from_bytes(file.read(8), "little") * 8 // counts[key])) for key in keys}
     values = {(dtype, key): _floats(data[key], dtype) for dtype, key in storages}
-    return {str(name): tensor.array(values[tensor.storage]) for name, tensor in tensors.items()}
+    return {str(name): _array(values[storage], *place) for name, (storage, *place) in tensors.items()}
+
+
+def _array(values: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """Returns a part of the values of a storage. NumPy checks that it is inside."""
+    if math.prod(shape) > values.size:
+        raise ValueError("a tensor is larger than its values")
+    size = values.itemsize
+    return np.ndarray(shape, values.dtype, values, offset * size, [stride * size for stride in strides])
 
 
 def _floats(data: Any, dtype: str) -> np.ndarray:

@@ -21,12 +21,17 @@ def write(folder: Path, **files: Any) -> Path:
 
 
 def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_path: Path) -> None:
-    config = read_config(write(tmp_path, config={**USUAL, "vocab_size": 7, "decoder_vocab_size": None, "num_beams": 6}))
+    config = read_config(
+        write(
+            tmp_path,
+            config={**USUAL, "vocab_size": 7, "decoder_vocab_size": None, "decoder_start_token_id": 6, "num_beams": 6},
+        )
+    )
     assert (config.d_model, config.encoder_layers, config.activation_function) == (64, 12, "gelu")
     assert config.vocab_size == config.decoder_vocab_size == 7 and not config.scale_embedding
     assert config.num_beams == 6 and not config.bad_words_ids
-    config = read_config(write(tmp_path, generation_config={"num_beams": 4, "bad_words_ids": [[3]]}))
-    assert config.num_beams == 4 and config.bad_words_ids == [[3]]
+    config = read_config(write(tmp_path, generation_config={"num_beams": 4, "bad_words_ids": [[6]]}))
+    assert config.num_beams == 4 and config.bad_words_ids == [[6]]
 
 
 @pytest.mark.parametrize(

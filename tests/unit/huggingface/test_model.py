@@ -20,10 +20,16 @@ from t2t_repro.huggingface.weights import read_weights
 from user_errors import user_error
 
 DATA = Path(__file__).parents[2] / "golden" / "data"
-SHARED, HEAD, POSITIONS = "model.shared.weight", "lm_head.weight", "model.decoder.embed_positions.weight"
+SHARED, HEAD = "model.shared.weight", "lm_head.weight"
+ENCODER, DECODER = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
 Weights = dict[str, np.ndarray]
-ANGLES = np.arange(64)[:, None] / 10000.0 ** (np.arange(4) / 4)
-SINUSOIDS = np.concatenate([np.sin(ANGLES), np.cos(ANGLES)], 1)
+
+
+def sinusoids(divisor: int) -> np.ndarray:
+    angles = np.arange(64)[:, None] / 10000.0 ** (np.arange(4) / divisor)
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -68,15 +74,12 @@ def keep(weights: Weights) -> None:
         (put("model.encoder.layers.9.fc1.bias", np.copy, SHARED), {}, ["model.encoder.layers.9.fc1.bias"]),
         (put(SHARED, np.transpose), {}, [SHARED, "[8, 145]", "[145, 8]"]),
         (put("final_logits_bias", lambda bias: bias * np.nan), {}, ["final_logits_bias"]),
-        (put(SHARED, lambda table: table + 1), {}, ["decoding starts"]),
-        (put(HEAD, lambda table: table + 1, SHARED), {}, [SHARED, HEAD]),
-        (put(POSITIONS, lambda _: SINUSOIDS[:, [0, 4, 1, 5, 2, 6, 3, 7]], SHARED), {}, [POSITIONS]),
         (keep, {"encoder_ffn_dim": 16}, ["fc1", "config.json"]),
         (keep, {"decoder_attention_heads": 4}, ["config.json", "decoder_attention_heads=4"]),
         (keep, {"bad_words_ids": [[144], [7]]}, ["config.json", "bad_words_ids=[[144], [7]]"]),
         (keep, {"tie_word_embeddings": False}, [HEAD]),
         (keep, {"dropout": 1.0}, ["config.json", "dropout"]),
-        (keep, {"share_encoder_decoder_embeddings": False}, ["model.encoder.embed_tokens.weight"]),
+        (keep, {"share_encoder_decoder_embeddings": False}, [ENCODER]),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_be_imported_is_refused(
@@ -89,9 +92,8 @@ def test_a_model_that_cannot_be_imported_is_refused(
 
 def test_older_files_repeat_tables_and_have_positions(folder: Path) -> None:
     def repeat(weights: Weights) -> None:
-        for name in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", HEAD):
-            weights[name] = weights[SHARED]
-        weights[POSITIONS] = SINUSOIDS
+        weights.update(dict.fromkeys((ENCODER, DECODER, HEAD), weights[SHARED]))
+        weights.update(dict.fromkeys(POSITIONS, sinusoids(4)))
         del weights["final_logits_bias"]
 
     expected = MarianImport(folder).weights
@@ -101,13 +103,36 @@ def test_older_files_repeat_tables_and_have_positions(folder: Path) -> None:
     np.testing.assert_equal(weights, expected)
 
 
-def test_matrices_of_their_own_are_imported(folder: Path) -> None:
-    change(folder, put(HEAD, lambda table: 2 * table, SHARED), tie_word_embeddings=False)
-    imported = MarianImport(folder)
-    np.testing.assert_array_equal(
-        imported.weights["transformer/softmax/table"], 2 * imported.weights["transformer/embedding/table"]
+HALVES = {ENCODER: lambda table: -table, DECODER: lambda table: 2 * table, HEAD: lambda table: 3 * table}
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Callable[[np.ndarray], np.ndarray]], str]] = {
+    "start": ({"scale_embedding": True}, {SHARED: lambda table: table + 0.25}, "emb"),
+    "token": ({"decoder_start_token_id": 5}, {}, "emb"),
+    "timing": ({}, dict.fromkeys(POSITIONS, lambda _: sinusoids(3)), "timing"),
+    "learned": ({}, {POSITIONS[0]: lambda table: table[:64], POSITIONS[1]: lambda table: table[64:128]}, "emb"),
+    "copies": ({}, HALVES, "marian"),
+    "untied": ({"tie_word_embeddings": False}, {**HALVES, SHARED: lambda table: 5 * table}, "marian"),
+    "separate": ({"share_encoder_decoder_embeddings": False}, {ENCODER: np.copy, DECODER: HALVES[DECODER]}, "marian"),
+}
+"""Changes in config.json, functions of the shared matrix that are further weights, and the hparam `pos`."""
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_of_transformers(name: str, folder: Path) -> None:
+    config, functions, pos = VARIANTS[name]
+    change(
+        folder, lambda weights: weights.update({key: new(weights[SHARED]) for key, new in functions.items()}), **config
     )
-    assert imported.hparams.shared_embedding and not imported.hparams.shared_embedding_and_softmax_weights
+    if name == "separate":
+        change(folder, lambda weights: weights.pop(SHARED))
+    imported = MarianImport(folder)
+    imported.write(str(folder.parent / "model"))
+    model_folder = ModelFolder(folder.parent / "model")
+    golden, ids = np.load(DATA / "marian_model" / "logits.npz"), imported.target_ids
+    arguments = (np.argsort(ids)[golden[key][:1]] for key in ("inputs", "targets"))
+    logits = np.asarray(model_folder.model(model_folder.checkpoint())(*arguments))[0]
+    expected = np.load(DATA / "marian_model" / "variants.npz")[name]
+    np.testing.assert_allclose(logits, expected[:, ids], atol=1e-5)
+    assert imported.hparams.pos == pos
 
 
 def test_the_program_imports_a_model_with_its_languages_and_beam(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
