@@ -1,7 +1,8 @@
-"""Imports a model that tensor2tensor trained, or a MarianMT model (OPUS-MT) that transformers saved.
+"""Imports a model of tensor2tensor or OpenNMT-tf, or a MarianMT model (OPUS-MT) that transformers saved.
 
     t2t-import --t2t_model=OLD_FOLDER --output_dir=M
     t2t-import --huggingface=FOLDER --output_dir=M
+    t2t-import --opennmt_tf=RUN_DIR --source_vocab=FILE --target_vocab=FILE --output_dir=M
 
 OLD_FOLDER is the --output_dir of tensor2tensor's trainer, or a folder of its averaged checkpoints. The program takes
 the last checkpoint, and finds hparams.json, the vocabulary and the name of the problem itself: it reads the flags in
@@ -9,7 +10,7 @@ flags_t2t.txt, and looks for a relative --data_dir in the current folder and in 
 is not found, name it with a flag.
 
 All other programs take M like a model folder of t2t-trainer. To train on, start from it: t2t-trainer
---warm_start_from=M. See docs/from_tensor2tensor.md and docs/huggingface.md.
+--warm_start_from=M. See docs/from_tensor2tensor.md, docs/huggingface.md and docs/opennmt_tf.md.
 """
 
 import dataclasses
@@ -22,11 +23,23 @@ from t2t_repro.bin import program
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.huggingface.model import MarianImport
+from t2t_repro.opennmt_tf.model import OpenNMTImport
 from t2t_repro.tensor2tensor.model import Import, Request
+
+FIELDS = {field.name for field in dataclasses.fields(Request)}
+USED = {
+    "huggingface": set(),
+    "opennmt_tf": {"vocab", "source_vocab", "target_vocab", "sentencepiece_model", "languages", "average_last"},
+    "t2t_model": FIELDS - {"sentencepiece_model"},
+}
+"""For each flag of an old model: the other flags that it uses."""
 
 FLAGS = program.make_flags(Request)
 flags.DEFINE_string(
     "huggingface", "", "folder of a MarianMT model of transformers, instead of one of tensor2tensor", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "opennmt_tf", "", "model_dir of OpenNMT-tf, or its folder avg; its last checkpoint is imported", flag_values=FLAGS
 )
 flags.DEFINE_string("output_dir", "", "the model folder to write; it must not exist, or be empty", flag_values=FLAGS)
 
@@ -34,15 +47,22 @@ flags.DEFINE_string("output_dir", "", "the model folder to write; it must not ex
 def main(values: flags.FlagValues) -> None:
     """Imports the model that the flags name, and prints what was used and what was not."""
     program.require(values, "output_dir")
-    for name in ("t2t_model", "huggingface"):
+    for name in USED:
         if values[name].value and not Path(values[name].value).is_dir():
             raise UserError(f"--{name}={values[name].value}: no such folder")
-    others = [field.name for field in dataclasses.fields(Request) if values[field.name].present]
-    if values.huggingface and others:
-        raise UserError(f"--{others[0]} has no effect with --huggingface; omit it")
+    source = next(name for name in USED if values[name].value or name == "t2t_model")
+    for name in sorted({*FIELDS, *USED} - USED[source] - {source}):
+        if values[name].present:
+            raise UserError(f"--{name} has no effect with --{source}; omit it")
     program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
-    folder = values.huggingface
-    imported = MarianImport(Path(folder)) if folder else Import(program.from_flags(Request, values))
+    request, folder = program.from_flags(Request, values), values[source].value
+    imported: Import | MarianImport
+    if source == "huggingface":
+        imported = MarianImport(Path(folder))
+    elif source == "opennmt_tf":
+        imported = OpenNMTImport(dataclasses.replace(request, t2t_model=folder))
+    else:
+        imported = Import(request)
     checkpoint = imported.write(values.output_dir)
     flags_of_model = {"output_dir": values.output_dir, "t2t_usr_dir": values.t2t_usr_dir}
     arguments = [f"--{name}={shlex.quote(value)}" for name, value in flags_of_model.items() if value]

@@ -8,7 +8,7 @@ quarter of these are padding, so about 25,000 tokens remain, as in the paper. t2
 from dataclasses import replace
 from typing import Any
 
-from t2t_repro import registry
+from t2t_repro import opennmt_tf, registry
 from t2t_repro.hparam import HParams
 
 TINY_TRAINING: dict[str, Any] = {
@@ -148,6 +148,24 @@ def marian_base() -> HParams:
         use_softmax_bias=True,
         max_length=512,
         **{**TINY_TRAINING, "train_steps": 1000, "learning_rate_constant": 5e-5, "learning_rate_warmup_steps": 100},
+    )
+
+
+@registry.register_hparams
+def opennmt_base() -> HParams:
+    """OpenNMT-tf's TransformerBase, with a schedule for training one on: t2t-import --opennmt_tf (docs/opennmt_tf.md).
+
+    Its steps and learning rates are those of marian_base.
+    """
+    return replace(
+        marian_base(),
+        model=opennmt_tf.opennmt_transformer.__name__,
+        norm_before=True,
+        norm_epsilon=1e-3,
+        pos="timing",
+        activation="relu",
+        attention_dropout=0.1,
+        relu_dropout=0.1,
     )
 
 

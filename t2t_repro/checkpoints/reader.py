@@ -30,10 +30,10 @@ class Checkpoint:
     """Those of the hparams (see `model_folder.hparams_fingerprint`); "" if unknown, e.g. for an imported model."""
 
 
-def checkpoints_in(folder: Path) -> list[str]:
-    """Returns the paths of the checkpoints in a folder, the one with the lowest step number first."""
-    names = [path.name.removesuffix(".index") for path in folder.glob(f"{CHECKPOINT}-*.index")]
-    numbered = [name for name in names if re.fullmatch(rf"{re.escape(CHECKPOINT)}-[0-9]+", name)]
+def checkpoints_in(folder: Path, prefix: str = CHECKPOINT) -> list[str]:
+    """Returns the paths of the checkpoints PREFIX-STEP in a folder, the one with the lowest step number first."""
+    names = [path.name.removesuffix(".index") for path in folder.glob(f"{prefix}-*.index")]
+    numbered = [name for name in names if re.fullmatch(rf"{re.escape(prefix)}-[0-9]+", name)]
     return sorted((str(folder / name) for name in numbered), key=step_of)
 
 

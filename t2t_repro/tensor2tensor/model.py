@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.imported import write_imported
-from t2t_repro.checkpoints.reader import Checkpoint, checkpoints_in, find_checkpoint, refuse_misfit
+from t2t_repro.checkpoints.reader import CHECKPOINT, Checkpoint, checkpoints_in, find_checkpoint, refuse_misfit
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -16,7 +16,7 @@ from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem, SpaceID
 from t2t_repro.tensor2tensor import hparams as old_hparams
-from t2t_repro.tensor2tensor.variables import OldVariables
+from t2t_repro.tensor2tensor.variables import SCOPE, OldVariables
 
 BYTES = 258
 """Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
@@ -50,6 +50,8 @@ class Request:
     """vocabulary file of the sources, if the targets have another one"""
     target_vocab: str = ""
     """vocabulary file of the targets, if the sources have another one"""
+    sentencepiece_model: str = ""
+    """SentencePiece model of a model of OpenNMT-tf; two models, of sources and targets, are separated by a comma"""
     vocab_type: Literal["", "subwords", "tokens", "character"] = ""
     """kind of the vocabulary files, tensor2tensor's VocabType; default: what their names or contents say"""
     languages: str = ""
@@ -66,18 +68,22 @@ class Import:
     Raises UserError if something is missing, damaged or cannot be imported, or two files contradict each other.
     """
 
+    variables_class: ClassVar[type[OldVariables]] = OldVariables
+    prefix: ClassVar[str] = CHECKPOINT
+    """Prefix of the names of checkpoints."""
+
     def __init__(self, request: Request) -> None:
         if bool(request.t2t_model) == bool(request.checkpoint):
             raise UserError("--t2t_model or --checkpoint: give one of them, the folder of a model or a file")
         self._request, self._folder = request, Path(request.t2t_model or Path(request.checkpoint).parent)
         self._flags = _flags(self._folder)
         if request.t2t_model:
-            self.checkpoints = _last_checkpoints(self._folder, request.average_last)
+            self.checkpoints = _last_checkpoints(self._folder, request.average_last, self.prefix)
         else:
             self.checkpoints = [find_checkpoint(request.checkpoint, "--checkpoint")]
         from t2t_repro.models.model import model_without_values  # imported here, because it loads TensorFlow
 
-        self.variables = OldVariables(self.checkpoints)
+        self.variables = self.variables_class(self.checkpoints)
         self.hparams, self._hparams_source = self._hparams()
         source_size, size = self.variables.vocab_sizes()
         model = model_without_values(self.hparams, size, source_size if source_size != size else 0)
@@ -85,6 +91,8 @@ class Import:
         name = request.problem or self._flags.get("problem", "")
         self.problem = _problem(name, request)
         self.vocabulary, self._vocabulary_paths = self._vocabulary(name.removesuffix(registry.REVERSED))
+        if self.vocabulary.separate_source_size and f"{SCOPE}target_embedding/table" not in self.variables.weights:
+            raise UserError(f"{self.variables.path}: both sides share an embedding; give one --vocab for both")
 
     def _hparams(self) -> tuple[HParams, str]:
         """Returns the hparams, and the name of their set or the path of their file."""
@@ -118,7 +126,7 @@ class Import:
             if not path:
                 found.append(self._vocabulary_file(size, side, problem))
                 continue
-            vocabulary = load_vocabulary(path, request.vocab_type)
+            vocabulary = self._load(path, side)
             if vocabulary.size != size:
                 raise UserError(
                     f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of {self.variables.path} has "
@@ -129,6 +137,9 @@ class Import:
         vocabulary = target.with_sources(source)
         return vocabulary, [source_path, target_path] if vocabulary.separate_source_size else [target_path]
 
+    def _load(self, path: str | Path, side: str) -> Vocabulary:
+        return load_vocabulary(path, self._request.vocab_type)
+
     def _vocabulary_file(self, size: int, side: str, problem: str) -> tuple[Vocabulary, str]:
         """Returns the vocabulary of `size` entries in the folders of the training, and the path of its file."""
         places = [self._folder, *self._places("data_dir")]
@@ -137,7 +148,7 @@ class Import:
         fitting: dict[str, tuple[Vocabulary, str]] = {}
         for file in files:
             try:
-                vocabulary = load_vocabulary(file, self._request.vocab_type)
+                vocabulary = self._load(file, side)
             except UserError:
                 if len(files) == 1:
                     raise
@@ -164,6 +175,9 @@ class Import:
         starts = dict.fromkeys([*self._folder.absolute().parents, Path.cwd()])
         return [folder for start in starts if path and (folder := start / path).is_dir()]
 
+    def _hparams_line(self) -> str:
+        return f"hparams: {self._hparams_source}; its learning_rate_schedule={self.hparams.learning_rate_schedule}"
+
     def report(self) -> str:
         """Returns lines that say what is imported, and which variables of the checkpoint are not used."""
         hparams, problem = self.hparams, self.problem
@@ -180,7 +194,7 @@ class Import:
             [
                 f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} parameters, layers: {layers}, "
                 f"width {hparams.hidden_size}, {'pre-norm' if hparams.norm_before else 'post-norm'}",
-                f"hparams: {self._hparams_source}; its learning_rate_schedule={hparams.learning_rate_schedule}",
+                self._hparams_line(),
                 f"vocabulary: {vocabularies}",
                 f"problem: {problem.name}" + (f", {' to '.join(languages)}" if all(languages) else ""),
                 f"not used: {', '.join(unused) or 'nothing'}",
@@ -200,14 +214,15 @@ def _flags(folder: Path) -> dict[str, str]:
     return {match[1]: match[2] for match in matches if match}
 
 
-def _last_checkpoints(path: Path, count: int) -> list[str]:
+def _last_checkpoints(path: Path, count: int, prefix: str) -> list[str]:
     """Returns the paths of a folder's last `count` checkpoints, oldest first. Raises UserError if it has fewer."""
-    paths = checkpoints_in(path)
+    paths = checkpoints_in(path, prefix)
     if len(paths) < count:
         others = [str(index.with_suffix("")) for index in path.glob("*ckpt-*.index") if not paths]
         raise UserError(
-            f"{path}: has {counted(len(paths), 'checkpoint')} model.ckpt-*, not {count}; give "
-            f"--average_last={len(paths) or 1} or --checkpoint={(others or ['FILE'])[0]}"
+            f"{path}: has {counted(len(paths), 'checkpoint')} {prefix}-*, not {count}; give "
+            f"--average_last={len(paths) or 1} or "
+            + (f"--checkpoint={(others or ['FILE'])[0]}" if prefix == CHECKPOINT else "another folder")
         )
     return paths[-count:]
 

@@ -6,7 +6,7 @@ In shapes, D is the width, V the number of entries in a vocabulary.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,24 +49,27 @@ NAMES = {
 """Patterns of tensor2tensor's names without `SCOPE`, and our names. Variables with a "part" are joined."""
 
 
-def by_our_names(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
+def by_our_names(
+    weights: Mapping[str, np.ndarray], path: str, names: Mapping[str, str] = NAMES, only: str = ONLY
+) -> dict[str, np.ndarray]:
     """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our names.
 
-    Raises UserError if no Transformer here has one of the weights, or two weights have the same meaning.
+    Raises UserError if no Transformer here has one of the weights, or two weights have the same meaning. `names` and
+    `only` are those of `OldVariables`.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     for name, value in weights.items():
-        found = ((re.fullmatch(SCOPE + pattern, name), ours) for pattern, ours in NAMES.items())
+        found = ((re.fullmatch(SCOPE + pattern, name), ours) for pattern, ours in names.items())
         match, ours = next(((match, ours) for match, ours in found if match), (None, ""))
         if match is None:
-            raise UserError(f"{path}: has a variable {name}, which no Transformer here has; {ONLY}")
+            raise UserError(f"{path}: has a variable {name}, which no Transformer here has; {only}")
         part = match.groupdict().get("part", "0")
         number = "qkv".index(part) if part in "qkv" else int(part)
         # Kernels of old versions have a leading dimension of 1.
         matrix = value.reshape(value.shape[-2:]) if name.endswith("/kernel") else value
         values = parts.setdefault(SCOPE + match.expand(ours), {})
         if number in values:
-            raise UserError(f"{path}: has a second variable like {name}; {ONLY}")
+            raise UserError(f"{path}: has a second variable like {name}; {only}")
         values[number] = matrix.astype(np.float32)
     return {  # tables are joined along V, kernels along their last dimension
         name: np.concatenate([values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1)
@@ -81,6 +84,11 @@ class OldVariables:
     Transformer here has.
     """
 
+    names: ClassVar[Mapping[str, str]] = NAMES
+    """Patterns of names of weights without `SCOPE`, and our names."""
+    only: ClassVar[str] = ONLY
+    """End of the error messages about another model."""
+
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self.step = paths[-1], 0
         self.unused: Counter[str] = Counter()
@@ -88,7 +96,7 @@ class OldVariables:
         dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
         checkpoints = [self._read(path, dtype) for path in paths]
         means = {name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]}
-        self.weights = by_our_names(means, self.path)
+        self.weights = by_our_names(means, self.path, self.names, self.only)
         """The weights, float32, by our names."""
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
@@ -156,5 +164,5 @@ class OldVariables:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         if not self._has(name):
-            raise UserError(f"{self.path}: has no weight {SCOPE}{name}; {ONLY}")
+            raise UserError(f"{self.path}: has no weight {SCOPE}{name}; {self.only}")
         return self.weights[SCOPE + name].shape

@@ -26,7 +26,7 @@ LEVELS = (
     ("decoding",),
     ("serving", "training"),
     ("ctranslate2", "huggingface", "keras", "rivals", "tensor2tensor", "visualization"),
-    ("insights", "paper", "beam"),
+    ("insights", "paper", "beam", "opennmt_tf"),
     ("problems", "hparams"),
     ("bin",),
     ("__main__",),

@@ -1,0 +1,61 @@
+"""Reads which model `model_description.py` of OpenNMT-tf describes, without running it."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from t2t_repro.errors import UserError, shortened
+from t2t_repro.files.untrusted import read_text
+
+DESCRIPTION = "model_description.py"
+MODEL = re.compile("Transformer(Base|Big|Tiny|)(Relative|SharedEmbeddings|)")
+"""Names of the models that can be imported: of a size in the catalog, or of any size."""
+HEADS = {"Big": 16, "Tiny": 2}
+"""Default number of heads of a size; otherwise 8."""
+HPARAMS: dict[str, tuple[str, dict[Any, Any]]] = {
+    "num_heads": ("num_heads", {}),
+    "dropout": ("layer_prepostprocess_dropout", {}),
+    "attention_dropout": ("attention_dropout", {}),
+    "ffn_dropout": ("relu_dropout", {}),
+    "ffn_activation": ("activation", {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}),
+    "position_encoder_class": ("pos", {"SinusoidalPositionEncoder": "timing", None: "none"}),
+}
+"""For each argument that the weights do not show: its name here and, unless it is a number, its values here."""
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Returns the hparams in a file that the weights do not show, by name.
+
+    Raises UserError if the file is missing, describes another model, or has a value that no model here can have.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; copy it from the folder of the training")
+    try:
+        nodes = [*ast.walk(ast.parse(read_text(path)))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UserError(f"{path}: not a Python file; copy it again") from None
+    literals = [_value(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute | ast.Constant)]
+    names = dict.fromkeys(name for name in literals if isinstance(name, str))
+    if len(models := [*filter(MODEL.fullmatch, names)]) != 1:
+        shown = shortened(", ".join(models or [name for name in names if name[:1].isupper()]))
+        raise UserError(f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. TransformerBase")
+    size, kind = MODEL.fullmatch(models[0]).groups()  # type: ignore[union-attr]
+    hparams: dict[str, Any] = {"num_heads": HEADS.get(size, 8), "pos": "none" if kind == "Relative" else "timing"}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _value(node.func) in (*models, "__init__")]
+    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg in HPARAMS):
+        (name, values), value = HPARAMS[str(keyword.arg)], _value(keyword.value)
+        if value not in values if values else type(value) not in (int, float):
+            choices = ", ".join(map(str, values)) or "a number"
+            raise UserError(
+                f"{path}:{keyword.lineno}: {keyword.arg}={shortened(str(value))} cannot be imported; write {choices}"
+            )
+        hparams[name] = values[value] if values else value if name == "num_heads" else float(value)
+    return hparams
+
+
+def _value(node: ast.AST) -> Any:
+    """Returns the value of a literal, the last name of a function or class, or the code of another expression."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
