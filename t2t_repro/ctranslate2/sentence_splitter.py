@@ -11,26 +11,21 @@ from typing import Any
 import numpy as np
 
 LOWER_CASE = "".join(filter(str.islower, map(chr, range(0x530))))
-SCORES = {
-    **dict.fromkeys(".!?…", (1, 0, 0)),
-    **dict.fromkeys("\u3002\uff01\uff1f", (3, 0, 0)),
-    " ": (0, 1, 0),
-    **dict.fromkeys(LOWER_CASE, (0, 0, -1)),
-}
+SCORES = {" ": (0, 1, 0)} | dict.fromkeys(".!?…", (1, 0, 0)) | dict.fromkeys("\u3002\uff01\uff1f", (3, 0, 0))
+SCORES |= dict.fromkeys(LOWER_CASE, (0, 0, -1))
 """Scores of the characters that matter, for the end of a sentence at them, and one and two characters before them."""
-THRESHOLD = 1.5
 UNITS = ["<PAD>", "<UNK>", *SCORES]
-CLASSES, INSIDE, END = 3, 0, 2
-"""MiniSBD's number of classes, and those of a character inside a sentence and of its last one."""
+INSIDE, END, CLASSES = 0, 2, 3
+"""MiniSBD's classes of a character inside a sentence and of its last one, and their number."""
 FLOAT, INT64, INTS = 1, 7, 7
-"""ONNX's numbers of types."""
+"""ONNX's numbers of types. The numbers of fields below are also ONNX's."""
 
 
 def splitter() -> bytes:
     """Returns the contents of the file: a table of scores, and a convolution that adds those of three characters."""
     table = np.array([SCORES.get(unit, (0, 0, 0)) for unit in UNITS], "<f4")
     kernel, bias = np.zeros((CLASSES, 3, 3), "<f4"), np.zeros(CLASSES, "<f4")
-    kernel[END], bias[INSIDE] = np.eye(3), THRESHOLD
+    kernel[END], bias[INSIDE] = np.eye(3), 1.5  # a sentence ends if the sum is higher
     swap = {1: "perm", 8: [0, 2, 1], 20: INTS}
     nodes: list[dict[int, Any]] = [
         {4: "Gather", 1: ["table", "units"], 2: "scores"},
@@ -38,10 +33,8 @@ def splitter() -> bytes:
         {4: "Conv", 1: ["channels", "kernel", "bias"], 2: "sums", 5: {1: "pads", 8: [0, 2], 20: INTS}},
         {4: "Transpose", 1: "sums", 2: "classes", 5: swap},
     ]
-    tensors = [
-        {1: list(values.shape), 2: FLOAT, 8: name, 9: values.tobytes()}
-        for name, values in (("table", table), ("kernel", kernel), ("bias", bias))
-    ]
+    arrays = {"table": table, "kernel": kernel, "bias": bias}
+    tensors = [{1: [*array.shape], 2: FLOAT, 8: name, 9: array.tobytes()} for name, array in arrays.items()]
     inputs = [_value("units", INT64, "BT"), _value("features", FLOAT, "BTF")]
     graph = {1: nodes, 2: "splitter", 5: tensors, 11: inputs, 12: _value("classes", FLOAT, "BTC")}
     vocabulary = {"lang": "", "_unit2id": {unit: number for number, unit in enumerate(UNITS)}, "_id2unit": UNITS}
