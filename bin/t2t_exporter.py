@@ -109,8 +109,9 @@ def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
     """Returns lines with the scores in results.json, and with those of the dev split at the checkpoint's step."""
     results = read_results(folder.path) or Results()
     lines = [*(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()), *results.signatures]
-    for line in read_metrics(folder.path):
-        if line["step"] == step_of(checkpoint) and "dev_perplexity" in line:
+    # Training measures no averaged checkpoints.
+    for line in read_metrics(folder.path) if Path(checkpoint).parent.name != "averaged" else ():
+        if line["step"] == step_of(checkpoint) and "dev_perplexity" in line and "eval_steps" not in line:
             lines += [f"{name}: {line[name]}" for name in ("dev_perplexity", "dev_bleu", "signature") if name in line]
     return lines
 

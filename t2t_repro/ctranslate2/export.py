@@ -58,7 +58,6 @@ def export_ctranslate2(
     `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8". Raises UserError if
     CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
     """
-    refuse_impossible(folder.hparams, quantization)
     with new_version(export_dir) as (temporary, version):
         write(folder, checkpoint, temporary, quantization)
         if card:

@@ -41,8 +41,6 @@ WRITERS = r"(shared|embed_tokens|embed_positions|lm_head|out_proj|fc2|_layer_nor
 """Weights that are multiplied by c, as a regular expression."""
 READERS = r"([qkv]_proj|fc1)\.weight$"
 """Weights that are divided by c."""
-KINDS = {"sentencepiece", "marian"}
-"""Kinds of vocabularies that MarianTokenizer can read."""
 USE = """\
 from transformers import MarianMTModel, MarianTokenizer
 tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (MarianTokenizer, MarianMTModel))
@@ -105,7 +103,8 @@ def refuse_impossible(folder: ModelFolder) -> None:
         "attention_value_channels": [0, hparams.hidden_size],
     }
     features = [f"{name}={getattr(hparams, name)}" for name in possible if getattr(hparams, name) not in possible[name]]
-    features += {folder.origin.vocabulary} if {vocabulary.kind, vocabulary.sources.kind} - KINDS else {}
+    if {vocabulary.kind, vocabulary.sources.kind} - {"sentencepiece", "marian"}:
+        features.append(folder.origin.vocabulary)
     if features:
         raise UserError(f"{folder.path}: transformers does not support {', '.join(features)}; use another --format")
 

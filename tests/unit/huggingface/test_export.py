@@ -48,8 +48,9 @@ def new_folder(path: Path, hparams: HParams, vocabulary: Vocabulary) -> tuple[Mo
     """Returns a model folder and its checkpoint. No bias is 0, and no norm's scale is 1."""
     keras.utils.set_random_seed(1)
     model = Transformer(hparams, vocabulary.size, source_vocab_size=vocabulary.separate_source_size)
+    random = np.random.default_rng(1)
     for variable in model.trainable_variables:
-        variable.assign(variable + np.random.default_rng(1).normal(0, 0.4, variable.shape))
+        variable.assign(variable + random.normal(0, 0.4, variable.shape))
     source = f"vocab.source{vocabulary.sources.suffix}" if vocabulary.separate_source_size else ""
     origin = Origin("numbers_ende", {}, f"vocab.x{vocabulary.suffix}", "0123456789ab", 1, source_vocabulary=source)
     folder = ModelFolder.create(path, hparams, vocabulary, origin)
