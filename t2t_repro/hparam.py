@@ -204,27 +204,26 @@ class HParams:
             if getattr(self, name) % self.num_heads:
                 raise UserError(f"num_heads={self.num_heads} does not divide {name}={getattr(self, name)}")
         is_relative, k = self.self_attention_type == "dot_product_relative", self.max_relative_position
-        _refuse(
-            (self.hidden_size % 2 == 1, f"hidden_size={self.hidden_size} must be even"),
-            (
-                is_relative != (k > 0),
+        if self.hidden_size % 2 == 1:
+            raise UserError(f"hidden_size={self.hidden_size} must be even")
+        if is_relative != (k > 0):
+            raise UserError(
                 f"self_attention_type={self.self_attention_type} and max_relative_position={k}: relative "
-                "self-attention needs both, e.g. dot_product_relative and 20; other self-attention dot_product and 0",
-            ),
-            (
-                is_relative and self.self_attention_neighborhood > 0,
+                "self-attention needs both, e.g. dot_product_relative and 20; other self-attention dot_product and 0"
+            )
+        if is_relative and self.self_attention_neighborhood:
+            raise UserError(
                 f"self_attention_neighborhood={self.self_attention_neighborhood} has no effect with "
-                "self_attention_type=dot_product_relative; omit one of them",
-            ),
-            (
-                self.shared_embedding and self.shared_embedding_and_softmax_weights,
-                "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true; omit one of them",
-            ),
-            (
-                self.subword_nbest_size != -1 and not (self.subword_alpha and self.subword_nbest_size >= 2),
-                f"subword_nbest_size={self.subword_nbest_size} has no effect; give 2 or more, and subword_alpha",
-            ),
-        )
+                "self_attention_type=dot_product_relative; omit one of them"
+            )
+        if self.shared_embedding and self.shared_embedding_and_softmax_weights:
+            raise UserError(
+                "shared_embedding=true has no effect with shared_embedding_and_softmax_weights=true; omit one of them"
+            )
+        if self.subword_nbest_size != -1 and not (self.subword_alpha and self.subword_nbest_size >= 2):
+            raise UserError(
+                f"subword_nbest_size={self.subword_nbest_size} has no effect; give 2 or more, and subword_alpha"
+            )
         for factor in self.learning_rate_schedule.split("*"):
             refuse_unknown("factor of learning_rate_schedule", factor, SCHEDULE_FACTORS)
 
@@ -345,21 +344,16 @@ class DecodeHParams:
     def __post_init__(self) -> None:
         _check_values(self)
         size, penalty = self.repeat_ngram_size, self.repeat_ngram_penalty
-        _refuse(
-            (
-                (size > 0) != (penalty > 0),
-                f"repeat_ngram_size={size} and repeat_ngram_penalty={penalty}: give both or none",
-            ),
-            (
-                self.well_formed and penalty == math.inf,
-                "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true",
-            ),
-            (
-                self.is_random and self.coverage_penalty > 0,
-                "coverage_penalty orders a beam; sampling_method=random has none",
-            ),
-            (not self.is_random and self.n > self.beam_size, f"n={self.n} must be at most beam_size={self.beam_size}"),
-        )
+        if (size > 0) != (penalty > 0):
+            raise UserError(f"repeat_ngram_size={size} and repeat_ngram_penalty={penalty}: give both or none")
+        if self.well_formed and penalty == math.inf:
+            raise UserError(
+                "repeat_ngram_penalty=inf can forbid all trees; give a finite penalty with well_formed=true"
+            )
+        if self.is_random and self.coverage_penalty:
+            raise UserError("coverage_penalty orders a beam; sampling_method=random has none")
+        if not self.is_random and self.n > self.beam_size:
+            raise UserError(f"n={self.n} must be at most beam_size={self.beam_size}")
         for name in ("sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p", "sampling_seed"):
             if not self.is_random and getattr(self, name) != getattr(DecodeHParams, name):
                 raise UserError(f"{name}={getattr(self, name)} needs sampling_method=random")
@@ -386,13 +380,6 @@ def _check_values(values: HParams | DecodeHParams) -> None:
         if types[field.name] in (int, float) and not low <= value <= high:  # also refuses NaN
             raise UserError(f"{field.name}={value} must be in {low} .. {high}")
         refuse_unknown(field.name, value, values.choices.get(field.name, (value,)))
-
-
-def _refuse(*cases: tuple[bool, str]) -> None:
-    """Raises UserError with the message of the first case that is true."""
-    for is_wrong, message in cases:
-        if is_wrong:
-            raise UserError(message)
 
 
 def check_schedule(hparams: HParams) -> None:

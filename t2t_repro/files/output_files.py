@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -217,15 +217,13 @@ def _inode(file: FileId) -> tuple[int, int] | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-@contextmanager
-def only_writer(path: Path, flag: str) -> Iterator[None]:
+def only_writer(path: Path, flag: str) -> AbstractContextManager[None]:
     """Returns a context in which no other program of this project writes the output file `path`, which `flag` named.
 
     The lock file .NAME.lock lies beside the output file; see `locked`.
     """
     refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
-    with locked(path.with_name(f".{path.name}.lock"), refusal):
-        yield
+    return locked(path.with_name(f".{path.name}.lock"), refusal)
 
 
 @contextmanager

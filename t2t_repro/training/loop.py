@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import devices, registry
+from t2t_repro import devices
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError, counted
 from t2t_repro.files.output_files import write_file
-from t2t_repro.hparam import HParams
 from t2t_repro.training import distribution
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import MIN_SOURCE_USE
@@ -146,7 +145,10 @@ class Loop:
                 self._speed.count(batch)
                 if progress:
                     progress.advance(note=f"loss {previous.loss:.3f}, {self._speed}" if previous else "")
-                due = self._due(previous)
+                # All workers read the same votes, so they stop after the same step.
+                stops = self._stop_requested or (previous is not None and previous.votes > 0)
+                seconds = time.monotonic() - self._save_time
+                due = due_after(self._step, self._last_step, self._config, seconds, stops)
                 if any(due) and self._ends_after(due, self._read(*running)):
                     break
 
@@ -161,12 +163,6 @@ class Loop:
         returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
         self._step = batch.step + 1
         return returned
-
-    def _due(self, previous: Result | None) -> Due:
-        """Returns the tasks that are due after the current step. `previous` is the result of the step before it."""
-        # All workers read the same votes, so they stop after the same step.
-        stops = self._stop_requested or (previous is not None and previous.votes > 0)
-        return due_after(self._step, self._last_step, self._config, time.monotonic() - self._save_time, stops)
 
     def _ends_after(self, due: Due, result: Result) -> bool:
         """Performs the tasks that are due after a step with this result; returns whether training ends."""
@@ -249,7 +245,7 @@ class Loop:
             self._run.say(
                 "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
                 f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
-                f"longer, or start again with {_changes_for_source(self._run.hparams)}"
+                "longer, or start again with fewer layers or lower dropout; docs/training.md has more advice"
             )
 
     def _follow_evaluations(self) -> None:
@@ -269,10 +265,3 @@ class Loop:
                 f"--early_stopping_patience={patience} ended the run after step {self._step:,}; omit this flag, or "
                 "give a higher value, to continue"
             )
-
-
-def _changes_for_source(hparams: HParams) -> str:
-    """Returns changes that help a model to use its source, without those that a user-defined model may ignore."""
-    is_ours = registry.model(hparams.model).__module__.startswith("t2t_repro.")
-    has_norms = is_ours and "norm_before" not in hparams.unused and not hparams.norm_before
-    return f"fewer layers{', initializer_gain=0.5' * is_ours}{', norm_before=true' * has_norms} or lower dropout"

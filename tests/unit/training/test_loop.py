@@ -223,16 +223,3 @@ def test_a_model_that_ignores_its_source_is_reported_after_the_warmup() -> None:
     assert [step for step, _ in reported] == [40, 70]
     assert all(message.startswith("warning: the model hardly uses its source") for _, message in reported)
     assert "by only 0.099 nats a token" in reported[0][1] and "-0.001 nats" in reported[1][1]
-
-
-def test_the_advice_names_only_hparams_that_the_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    def names(hparams: HParams) -> list[str]:
-        prepared = Recorder()
-        prepared.run.hparams = hparams
-        [_, advice] = prepared.evaluated(hparams.train_steps, 0.0)
-        return [name for name in ("initializer_gain", "norm_before") if name in advice]
-
-    assert names(HParams()) == ["initializer_gain", "norm_before"]
-    assert names(HParams(norm_before=True)) == names(registry.hparams("gnmt_tiny")) == ["initializer_gain"]
-    monkeypatch.setattr(registry, "model", lambda name: Recorder)  # a user's model
-    assert names(HParams()) == []
