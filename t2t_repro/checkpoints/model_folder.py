@@ -269,9 +269,7 @@ def _read(path: Path) -> Content:
 def read_hparams(folder: Path) -> HParams:
     """Returns the hparams in a folder's hparams.json, as an instance of the hparams class of their model.
 
-    Raises:
-        UserError: the file is damaged, or the model is not registered.
-        OSError: the file is missing.
+    Raises UserError if the file is damaged or the model is not registered, and OSError if the file is missing.
     """
     path = folder / "hparams.json"
     fields, kind = parse_json(read_text(path), str(path)), HParams

@@ -58,9 +58,8 @@ class Archive:
 def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
     """Returns the paths of archives in `folder`. Downloads the missing archives, and verifies all archives.
 
-    Raises:
-        MissingArchiveError: if missing archives cannot be downloaded. The message names all missing archives.
-        UserError: if an archive's size or checksum differs from the published value, or the disk is full.
+    Raises MissingArchiveError, which names all missing archives, if one cannot be downloaded, and UserError if an
+    archive's size or checksum differs from the published value, or the disk is full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
     missing = [archive for archive, path in paths.items() if not path.exists()]

@@ -71,13 +71,12 @@ class Job:
     @property
     def data_settings(self) -> dict[str, Any]:
         """The settings that change the shards or the vocabulary, by name."""
-        fields = {field.name: field for field in dataclasses.fields(self.settings)}
-        return {
-            name: value
-            for name, value in vars(self.settings).items()
-            if not fields[name].metadata.get("is_label")
-            and not (fields[name].metadata.get("is_new") and value == fields[name].default)
-        }
+        settings = {}
+        for field in dataclasses.fields(self.settings):
+            value, facts = getattr(self.settings, field.name), field.metadata
+            if not (facts.get("is_label") or (facts.get("is_new") and value == field.default)):
+                settings[field.name] = value
+        return settings
 
     @property
     def description_path(self) -> Path:
