@@ -27,7 +27,7 @@ from t2t_repro.visualization.arrays import WRITERS
 from t2t_repro.visualization.attention import KINDS, Attention, pair_attention
 from t2t_repro.visualization.attention_picture import FORMATS, heat_maps, rendered
 from t2t_repro.visualization.labels import fonts
-from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
+from t2t_repro.visualization.paper_figures import SOURCES, paper_figure
 from t2t_repro.visualization.strokes import layer_panels, stroke_figure
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def main(values: flags.FlagValues) -> None:
     """Computes the attention weights of one sentence pair and writes the files that the flags name."""
     check_flags(values)
     figure = int(values.figure or 0)
-    source = values.source or (FIGURES[figure].source if figure else "")
+    source = values.source or (SOURCES[figure] if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
     layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)

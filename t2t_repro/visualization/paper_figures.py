@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.strokes import Panel, stroke_figure
@@ -14,27 +14,15 @@ if TYPE_CHECKING:
 LAW = (
     "The Law will never be perfect , but its application should be just - this is what we are missing , in my opinion ."
 )
-
-
-class PaperFigure(NamedTuple):
-    """The defaults of a figure."""
-
-    source: str
-    """The sentence."""
-    word: str
-    """The word whose strokes are drawn; "" for all words."""
-
-
-FIGURES = {
-    3: PaperFigure(
-        "It is in this spirit that a majority of American governments have passed new laws since 2009 making the "
-        "registration or voting process more difficult .",
-        "making",
-    ),
-    4: PaperFigure(LAW, "its"),
-    5: PaperFigure(LAW, ""),
+SOURCES = {
+    3: "It is in this spirit that a majority of American governments have passed new laws since 2009 making the "
+    "registration or voting process more difficult .",
+    4: LAW,
+    5: LAW,
 }
-"""The paper's figures by number."""
+"""The sentence of each figure, by number."""
+WORDS = {3: "making", 4: "its"}
+"""The word whose strokes figures 3 and 4 show."""
 
 
 def paper_figure(
@@ -55,7 +43,7 @@ def paper_figure(
     default_layer, default_heads = max(attention.layers[-1] - 1, 1), () if number == 3 else two_heads
     chosen = attention.select(layers or [default_layer], heads or default_heads)
     layer = f"layer {chosen.layers[0]}"
-    word = word or FIGURES[number].word
+    word = word or WORDS.get(number, "")
     if number == 3:
         return stroke_figure([Panel(chosen, f'{layer}, "{word}"', chosen.query(word))])
     panels = [Panel(chosen.select(heads=[head]), f"{layer}, head {head}") for head in chosen.heads]

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from t2t_repro.visualization.attention import Attention
-from t2t_repro.visualization.paper_figures import FIGURES, paper_figure
+from t2t_repro.visualization.paper_figures import SOURCES, paper_figure
 from t2t_repro.visualization.strokes import MIN_WEIGHT, layer_panels, look, stroke_figure
 
 
@@ -97,7 +97,7 @@ def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
 
 def paper_attention(layers: int, heads: int, number: int) -> Attention:
     """Returns attention over the sentence of a figure of the paper."""
-    return attention(layers, heads, *[f"{FIGURES[number].source} </s>"] * 2)
+    return attention(layers, heads, *[f"{SOURCES[number]} </s>"] * 2)
 
 
 def test_figures_3_and_4_have_heads_of_layer_5() -> None:
