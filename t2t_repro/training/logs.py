@@ -5,6 +5,7 @@ Event files are TFRecord files of `Event` messages.
 """
 
 import math
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -95,8 +96,9 @@ class TensorBoardLog:
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         self._add(step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown)))
 
-    def image(self, step: int, tag: str, png: bytes, width: int, height: int) -> None:
-        """Logs a PNG picture of `width` x `height` pixels under the name `tag`."""
+    def image(self, step: int, tag: str, png: bytes) -> None:
+        """Logs a PNG picture under the name `tag`."""
+        width, height = struct.unpack(">II", png[16:24])
         image = Summary.Image(encoded_image_string=png, width=width, height=height)
         self._add(step, Summary.Value(tag=tag, image=image))
 

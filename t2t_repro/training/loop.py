@@ -235,7 +235,7 @@ class Loop:
         if is_best and step:  # a warm start's own checkpoint exists
             prepared.checkpoints.save_best(step)
         if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
-            logs.tensorboard.image(step, "dev/attention", *picture)
+            logs.tensorboard.image(step, "dev/attention", picture)
         # This log line is written last. If the process is killed before, the next process evaluates this step again.
         logs.evaluation(step, evaluation)
         self._run.say(f"step {step:,}: {evaluation.describe(is_best, self._config.best_by)}")

@@ -30,9 +30,8 @@ from t2t_repro.training.optimizer import LossScale, adam
 from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep, trained_weights
 
-DrawAttention = Callable[[Any, Data], tuple[bytes, int, int] | None]
-"""Draws the attention of a model for an example of the dev split. Returns a PNG file, its width and its height in
-pixels; None if the model has no attention."""
+DrawAttention = Callable[[Any, Data], bytes | None]
+"""Draws the attention of a model for an example of the dev split, as PNG; None if the model has no attention."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ Shapes: L layers, H heads, T target tokens, S source tokens.
 from __future__ import annotations
 
 import io
-import struct
 import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from t2t_repro.data.dataset import Data
 from t2t_repro.errors import UserError
@@ -50,16 +49,8 @@ AXES = {
 """Names of the queries and of the keys of each kind of attention."""
 
 
-class Picture(NamedTuple):
-    """A PNG file's content, and its width and height in pixels."""
-
-    png: bytes
-    width: int
-    height: int
-
-
-def dev_picture(model: Any, data: Data) -> Picture | None:
-    """Returns the picture of a model's encoder-decoder attention for the first short example of the dev split.
+def dev_picture(model: Any, data: Data) -> bytes | None:
+    """Returns a PNG picture of a model's encoder-decoder attention for the first short example of the dev split.
 
     Returns None if the model has no attention, or Matplotlib, which draws the picture, is not installed.
     """
@@ -71,16 +62,15 @@ def dev_picture(model: Any, data: Data) -> Picture | None:
     return attention_picture(attention_of(model, data.vocabulary, *pair)["cross"])
 
 
-def attention_picture(attention: Attention) -> Picture:
-    """Returns heat maps of the last layer for TensorBoard: a panel for each of the first `MAX_HEADS` heads.
+def attention_picture(attention: Attention) -> bytes:
+    """Returns heat maps of the last layer for TensorBoard, as PNG: a panel for each of the first `MAX_HEADS` heads.
 
     A panel has the first `MAX_TOKENS` tokens of each side.
     """
     queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
     part = replace(part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)])
-    png = rendered(heat_maps(part), "png")
-    return Picture(png, *struct.unpack(">II", png[16:24]))
+    return rendered(heat_maps(part), "png")
 
 
 def heat_maps(attention: Attention) -> Figure:

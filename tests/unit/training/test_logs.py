@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginEventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
@@ -163,13 +165,15 @@ def shown(folder: Path, tag: str = "train/loss") -> list[tuple[int, object]]:
 @pytest.mark.parametrize(("start", "kept"), [(0, 0), (10, 2), (15, 2), (40, 4)])
 def test_tensorboard_shows_all_values_up_to_the_last_checkpoint(start: int, kept: int, tmp_path: Path) -> None:
     log, steps = TensorBoardLog(tmp_path, 0), [0, 10, 20, 30]
+    file = io.BytesIO()
+    Image.new("L", (3, 2)).save(file, "png")
     for step in steps:
         log.scalars(step, {"train/loss": 4.0, "train/rate": 0.5})
         log.text(step, "sample", f"**{step}** | κόκκινο σπίτι")
-        log.image(step, "attention", b"picture %d" % step, 3, 2)
+        log.image(step, "attention", file.getvalue())
     assert shown(tmp_path, "train/rate") == [(step, 0.5) for step in steps]
     assert [text.decode() for _, text in shown(tmp_path, "sample")] == [f"**{s}** | κόκκινο σπίτι" for s in steps]
-    assert shown(tmp_path, "attention") == [(step, [b"3", b"2", b"picture %d" % step]) for step in steps]
+    assert shown(tmp_path, "attention") == [(step, [b"3", b"2", file.getvalue()]) for step in steps]
     plugins = {tag: read(tmp_path).SummaryMetadata(tag).plugin_data.plugin_name for tag in ("sample", "train/loss")}
     assert plugins == {"sample": "text", "train/loss": "scalars"}
     TensorBoardLog(tmp_path, start).scalars(start + 1, {"train/loss": 2.0})

@@ -14,7 +14,6 @@ from t2t_repro.visualization import attention_picture as attention_picture_modul
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.attention_picture import (
     MAX_TOKENS,
-    Picture,
     attention_picture,
     heat_maps,
     rendered,
@@ -34,15 +33,14 @@ def attention(weights: np.ndarray, source: list[str], target: list[str]) -> Atte
     return Attention("cross", tuple(target), tuple(source), weights, layers, heads)
 
 
-def pixels(picture: Picture) -> np.ndarray:
-    """Returns the picture's pixels, [height, width, 3], and checks its format and size."""
-    image = Image.open(io.BytesIO(picture.png))
+def pixels(picture: bytes) -> np.ndarray:
+    """Returns the picture's pixels, [height, width, 3], and checks its format."""
+    image = Image.open(io.BytesIO(picture))
     assert image.format == "PNG"
-    assert image.size == (picture.width, picture.height)
     return np.asarray(image.convert("RGB"))
 
 
-def ink(picture: Picture) -> int:
+def ink(picture: bytes) -> int:
     """Returns the number of dark pixels: those of letters and of dark cells."""
     return int((pixels(picture).max(axis=2) < 128).sum())
 
