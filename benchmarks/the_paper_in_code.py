@@ -156,7 +156,7 @@ def describe_predictions(walk: Walk) -> str:
 def draw_attention(walk: Walk) -> None:
     """Draws two pictures: all cross-attention heads of the last layer, and one head of each kind of attention."""
     kinds = attention(walk)
-    (PICTURES / "attention.png").write_bytes(attention_picture(kinds["cross"]).png)
+    (PICTURES / "attention.png").write_bytes(attention_picture(kinds["cross"]))
     figure = Figure((10, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
     for panel, (kind, name) in zip(panels, KINDS.items(), strict=True):
