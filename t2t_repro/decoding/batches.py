@@ -1,18 +1,19 @@
 """Batches of texts of similar length. A batch that does not fit in memory is halved.
 
+TensorFlow is imported inside functions, because t2t-decoder does not always need it.
+
 In shapes, B is the number of texts, R the number of texts in a batch, and S the number of ids of the longest text.
 """
 
 import functools
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-import tensorflow as tf
 
-from t2t_repro import devices
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length
 
@@ -53,26 +54,30 @@ def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
 
 
 def run_in_batches(
-    run: Callable[[list[Item]], list[Result]], items: Sequence[Item], lengths: Sequence[int], batch_size: int
+    run: Callable[[list[Item]], list[Result]],
+    items: Sequence[Item],
+    lengths: Sequence[int],
+    batch_size: int,
+    threads: int = 0,
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
-    If TensorFlow may run several operations at the same time (see `devices.set_threads`), as many batches run at the
-    same time, and several threads call `run`, which returns the results of one batch.
+    Several threads call `run`, which returns the results of one batch. If `threads` is 0, their number is that of the
+    operations that TensorFlow may run at the same time (see `devices.set_threads`).
     """
 
     def run_batch(batch: list[int]) -> list[tuple[int, Result]]:
         try:
             results = run([items[index] for index in batch])
-        except tf.errors.OpError as error:
-            if len(batch) == 1 or not devices.memory_shortage(error):
+        except Exception as error:
+            if len(batch) == 1 or not _is_memory_shortage(error):
                 raise
         else:
             return list(zip(batch, results, strict=True))
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
         return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
-    count = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
+    count = threads or _tensorflow_threads()
     running: deque[Future[list[tuple[int, Result]]]] = deque()
     with ThreadPoolExecutor(count) as pool:
         for batch in batches(lengths, batch_size):
@@ -81,6 +86,20 @@ def run_in_batches(
             running.append(pool.submit(run_batch, batch))
         for future in running:
             yield from future.result()
+
+
+def _is_memory_shortage(error: Exception) -> bool:
+    if "tensorflow" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from t2t_repro import devices
+
+    return bool(devices.memory_shortage(error))
+
+
+def _tensorflow_threads() -> int:
+    import tensorflow as tf
+
+    return max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
 
 
 def graph_run_in_batches(
@@ -100,6 +119,8 @@ def graph_run_in_batches(
     Returns:
         The results of all texts, [B, ...] each, in the order of the texts.
     """
+    import tensorflow as tf
+
     lengths = tf.reduce_max(tf.stack([tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]), axis=0)
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
 
@@ -127,6 +148,8 @@ def _write_rows(result: Any, rows: Any, output: Any) -> Any:
 
     Pads `result` and `output` first, so that they agree in all dimensions but the first.
     """
+    import tensorflow as tf
+
     shape = tf.maximum(tf.shape(result)[1:], tf.shape(output)[1:])
     result, output = (
         tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]])) for tensor in (result, output)

@@ -90,8 +90,7 @@ def split_text(text: str, longest: int, count: Count) -> list[str]:
     sentences translates several at once badly. A sentence that is too long is split between clauses, a clause between
     words, and a word between characters, into as few parts as possible. `count` returns the numbers of tokens of texts.
     """
-    sentences = [sentence.decode() for sentence in split_sentences([text])[0].numpy()]
-    return _shorten(sentences, longest, count, (CLAUSE_END, SPACE, CHARACTER))
+    return _shorten(split_sentences([text])[0], longest, count, (CLAUSE_END, SPACE, CHARACTER))
 
 
 def _shorten(texts: Sequence[str], longest: int, count: Count, separators: Sequence[re.Pattern[str]]) -> list[str]:

@@ -1,11 +1,12 @@
-"""Splits texts into sentences. TensorFlow operations, so that t2t-decoder and exported graphs split in the same way.
+"""Splits texts into sentences, in Python and, with the same patterns, in TensorFlow's graphs.
 
 In shapes, B is the number of texts, and (N) the number of sentences in each text.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import regex  # type: ignore[import-untyped]
 
 from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
 
@@ -34,8 +35,25 @@ WORDLESS = rf"{BREAK}([^\pL\pN]*)$"
 """An end after which no letter and no digit follows: none, because the rest is no sentence."""
 
 
-def split_sentences(texts: Any) -> Any:
-    """Returns the sentences of texts, strings [B]: strings [B, (N)]. Those of a text concatenate to the text."""
+def split_sentences(texts: Sequence[str]) -> list[list[str]]:
+    """Returns the sentences of each text, whose concatenation is the text."""
+    return [_sentences(text) for text in texts]
+
+
+def _sentences(text: str) -> list[str]:
+    marked = regex.sub(INITIALS, rf"\1\2{STOP}\3{STOP}", text)
+    for _ in range(2):  # the character before a match is part of it, so a second pass finds those beside another match
+        marked = regex.sub(ABBREVIATIONS, rf"\1\2\3\4{STOP}", marked)
+    marked = regex.sub(END, rf"\1{BREAK}", marked)
+    if text != text.lower():
+        marked = regex.sub(CONTINUED, r"\1", marked)
+    return regex.sub(WORDLESS, r"\1", marked).replace(STOP, ".").split(BREAK)
+
+
+def graph_split_sentences(texts: Any) -> Any:
+    """Applies `split_sentences` to a tensor of strings [B]. Returns strings [B, (N)]."""
+    import tensorflow as tf
+
     texts = tf.convert_to_tensor(texts, tf.string)
     marked = tf.strings.regex_replace(texts, INITIALS, rf"\1\2{STOP}\3{STOP}")
     for _ in range(2):  # the character before a match is part of it, so a second pass finds those beside another match

@@ -1,42 +1,39 @@
 """The translator, which tokenizes texts, batches texts of similar length, searches for outputs, and detokenizes them.
 
-Shapes: B batch, S source length, T target length, n hypotheses, L longest output.
+It loads TensorFlow only for models that run there. Another engine does without.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import itertools
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import tensorflow as tf
-
-from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
+from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.decoding.batches import padded, run_in_batches, unpadded
-from t2t_repro.decoding.beam_search import MISSING
-from t2t_repro.decoding.ensemble import Ensemble
+from t2t_repro.decoding.batches import run_in_batches
+from t2t_repro.decoding.engine import Engine
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
-from t2t_repro.decoding.sampling import random_numbers
-from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation, with_tags
-from t2t_repro.decoding.well_formed import TreeRules, tree_rules
-from t2t_repro.errors import UserError, refuse_unknown, text_list
+from t2t_repro.errors import UserError, refuse_unknown, require_extra, text_list
 from t2t_repro.hparam import DecodeHParams, with_changes
-from t2t_repro.layers.embedding import Embedding
-from t2t_repro.models.model import Model, as_decoding_model
 from t2t_repro.parsing.linearization import TreeSymbols
+
+if TYPE_CHECKING:
+    from t2t_repro.decoding.well_formed import TreeRules
+    from t2t_repro.models.model import Model
 
 Result = TypeVar("Result")
 PRECISIONS = ("float32", "bfloat16")
 """Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
+ENGINES = ("tensorflow", "ctranslate2")
+"""Programs that can run a model. CTranslate2 runs only the Transformer; docs/ctranslate2.md says what differs."""
 
 
 class Translator:
@@ -45,7 +42,7 @@ class Translator:
     `from_dir` and `from_folders` switch TF32 off on GPUs (see `devices.use_tf32`). The constructor leaves it as it is.
 
     Args:
-        model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode.
+        model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode. Or an `Engine`.
         vocabulary: the model's vocabulary.
         decode_hparams: settings of the search and of batches.
         max_length: longest source that is translated whole if `max_input_size` is 0, in tokens counting the end token;
@@ -56,7 +53,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | Engine,
         vocabulary: Vocabulary,
         decode_hparams: DecodeHParams,
         max_length: int = 0,
@@ -67,32 +64,43 @@ class Translator:
         self.tags = tags
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
-        self._search_graphs: dict[Any, Any] = {}
-        self._lock = threading.Lock()
-        self._score_graph = tf.function(
-            lambda inputs, targets: target_log_probs(model, inputs, targets),
-            autograph=False,
-            input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2,
-        )
+        self.engine = model if isinstance(model, Engine) else self._tensorflow_engine()
+
+    def _tensorflow_engine(self) -> Engine:
+        with quiet_tensorflow():
+            from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
+        return TensorFlowEngine(self.model, self.rules)
 
     @classmethod
     def from_dir(
-        cls, output_dir: str, checkpoint_path: str = "", precision: str = "float32", **decode_hparams: Any
+        cls,
+        output_dir: str,
+        checkpoint_path: str = "",
+        precision: str = "float32",
+        *,
+        engine: str = "tensorflow",
+        quantization: str = "float32",
+        **decode_hparams: Any,
     ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
 
         Args:
             output_dir: path of the model folder. Several paths are separated by commas.
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
-            precision: dtype of weights and matrix products, "float32" or "bfloat16".
+            precision: dtype of weights and matrix products in TensorFlow, "float32" or "bfloat16".
+            engine: the program that runs the model, "tensorflow" or, for one model on a CPU, "ctranslate2".
+            quantization: type of the weights in CTranslate2, e.g. "float32" or "int8".
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
         Raises UserError if a folder is missing or damaged, the folders do not fit together, or a value is wrong.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
-        devices.require_precision(precision)
-        return cls.from_folders(folders, checkpoints, decode_params, precision)
+        if engine == "tensorflow":
+            with quiet_tensorflow():
+                from t2t_repro import devices
+            devices.require_precision(precision)
+        return cls.from_folders(folders, checkpoints, decode_params, precision, engine, quantization)
 
     @classmethod
     def from_folders(
@@ -101,16 +109,22 @@ class Translator:
         checkpoints: Sequence[str],
         decode_hparams: DecodeHParams,
         precision: str = "float32",
+        engine: str = "tensorflow",
+        quantization: str = "float32",
     ) -> Translator:
         """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
         refuse_unknown("precision", precision, PRECISIONS)
-        pairs = zip(folders, checkpoints, strict=True)
-        models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
-        for model in models:
-            if isinstance(softmax := getattr(model, "softmax", None), Embedding):
-                softmax.store_transposed()
+        refuse_unknown("engine", engine, ENGINES)
+        if engine == "ctranslate2":
+            require_extra("ctranslate2", "ctranslate2")
+            annex = importlib.import_module("t2t_repro.ctranslate2.engine")  # the core imports annexes only by name
+            model = annex.load(folders, checkpoints, decode_hparams, quantization)
+        else:
+            with quiet_tensorflow():
+                from t2t_repro.decoding.tensorflow_engine import load_model
+            model = load_model(folders, checkpoints, precision)
         return cls(
-            models[0] if len(models) == 1 else Ensemble(models),
+            model,
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
@@ -171,7 +185,7 @@ class Translator:
         self.check(decode_hparams)
         if any(prefixes) and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
-        longest = decode_hparams.max_input_size or self.max_length
+        longest = self.longest_source(decode_hparams)
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
         encoded_prefixes = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
         for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=True):
@@ -186,6 +200,7 @@ class Translator:
             all_segments,
             [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
+            self.engine.threads,
         ):
             segment = all_segments[segment_index]
             segments, parts = segments_of_texts[segment.text_index], parts_of_texts[segment.text_index]
@@ -211,10 +226,12 @@ class Translator:
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the model cannot use `decode_hparams`."""
-        as_decoding_model(self.model, "score with it (t2t-decoder --score_file)")
-        if decode_hparams.coverage_penalty and not self.model.has_attention:
-            raise UserError(f"model {self.model.name!r} has no attention for coverage_penalty; omit it")
+        self.engine.check(decode_hparams)
         self.rules(decode_hparams)
+
+    def longest_source(self, decode_hparams: DecodeHParams) -> int:
+        """Returns the number of tokens of the longest source that is translated whole; 0 for no limit."""
+        return self.engine.longest_source(decode_hparams.max_input_size or self.max_length)
 
     def rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
         """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules."""
@@ -222,60 +239,33 @@ class Translator:
 
     @functools.cached_property
     def _tree_rules(self) -> TreeRules:
+        from t2t_repro.decoding.well_formed import tree_rules  # imported here, because it loads TensorFlow
+
         return tree_rules(self.vocabulary, self._tree_symbols)
 
     def _translate_batch(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
     ) -> list[Translation]:
-        arrays = Sources(inputs=padded([segment.ids for segment in segments]))
-        if any(segment.prefix_ids for segment in segments):
-            arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
-        if rules := self.rules(decode_hparams):
-            arrays["facts"] = rules.facts([segment.string for segment in segments])
-        if decode_hparams.is_random:
-            # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
-            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
-            limit += rules.min_extra if rules else 0
-            seed, count = decode_hparams.sampling_seed, decode_hparams.n
-            arrays["random"] = np.stack(
-                [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
-            )
-        best = self._search_graph(decode_hparams, arrays)(arrays)
-        ids, scores = best.ids.numpy(), best.scores.numpy()
-        exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
-        exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
-        outputs = [unpadded(output) for output in ids[exists].tolist()]
+        outputs_of_segments = self.engine.search(segments, decode_hparams)
+        outputs = [ids for segment_outputs in outputs_of_segments for ids, _ in segment_outputs]
         pair_scores = [PairScore((), ())] * len(outputs)
         if details:
-            sources = [segments[row].ids for row in np.nonzero(exists)[0].tolist()]
+            pairs = zip(segments, outputs_of_segments, strict=True)
+            sources = [segment.ids for segment, segment_outputs in pairs for _ in segment_outputs]
             pair_scores = self._score_all(sources, outputs, decode_hparams.batch_size)
+        scores = [score for segment_outputs in outputs_of_segments for _, score in segment_outputs]
         hypotheses = (
             Hypothesis(one_line(text), score, tuple(output), pair_score.token_scores, pair_score.attention)
             for text, score, output, pair_score in zip(
-                self.vocabulary.decode(outputs), scores[exists].tolist(), outputs, pair_scores, strict=True
+                self.vocabulary.decode(outputs), scores, outputs, pair_scores, strict=True
             )
         )
         return [
-            Translation(tuple(itertools.islice(hypotheses, count)), tuple(segment.ids), 1, segment.is_truncated)
-            for segment, count in zip(segments, exists.sum(axis=1).tolist(), strict=True)
+            Translation(
+                tuple(itertools.islice(hypotheses, len(segment_outputs))), tuple(segment.ids), 1, segment.is_truncated
+            )
+            for segment, segment_outputs in zip(segments, outputs_of_segments, strict=True)
         ]
-
-    def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
-        """Returns `generate_outputs` as a graph that takes `arrays`.
-
-        Calls with equal search settings and equal names of arrays share a graph.
-        """
-        changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
-        key = (changed, *arrays)
-        with self._lock:
-            if key not in self._search_graphs:
-                # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
-                search = functools.partial(
-                    generate_outputs, self.model, decode_hparams, rules=self.rules(decode_hparams)
-                )
-                specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
-                self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
-        return self._search_graphs[key]
 
     def _score_all(
         self,
@@ -287,15 +277,7 @@ class Translator:
         """Returns the scores of the pairs. Uses batches, because the logits of all pairs may not fit in memory."""
         pairs = list(zip(sources, targets, strict=True))
         lengths = [max(len(source), len(target)) for source, target in pairs]
-        return _in_order(run_in_batches(self._score_batch, pairs, lengths, batch_size), advance)
-
-    def _score_batch(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
-        sources, targets = zip(*pairs, strict=True)
-        log_probs, attention = (x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets)))
-        return [
-            PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
-            for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
-        ]
+        return _in_order(run_in_batches(self.engine.score, pairs, lengths, batch_size, self.engine.threads), advance)
 
 
 def _in_order(results: Iterator[tuple[int, Result]], advance: Callable[[int], None]) -> list[Result]:

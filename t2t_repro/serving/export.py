@@ -26,7 +26,7 @@ from t2t_repro.data.vocabularies.text_rules import (
 from t2t_repro.decoding.batches import graph_run_in_batches
 from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
-from t2t_repro.decoding.sentences import split_sentences
+from t2t_repro.decoding.sentences import graph_split_sentences
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import first_line
 from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
@@ -144,7 +144,7 @@ class Served(tf.Module):
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         tags, texts = tf.gather(tags, not_empty[:, 0]), tf.gather_nd(texts, not_empty)
         if self._splits_sentences:
-            sentences = split_sentences(texts)
+            sentences = graph_split_sentences(texts)
             tags = tf.gather(tags, sentences.value_rowids())
             outputs, scores = _joined(sentences, *self._outputs(tags, sentences.flat_values, params))
         else:

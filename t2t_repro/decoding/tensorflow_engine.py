@@ -1,0 +1,110 @@
+"""The engine that runs a model with TensorFlow.
+
+Shapes: B batch, n hypotheses, L longest output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.decoding.batches import padded, unpadded
+from t2t_repro.decoding.beam_search import MISSING
+from t2t_repro.decoding.engine import Engine, Output
+from t2t_repro.decoding.ensemble import Ensemble
+from t2t_repro.decoding.long_lines import Segment
+from t2t_repro.decoding.sampling import random_numbers
+from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
+from t2t_repro.decoding.translation import PairScore
+from t2t_repro.decoding.well_formed import TreeRules
+from t2t_repro.errors import UserError
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.models.model import as_decoding_model
+
+
+class TensorFlowEngine(Engine):
+    """Runs `model`. `rules` returns the rules that outputs must obey with some decode hparams, or None."""
+
+    threads = 0
+
+    def __init__(self, model: Any, rules: Callable[[DecodeHParams], TreeRules | None]) -> None:
+        self._model, self._rules = model, rules
+        self._search_graphs: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        self._score_graph = tf.function(
+            lambda inputs, targets: target_log_probs(model, inputs, targets),
+            autograph=False,
+            input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2,
+        )
+
+    def check(self, decode_hparams: DecodeHParams) -> None:
+        """Raises UserError if the model cannot use `decode_hparams`."""
+        as_decoding_model(self._model, "score with it (t2t-decoder --score_file)")
+        if decode_hparams.coverage_penalty and not self._model.has_attention:
+            raise UserError(f"model {self._model.name!r} has no attention for coverage_penalty; omit it")
+
+    def search(self, segments: Sequence[Segment], decode_hparams: DecodeHParams) -> list[list[Output]]:
+        """Returns the outputs of each segment."""
+        arrays = Sources(inputs=padded([segment.ids for segment in segments]))
+        if any(segment.prefix_ids for segment in segments):
+            arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
+        if rules := self._rules(decode_hparams):
+            arrays["facts"] = rules.facts([segment.string for segment in segments])
+        if decode_hparams.is_random:
+            # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
+            limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
+            limit += rules.min_extra if rules else 0
+            seed, count = decode_hparams.sampling_seed, decode_hparams.n
+            arrays["random"] = np.stack(
+                [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
+            )
+        best = self._search_graph(decode_hparams, arrays)(arrays)
+        ids, scores = best.ids.numpy(), best.scores.numpy()
+        exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
+        exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
+        outputs = zip(map(unpadded, ids[exists].tolist()), scores[exists].tolist(), strict=True)
+        return [list(itertools.islice(outputs, count)) for count in exists.sum(axis=1).tolist()]
+
+    def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
+        """Returns `generate_outputs` as a graph that takes `arrays`.
+
+        Calls with equal search settings and equal names of arrays share a graph.
+        """
+        changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
+        key = (changed, *arrays)
+        with self._lock:
+            if key not in self._search_graphs:
+                # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
+                rules = self._rules(decode_hparams)
+                search = functools.partial(generate_outputs, self._model, decode_hparams, rules=rules)
+                specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
+                self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
+        return self._search_graphs[key]
+
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
+        """Returns the scores of pairs."""
+        sources, targets = zip(*pairs, strict=True)
+        log_probs, attention = (x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets)))
+        return [
+            PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
+            for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
+        ]
+
+
+def load_model(folders: Sequence[ModelFolder], checkpoints: Sequence[str], precision: str) -> Any:
+    """Returns the model of one folder, or the ensemble of the models of several folders, for decoding only."""
+    pairs = zip(folders, checkpoints, strict=True)
+    models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
+    for model in models:
+        if isinstance(softmax := getattr(model, "softmax", None), Embedding):
+            softmax.store_transposed()
+    return models[0] if len(models) == 1 else Ensemble(models)
