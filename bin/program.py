@@ -4,6 +4,8 @@ Programs import TensorFlow, Keras and sacreBLEU only inside the functions that u
 --help or a mistake in a flag should be answered immediately.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import dataclasses
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from absl import flags
 
@@ -35,6 +37,10 @@ from t2t_repro.files.textfile import OPENERS, SGML, decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor.names import explained, explained_flag
+
+if TYPE_CHECKING:
+    from t2t_repro.checkpoints.model_folder import ModelFolder
+    from t2t_repro.decoding.translator import Translator
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
@@ -78,6 +84,10 @@ class SharedFlags:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports
     it."""
+    engine: Literal["tensorflow", "ctranslate2"] = "tensorflow"
+    """Program that runs the model; ctranslate2: the extra of this name, fast on CPUs (docs/ctranslate2.md)."""
+    quantization: str = ""
+    """Type of the weights in a CTranslate2 model, e.g. int8; default: float32."""
     decode_hparams: str = ""
     """Changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper.
     batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.)
@@ -321,6 +331,39 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         devices.hide_gpus()
     elif GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
+
+
+USELESS_WITH_ENGINE = {
+    "with --engine=tensorflow": ("quantization",),
+    "with --engine=ctranslate2": ("precision", "output_attention"),
+}
+"""For each engine, the flags that have no effect with it; see `refuse_useless`."""
+
+
+def load_translator(
+    values: flags.FlagValues,
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
+    gpu: int = 0,
+) -> Translator:
+    """Returns the translator for the flags --engine, --precision and --quantization. TensorFlow uses one GPU.
+
+    Raises UserError if this machine does not support them.
+    """
+    if values.engine == "tensorflow":
+        load_tensorflow()
+        from t2t_repro import devices
+
+        devices.use_one_gpu(gpu)
+        devices.share_cores()
+        devices.require_precision(values.precision)
+    from t2t_repro.decoding.engine import computation
+    from t2t_repro.decoding.translator import Translator
+
+    engine = values.engine, values.quantization
+    say(f"{', '.join(checkpoints)}: {computation(values.precision, *engine)}, {decode_hparams}")
+    return Translator.from_folders(folders, checkpoints, decode_hparams, values.precision, *engine)
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:

@@ -19,6 +19,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
 from t2t_repro.decoding.augmentation import augment, resumed
+from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import is_stream
@@ -49,12 +50,23 @@ class Flags:
 
 
 FLAGS = program.make_flags(
-    *(Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams")
+    *(
+        Flags,
+        "output_dir",
+        "checkpoint_path",
+        "target_language",
+        "long_lines",
+        "precision",
+        "engine",
+        "quantization",
+        "decode_hparams",
+    )
 )
 
 
 def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir", "text")
+    program.refuse_useless(values, program.USELESS_WITH_ENGINE)
     if values.train_tag and not is_symbol(values.train_tag):
         raise UserError(f"--train_tag={values.train_tag}: give a word like <bt>, with {SYMBOL_RULE}")
     if is_stream(values.text):
@@ -69,15 +81,7 @@ def main(values: flags.FlagValues) -> None:
     folder = Path(values.corpus_dir or f"{values.text}.augmented")
     augmentation = resumed(folder, new_augmentation(values, folders, checkpoints, decode_hparams))
     if augmentation.finished_shards < augmentation.shards:
-        program.load_tensorflow()
-        from t2t_repro import devices
-        from t2t_repro.decoding.translator import Translator
-
-        devices.use_one_gpu()
-        devices.share_cores()
-        devices.require_precision(values.precision)
-        say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
-        translator = Translator.from_folders(folders, checkpoints, decode_hparams, values.precision)
+        translator = program.load_translator(values, folders, checkpoints, decode_hparams)
         translator.check(decode_hparams)
         augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
     pairs, dropped = counted(augmentation.pairs, "pair"), f"{augmentation.dropped:,} dropped because a side is empty"
@@ -106,6 +110,7 @@ def new_augmentation(
         "model": hashlib.sha256(repr(models).encode()).hexdigest()[:12],
     }
     settings |= {name: values[name].value for name in RECORDED} | search
+    settings["precision"] = computation(values.precision, values.engine, values.quantization)
     source, target = reversed(languages) if values.synthetic == "source" else languages
     return Augmentation(settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines))
 

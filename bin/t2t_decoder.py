@@ -25,8 +25,10 @@ from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets, read_tsv
+from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
+from t2t_repro.decoding.sentences import split_sentences
 from t2t_repro.decoding.translation import InputFile, Translation, with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import UNFINISHED, is_stream, output_file
@@ -64,7 +66,7 @@ class Flags:
 
 FLAGS = program.make_flags(
     *(Flags, "decode_from_file", "decode_to_file", "output_dir", "checkpoint_path"),
-    *("target_language", "long_lines", "precision", "decode_hparams"),
+    *("target_language", "long_lines", "precision", "engine", "quantization", "decode_hparams"),
 )
 define_model_flags(FLAGS)
 
@@ -81,6 +83,7 @@ USELESS = {
     "without --output_format=jsonl": ("output_attention",),
     "with --output_format=jsonl": ("decode_hparams=write_beam_scores",),
     "without --shards": ("shard_id",),
+    **program.USELESS_WITH_ENGINE,
 }  # fmt: skip
 """For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
 
@@ -160,15 +163,7 @@ def load(
     values: flags.FlagValues, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
 ) -> Translator:
     """Returns the translator. Raises UserError if the model or this machine does not support the flags."""
-    program.load_tensorflow()
-    from t2t_repro import devices
-    from t2t_repro.decoding.translator import Translator
-
-    devices.use_one_gpu(values.shard_id)
-    devices.share_cores()
-    devices.require_precision(values.precision)
-    say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}")
-    translator = Translator.from_folders(folders, checkpoints, decode_hparams, values.precision)
+    translator = program.load_translator(values, folders, checkpoints, decode_hparams, values.shard_id)
     if not values.score_file:
         translator.check(decode_hparams)
     if values.output_attention and not translator.model.has_attention:
@@ -190,12 +185,10 @@ class Decoder:
 
     def decode(self, texts: Sequence[str], prefixes: Sequence[str], references: Sequence[str]) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
-        from t2t_repro.decoding.sentences import split_sentences  # imported here, because it loads TensorFlow
-
         values = self.values
         start, end = (len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
         texts, prefixes, references = (column[start:end] for column in (texts, prefixes, references))
-        several = int((split_sentences(texts).row_lengths() > 1).numpy().sum())
+        several = sum(len(sentences) > 1 for sentences in split_sentences(texts))
         if several and values.long_lines in ("split", "truncate"):
             say(
                 f"lines of several sentences: {several:,}; if the model was trained on single sentences, "
@@ -212,7 +205,7 @@ class Decoder:
                 details=values.output_format == "jsonl",
                 input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
             )
-            longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
+            longest = self.translator.longest_source(self.translator.decode_hparams)
             if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
                 treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
                 cause = "several sentences or " if values.long_lines == "sentences" else ""
@@ -267,7 +260,7 @@ class Decoder:
         # A resumed run may change these fields, which change no translation. `prefixes` has the content of prefix_file.
         search = replace(self.translator.decode_hparams, batch_size=1, write_beam_scores=False, prefix_file="")
         values, is_detailed = self.values, self.values.output_format == "jsonl"
-        options = values.long_lines, values.precision, is_detailed
+        options = values.long_lines, computation(values.precision, values.engine, values.quantization), is_detailed
         return Journal(self.output, (texts, prefixes, start, self.models, search, options), values.resume)
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:

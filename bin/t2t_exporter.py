@@ -43,8 +43,6 @@ class Flags:
     """Folder of the versions; default: OUTPUT_DIR/export or, for other formats, OUTPUT_DIR/export_FORMAT."""
     format: Literal["saved_model", "ctranslate2", "huggingface", "argos"] = "saved_model"
     """Format of the model."""
-    quantization: str = ""
-    """Type of the weights in a CTranslate2 model or a package for Argos, e.g. int8; default: float32."""
     languages: str = ""
     """Languages of sources and targets, e.g. en,de; default: those of the problem."""
     license: str = "unknown"
@@ -57,7 +55,7 @@ class Flags:
     """Treatment of texts by the server: it drops the end of long texts, or translates each sentence of all texts."""
 
 
-FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision")
+FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision", "quantization")
 define_model_flags(FLAGS)
 
 WARMUP_TEXTS = 100

@@ -41,13 +41,24 @@ class Flags:
 
 
 FLAGS = program.make_flags(
-    *(Flags, "output_dir", "checkpoint_path", "target_language", "long_lines", "precision", "decode_hparams")
+    *(
+        Flags,
+        "output_dir",
+        "checkpoint_path",
+        "target_language",
+        "long_lines",
+        "precision",
+        "engine",
+        "quantization",
+        "decode_hparams",
+    )
 )
 
 
 def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
     program.require(values, "output_dir", "decode_from_file", "decode_to_file")
+    program.refuse_useless(values, program.USELESS_WITH_ENGINE)
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
@@ -71,7 +82,7 @@ def main(values: flags.FlagValues) -> None:
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    say(f"{', '.join(checkpoints)}: {values.precision}, {decode_hparams}; files: {len(paths):,}")
+    say(f"{', '.join(checkpoints)}: {pipeline.computation_of(job)}, {decode_hparams}; files: {len(paths):,}")
     models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, models, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)

@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from t2t_repro import devices, registry
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.quiet import redirected_errors
+from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.output import finish_translations, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
@@ -64,6 +65,8 @@ class BeamJob:
     resume: bool = False
     precision: str = "float32"
     target_language: str = ""
+    engine: str = field(default="tensorflow", repr=False)
+    quantization: str = field(default="", repr=False)
 
 
 class LineBatch(NamedTuple):
@@ -114,9 +117,12 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
     if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
-    devices.use_one_gpu()
-    devices.require_precision(job.precision)
-    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision)
+    if job.engine == "tensorflow":
+        devices.use_one_gpu()
+        devices.require_precision(job.precision)
+    engine = job.engine, job.quantization
+    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision, *engine)
+    translator.check(job.decode_hparams)
     return translator, folders[0].problem
 
 
@@ -185,8 +191,13 @@ def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], bat
     """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
     # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
     search = replace(job.decode_hparams, batch_size=1)
-    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False)
+    precision = computation_of(job)
+    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False, precision=precision)
     return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
+
+
+def computation_of(job: BeamJob) -> str:
+    return computation(job.precision, job.engine, job.quantization)
 
 
 def _content(path: str) -> str:

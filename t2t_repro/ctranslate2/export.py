@@ -20,6 +20,7 @@ from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, Transform
 from keras import ops
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.ctranslate2 import POSITIONS
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -28,8 +29,6 @@ from t2t_repro.hparam import HParams
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
-POSITIONS = 2048
-"""Minimum number of positions in the exported tables. CTranslate2 refuses texts with more tokens than positions."""
 TOKENIZER = "sentencepiece.model"
 """File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
 USE = """\

@@ -13,6 +13,11 @@ Output = tuple[list[int], float]
 """Token ids of an output, and its score. The last id is the end token, unless the output reached the length limit."""
 
 
+def computation(precision: str, engine: str, quantization: str) -> str:
+    """Returns how numbers are computed: TensorFlow's precision, or another engine's name and type of weights."""
+    return precision if engine == "tensorflow" else f"{engine} {quantization or 'float32'}"
+
+
 class Engine(abc.ABC):
     """Searches for outputs of sources, and scores given outputs. Everything else is the translator's task."""
 

@@ -79,7 +79,7 @@ class Translator:
         precision: str = "float32",
         *,
         engine: str = "tensorflow",
-        quantization: str = "float32",
+        quantization: str = "",
         **decode_hparams: Any,
     ) -> Translator:
         """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
@@ -89,7 +89,7 @@ class Translator:
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
             precision: dtype of weights and matrix products in TensorFlow, "float32" or "bfloat16".
             engine: the program that runs the model, "tensorflow" or, for one model on a CPU, "ctranslate2".
-            quantization: type of the weights in CTranslate2, e.g. "float32" or "int8".
+            quantization: type of the weights in CTranslate2, e.g. "int8"; default: "float32".
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
 
         Raises UserError if a folder is missing or damaged, the folders do not fit together, or a value is wrong.
@@ -110,7 +110,7 @@ class Translator:
         decode_hparams: DecodeHParams,
         precision: str = "float32",
         engine: str = "tensorflow",
-        quantization: str = "float32",
+        quantization: str = "",
     ) -> Translator:
         """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
         refuse_unknown("precision", precision, PRECISIONS)
@@ -118,7 +118,7 @@ class Translator:
         if engine == "ctranslate2":
             require_extra("ctranslate2", "ctranslate2")
             annex = importlib.import_module("t2t_repro.ctranslate2.engine")  # the core imports annexes only by name
-            model = annex.load(folders, checkpoints, decode_hparams, quantization)
+            model = annex.load(folders, checkpoints, decode_hparams, quantization or "float32")
         else:
             with quiet_tensorflow():
                 from t2t_repro.decoding.tensorflow_engine import load_model

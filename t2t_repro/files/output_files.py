@@ -227,19 +227,20 @@ def only_writer(path: Path, flag: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def locked(path: Path, refusal: str) -> Iterator[None]:
+def locked(path: Path, refusal: str, waits: bool = False) -> Iterator[None]:
     """Returns a context in which this process holds the lock file `path`. Creates the file and its folder if necessary.
 
     The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
     does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
     the end, and so is a folder that was created for it and is still empty.
 
-    Raises UserError with the message `refusal` if another process holds the lock, or if `path` is a link.
+    Raises UserError with the message `refusal` if another process holds the lock, unless this function `waits` for it,
+    or if `path` is a link.
     """
     refuse_irregular(path)
     is_new = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _open_locked(path, refusal):
+    with _open_locked(path, refusal, waits):
         try:
             yield
         finally:
@@ -249,11 +250,11 @@ def locked(path: Path, refusal: str) -> Iterator[None]:
                     path.parent.rmdir()
 
 
-def _open_locked(path: Path, refusal: str) -> IO[bytes]:
+def _open_locked(path: Path, refusal: str, waits: bool) -> IO[bytes]:
     while True:
         file = open(path, "ab")  # noqa: SIM115, closed by the caller. On NFS, only files opened for writing are locked.
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
             raise UserError(refusal) from None
