@@ -37,6 +37,10 @@ MAX_THREADS = 8
 """Maximum number of batches that run at the same time, as in TensorFlow. Each of them needs memory."""
 
 
+Result = list[tuple[list[str], float]]
+"""The outputs of a source, as strings of the converted model, with their log-probabilities or scores."""
+
+
 class CTranslate2Engine(Engine):
     """Runs a converted model on the CPU.
 
@@ -57,6 +61,7 @@ class CTranslate2Engine(Engine):
     ) -> None:
         self._translator, self.threads, self._positions, self._seed = translator, threads, positions, seed
         self._source_pieces, self._target_pieces = pieces
+        self._end = pieces[1][EOS_ID]
         self._ids = {piece: number for number, piece in enumerate(pieces[1])}
 
     def check(self, decode_hparams: DecodeHParams) -> None:
@@ -88,17 +93,26 @@ class CTranslate2Engine(Engine):
         ]
         results = self._translate(segments, decode_hparams, max(limits))
         for number, (limit, result) in enumerate(zip(limits, results, strict=True)):
-            if max(map(len, result.hypotheses)) > limit:  # CTranslate2 has one limit for a batch
+            if max(len(tokens) for tokens, _ in result) > limit:  # CTranslate2 has one limit for a batch
                 (results[number],) = self._translate(segments[number : number + 1], decode_hparams, limit)
-        outputs = [[self._output_ids(tokens) for tokens in result.hypotheses] for result in results]
-        log_probs = [result.scores for result in results]
         if decode_hparams.is_random or decode_hparams.repeat_ngram_size or any(s.prefix_ids for s in segments):
             # In these searches, CTranslate2's scores are no log-probabilities of the model.
-            log_probs = self._log_probs([segment.ids for segment in segments], outputs)
-        pairs = zip(outputs, log_probs, strict=True)
-        return [self._ranked(list(zip(*pair, strict=True)), decode_hparams) for pair in pairs]
+            results = self._with_log_probs(segments, results)
+        return [
+            [([self._ids[token] for token in tokens], score) for tokens, score in self._best(result, decode_hparams)]
+            for result in results
+        ]
 
-    def _translate(self, segments: Sequence[Segment], decode_hparams: DecodeHParams, limit: int) -> list[Any]:
+    def _best(self, result: Result, decode_hparams: DecodeHParams) -> Result:
+        """Returns the n best outputs with their scores instead of log-probabilities. Unfinished outputs come last."""
+        alpha = decode_hparams.alpha
+        scored = [(tokens, log_prob / ((5 + len(tokens)) / 6) ** alpha) for tokens, log_prob in result]
+        if not decode_hparams.is_random:
+            scored.sort(key=lambda output: -output[1])
+        scored.sort(key=lambda output: output[0][-1:] != [self._end])
+        return scored[: decode_hparams.n]
+
+    def _translate(self, segments: Sequence[Segment], decode_hparams: DecodeHParams, limit: int) -> list[Result]:
         options: dict[str, Any] = {}
         if decode_hparams.is_random:
             top_p = decode_hparams.sampling_keep_top_p
@@ -118,7 +132,7 @@ class CTranslate2Engine(Engine):
             options["target_prefix"] = [
                 [self._target_pieces[number] for number in segment.prefix_ids] for segment in segments
             ]
-        return self._translator.translate_batch(
+        results = self._translator.translate_batch(
             self._sources([segment.ids for segment in segments]),
             **{"beam_size": 1, **options},
             length_penalty=0,
@@ -130,6 +144,7 @@ class CTranslate2Engine(Engine):
             return_scores=True,
             return_end_token=True,
         )
+        return [list(zip(result.hypotheses, result.scores, strict=True)) for result in results]
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs, without attention."""
@@ -145,29 +160,16 @@ class CTranslate2Engine(Engine):
         pairs_of_results = zip(results, targets, strict=True)
         return [PairScore(tuple(result.log_probs[: len(target)]), ()) for result, target in pairs_of_results]
 
-    def _log_probs(self, sources: Sequence[list[int]], outputs: Sequence[list[list[int]]]) -> list[list[float]]:
-        pairs = [(source, ids) for source, rows in zip(sources, outputs, strict=True) for ids in rows]
-        scores = iter(self.score(pairs))
-        return [[next(scores).log_prob for _ in rows] for rows in outputs]
+    def _with_log_probs(self, segments: Sequence[Segment], results: Sequence[Result]) -> list[Result]:
+        """Returns the outputs with the model's log-probabilities."""
+        rows = [
+            (segment.ids, tokens) for segment, result in zip(segments, results, strict=True) for tokens, _ in result
+        ]
+        scores = iter(self.score([(source, [self._ids[token] for token in tokens]) for source, tokens in rows]))
+        return [[(tokens, next(scores).log_prob) for tokens, _ in result] for result in results]
 
     def _sources(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]
-
-    def _output_ids(self, tokens: Sequence[str]) -> list[int]:
-        return [self._ids[token] for token in tokens]
-
-    @staticmethod
-    def _ranked(outputs: list[Output], decode_hparams: DecodeHParams) -> list[Output]:
-        """Returns the n best outputs with their scores. As in our search, unfinished outputs come last."""
-        alpha = decode_hparams.alpha
-        scored = [(ids, log_prob / ((5 + len(ids)) / 6) ** alpha) for ids, log_prob in outputs]
-        rank = (lambda output: output[0][-1:] != [EOS_ID]) if decode_hparams.is_random else _rank
-        return sorted(scored, key=rank)[: decode_hparams.n]
-
-
-def _rank(output: Output) -> tuple[bool, float]:
-    ids, score = output
-    return ids[-1:] != [EOS_ID], -score
 
 
 def load(
