@@ -6,6 +6,7 @@ The model is converted once and kept in the model folder. Its search differs a l
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -37,8 +38,8 @@ MAX_THREADS = 8
 """Maximum number of batches that run at the same time, as in TensorFlow. Each of them needs memory."""
 
 
-Result = list[tuple[list[str], float]]
-"""The outputs of a source, as strings of the converted model, with their log-probabilities or scores."""
+Result = list[tuple[list[str], float, float]]
+"""The outputs of a source, as strings of the converted model, with their log-probabilities and coverage penalties."""
 
 
 class CTranslate2Engine(Engine):
@@ -75,10 +76,10 @@ class CTranslate2Engine(Engine):
                 f"decode_hparams: repeat_ngram_penalty={decode_hparams.repeat_ngram_penalty}: CTranslate2 can only "
                 "forbid repetitions; give inf, or --engine=tensorflow"
             )
-        if decode_hparams.coverage_penalty and decode_hparams.alpha:
+        if decode_hparams.coverage_penalty and decode_hparams.repeat_ngram_size:
             raise UserError(
-                f"decode_hparams: coverage_penalty={decode_hparams.coverage_penalty}: CTranslate2 cannot combine it "
-                "with this length penalty; give alpha=0, or --engine=tensorflow"
+                "decode_hparams: CTranslate2 cannot combine coverage_penalty and repeat_ngram_size; omit one, or give "
+                "--engine=tensorflow"
             )
 
     def longest_source(self, length: int) -> int:
@@ -93,20 +94,22 @@ class CTranslate2Engine(Engine):
         ]
         results = self._translate(segments, decode_hparams, max(limits))
         for number, (limit, result) in enumerate(zip(limits, results, strict=True)):
-            if max(len(tokens) for tokens, _ in result) > limit:  # CTranslate2 has one limit for a batch
+            if max(len(tokens) for tokens, _, _ in result) > limit:  # CTranslate2 has one limit for a batch
                 (results[number],) = self._translate(segments[number : number + 1], decode_hparams, limit)
-        if decode_hparams.is_random or decode_hparams.repeat_ngram_size or any(s.prefix_ids for s in segments):
-            # In these searches, CTranslate2's scores are no log-probabilities of the model.
-            results = self._with_log_probs(segments, results)
+        has_prefix, has_coverage = any(segment.prefix_ids for segment in segments), decode_hparams.coverage_penalty > 0
+        if has_coverage and has_prefix:
+            raise UserError("CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow")
+        if decode_hparams.is_random or decode_hparams.repeat_ngram_size or has_prefix or has_coverage:
+            results = self._with_log_probs(segments, results, has_coverage)
         return [
             [([self._ids[token] for token in tokens], score) for tokens, score in self._best(result, decode_hparams)]
             for result in results
         ]
 
-    def _best(self, result: Result, decode_hparams: DecodeHParams) -> Result:
-        """Returns the n best outputs with their scores instead of log-probabilities. Unfinished outputs come last."""
+    def _best(self, result: Result, decode_hparams: DecodeHParams) -> list[tuple[list[str], float]]:
+        """Returns the n best outputs with their scores. Unfinished outputs come last."""
         alpha = decode_hparams.alpha
-        scored = [(tokens, log_prob / ((5 + len(tokens)) / 6) ** alpha) for tokens, log_prob in result]
+        scored = [(tokens, log_prob / ((5 + len(tokens)) / 6) ** alpha + bonus) for tokens, log_prob, bonus in result]
         if not decode_hparams.is_random:
             scored.sort(key=lambda output: -output[1])
         scored.sort(key=lambda output: output[0][-1:] != [self._end])
@@ -125,9 +128,9 @@ class CTranslate2Engine(Engine):
             }
         elif decode_hparams.beam_size > 1:
             size = decode_hparams.beam_size
-            # Twice the hypotheses, because our length penalty ranks them in another order.
-            count = 2 * size if decode_hparams.alpha else decode_hparams.n
-            options = {"beam_size": size, "num_hypotheses": count, "patience": 2 if decode_hparams.alpha else 1}
+            options = {"beam_size": size}
+            if decode_hparams.alpha or decode_hparams.coverage_penalty or decode_hparams.n > 1:
+                options |= {"num_hypotheses": 2 * size, "patience": 2}  # because `_best` has another order
         if any(segment.prefix_ids for segment in segments):
             options["target_prefix"] = [
                 [self._target_pieces[number] for number in segment.prefix_ids] for segment in segments
@@ -138,13 +141,14 @@ class CTranslate2Engine(Engine):
             length_penalty=0,
             coverage_penalty=decode_hparams.coverage_penalty,
             no_repeat_ngram_size=decode_hparams.repeat_ngram_size,
+            max_batch_size=int(decode_hparams.coverage_penalty > 0),  # CTranslate2 takes padding for uncovered tokens
             max_input_length=0,
             min_decoding_length=0,
             max_decoding_length=limit,
             return_scores=True,
             return_end_token=True,
         )
-        return [list(zip(result.hypotheses, result.scores, strict=True)) for result in results]
+        return [list(zip(result.hypotheses, result.scores, itertools.repeat(0.0))) for result in results]
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs, without attention."""
@@ -160,13 +164,22 @@ class CTranslate2Engine(Engine):
         pairs_of_results = zip(results, targets, strict=True)
         return [PairScore(tuple(result.log_probs[: len(target)]), ()) for result, target in pairs_of_results]
 
-    def _with_log_probs(self, segments: Sequence[Segment], results: Sequence[Result]) -> list[Result]:
-        """Returns the outputs with the model's log-probabilities."""
+    def _with_log_probs(
+        self, segments: Sequence[Segment], results: Sequence[Result], has_coverage: bool
+    ) -> list[Result]:
+        """Returns the outputs with the model's log-probabilities. CTranslate2's scores are others in some searches."""
         rows = [
-            (segment.ids, tokens) for segment, result in zip(segments, results, strict=True) for tokens, _ in result
+            (segment.ids, tokens) for segment, result in zip(segments, results, strict=True) for tokens, *_ in result
         ]
         scores = iter(self.score([(source, [self._ids[token] for token in tokens]) for source, tokens in rows]))
-        return [[(tokens, next(scores).log_prob) for tokens, _ in result] for result in results]
+        log_probs = [[next(scores).log_prob for _ in result] for result in results]
+        return [
+            [
+                (tokens, log_prob, (score - log_prob) * has_coverage)
+                for (tokens, score, _), log_prob in zip(result, row, strict=True)
+            ]
+            for result, row in zip(results, log_probs, strict=True)
+        ]
 
     def _sources(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]
