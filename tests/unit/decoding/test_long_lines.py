@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from odd_lines import odd_lines
 from t2t_repro.decoding.long_lines import join_texts, split_text
+from t2t_repro.decoding.sentences import graph_split_sentences, split_sentences
 
 
 def count_characters(texts: Sequence[str]) -> list[int]:
@@ -48,6 +50,13 @@ def count_characters(texts: Sequence[str]) -> list[int]:
 )
 def test_examples_are_split_as_by_hand(text: str, longest: int, parts: list[str]) -> None:
     assert split_text(text, longest, count_characters) == parts
+
+
+def test_graphs_have_the_same_sentences() -> None:
+    lines = [". ".join(odd_lines(60)), "! ".join(odd_lines(60)), "。".join(odd_lines(60))]
+    lines += odd_lines(900)
+    expected = [[sentence.decode() for sentence in row] for row in graph_split_sentences(lines).to_list()]
+    assert split_sentences(lines) == expected
 
 
 def test_a_million_characters_are_split_in_seconds() -> None:

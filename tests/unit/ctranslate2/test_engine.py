@@ -1,0 +1,145 @@
+"""Tests of CTranslate2 as an engine: its outputs are TensorFlow's, and its conversions are safe."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models import weights_of, word_model, write_checkpoint
+from programs import refused, run, succeed, write_lines
+from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.translator import Translator
+from t2t_repro.hparam import HParams
+from user_errors import user_error
+
+pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+
+TEXTS = ["the dog", "", "a cat sat on the dog", "  Ω 漢", "the cat sat. On the dog! And the cat", "a", "dog on the cat"]
+PREFIXES = ["a", "", "", "the dog", "", "cat sat on", ""]
+FORBIDDEN = {"repeat_ngram_size": 2, "repeat_ngram_penalty": float("inf")}
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> ModelFolder:
+    """A folder with the checkpoint of step 1."""
+    hparams = dataclasses.replace(tiny_hparams, shared_embedding_and_softmax_weights=False)
+    origin = Origin("numbers_ende", {}, "vocab.x.model", "0123456789ab", 1)
+    folder = ModelFolder.create(tmp_path / "model", hparams, tiny_vocabulary, origin)
+    save(folder, 1)
+    return folder
+
+
+def save(folder: ModelFolder, step: int) -> None:
+    """Writes a checkpoint, whose weights depend on `step`."""
+    model = word_model(step, folder.hparams, folder.vocabulary)
+    write_checkpoint(folder.path, step, weights_of(model), folder.vocabulary.fingerprint)
+
+
+def load(folder: ModelFolder, **options: Any) -> Translator:
+    """Returns a translator with the engine CTranslate2."""
+    return Translator.from_dir(str(folder.path), engine="ctranslate2", **options)
+
+
+def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -> None:
+    with_tensorflow, translator = Translator.from_dir(str(model_folder.path), extra_length=5), load(model_folder)
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"beam_size": 1}, PREFIXES),
+        ({"beam_size": 1, "extra_length": 0}, []),  # outputs without an end token
+        ({"beam_size": 1, "max_input_size": 4, "long_lines": "sentences", "details": True}, []),
+        ({"beam_size": 1, "max_input_size": 4, "long_lines": "truncate"}, []),
+        ({"beam_size": 2, "n": 2, "alpha": 1.0, "extra_length": 2}, []),
+        ({"beam_size": 2, "alpha": 0.0, "coverage_penalty": 0.5, "extra_length": 2}, []),
+        ({"beam_size": 2, "coverage_penalty": 0.5, "extra_length": 2}, []),
+    ]
+    for case, prefixes in cases:
+        options: Any = {"extra_length": 5} | case
+        expected = with_tensorflow.translate(TEXTS, prefixes, **options)
+        for ours, theirs in zip(translator.translate(TEXTS, prefixes, **options), expected, strict=True):
+            ours_ids, theirs_ids = ([output.ids for output in x.hypotheses] for x in (ours, theirs))
+            assert ours_ids == theirs_ids, case
+            assert (ours.segments, ours.is_truncated, ours.source_ids) == (
+                theirs.segments, theirs.is_truncated, theirs.source_ids
+            )  # fmt: skip
+            for output, expected_output in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+                assert output.score == pytest.approx(expected_output.score, abs=1e-4), case
+                assert output.token_scores == pytest.approx(expected_output.token_scores, abs=1e-4)
+    targets = ["dog", "a", "the cat", "", "on", "sat", "a"]
+    pairs = zip(translator.score(TEXTS, targets), with_tensorflow.score(TEXTS, targets), strict=True)
+    assert all(ours.token_scores == pytest.approx(theirs.token_scores, abs=1e-4) for ours, theirs in pairs)
+
+
+def test_random_outputs_depend_on_the_seed_and_repeated_n_grams_are_forbidden(model_folder: ModelFolder) -> None:
+    def draw(seed: int) -> list[tuple[str, ...]]:
+        translator = load(model_folder, sampling_method="random", n=3, sampling_seed=seed)
+        return [tuple(output.text for output in x.hypotheses) for x in translator.translate(TEXTS)]
+
+    assert draw(1) == draw(1) != draw(2)
+    for translation in load(model_folder).translate(TEXTS, **FORBIDDEN):
+        pairs = list(zip(translation.hypotheses[0].ids, translation.hypotheses[0].ids[1:], strict=False))
+        assert len(set(pairs)) == len(pairs)
+
+
+def test_a_model_is_converted_once_and_again_for_another_checkpoint(model_folder: ModelFolder) -> None:
+    with ThreadPoolExecutor(3) as pool:  # at the same time
+        outputs = list(pool.map(lambda _: load(model_folder).translate(TEXTS), range(3)))
+    assert outputs[0] == outputs[1] == outputs[2]
+    cache = model_folder.path / "ctranslate2"
+    [conversion] = cache.iterdir()
+    time = (conversion / "model.bin").stat().st_mtime_ns
+    load(model_folder, quantization="int8")
+    load(model_folder)
+    assert (conversion / "model.bin").stat().st_mtime_ns == time
+    assert len(list(cache.iterdir())) == 2
+    save(model_folder, 2)
+    expected = Translator.from_dir(str(model_folder.path), beam_size=1).translate(TEXTS)
+    assert [x.text for x in load(model_folder, beam_size=1).translate(TEXTS)] == [x.text for x in expected]
+    assert len(list(cache.iterdir())) == 2 and not conversion.exists()
+    [conversion] = cache.glob("float32-*")
+    (conversion / "model.bin").write_bytes((conversion / "model.bin").read_bytes()[:1000])
+    assert str(conversion) in user_error(load, model_folder)
+
+
+def test_programs_need_no_tensorflow_for_a_converted_model(model_folder: ModelFolder, tmp_path: Path) -> None:
+    expected = [translation.text for translation in load(model_folder).translate(TEXTS)]
+    source = write_lines(tmp_path / "x.en", TEXTS)
+    output = tmp_path / "x.de"
+    code = "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None; "
+    code += "from t2t_repro.bin.t2t_decoder import run; run()"
+    flags = [f"--output_dir={model_folder.path}", "--engine=ctranslate2"]
+    files = [f"--decode_from_file={source}", f"--decode_to_file={output}"]
+    subprocess.run([sys.executable, "-c", code, *flags, *files], check=True, capture_output=True)
+    assert output.read_text().splitlines() == expected
+    succeed("augment", *flags, f"--text={source}", f"--corpus_dir={tmp_path / 'c'}")
+    refused(run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"), "precision")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--quantization=int9"], ["--quantization", "int8"]),
+        (["--quantization=float16"], ["--quantization=float16", "float32"]),
+        (["--precision=bfloat16"], ["--precision"]),
+        (["--output_format=jsonl", "--output_attention"], ["--output_attention"]),
+        (["--decode_hparams=well_formed=true"], ["well_formed"]),
+        (["--decode_hparams=repeat_ngram_size=2,repeat_ngram_penalty=1.5"], ["repeat_ngram_penalty", "inf"]),
+        (["--engine=tensorflow", "--quantization=int8"], ["--quantization"]),
+    ],
+)
+def test_impossible_flags_are_refused(model_folder: ModelFolder, flags: list[str], words: list[str]) -> None:
+    refused(run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2", *flags[:-1], flags[-1]), *words)
+
+
+def test_impossible_models_leave_nothing_behind(model_folder: ModelFolder) -> None:
+    folder = str(model_folder.path)
+    assert "one model" in user_error(Translator.from_dir, f"{folder},{folder}", engine="ctranslate2")
+    hparams = dataclasses.replace(model_folder.hparams, self_attention_neighborhood=3)
+    ModelFolder(folder, (hparams, model_folder.origin, model_folder.problem, model_folder.vocabulary)).save()
+    assert "self_attention_neighborhood" in user_error(load, model_folder)
+    assert not (model_folder.path / "ctranslate2").exists()
