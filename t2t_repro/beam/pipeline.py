@@ -122,7 +122,6 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
         devices.require_precision(job.precision)
     engine = job.engine, job.quantization
     translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision, *engine)
-    translator.check(job.decode_hparams)
     return translator, folders[0].problem
 
 

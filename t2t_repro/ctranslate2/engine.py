@@ -28,7 +28,7 @@ from t2t_repro.decoding.translation import PairScore
 from t2t_repro.errors import UserError, counted, first_line, refuse_unknown
 from t2t_repro.files.output_files import locked, named_errors, subfolder, unfinished_folder
 from t2t_repro.files.untrusted import parse_json, read_text
-from t2t_repro.hparam import DecodeHParams, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams
 
 CACHE = "ctranslate2"
 """Subfolder of a model folder for the converted models, one for each quantization."""
@@ -53,10 +53,6 @@ class CTranslate2Engine(Engine):
         seed: seed of random outputs.
     """
 
-    has_attention = False
-    """CTranslate2's attention lacks the end token of the source, so it is not offered."""
-    name = "ctranslate2"
-
     def __init__(
         self, translator: Any, pieces: tuple[list[str], list[str]], positions: int, threads: int, seed: int
     ) -> None:
@@ -67,20 +63,16 @@ class CTranslate2Engine(Engine):
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if CTranslate2 has nothing like one of the decode hparams."""
-        why = "CTranslate2 lacks it; omit it, or give --engine=tensorflow"
-        refuse_decode_hparams(decode_hparams, ["well_formed"], why)
-        if decode_hparams.is_random and decode_hparams.sampling_seed != self._seed:
-            raise UserError("sampling_seed: CTranslate2 takes it only when the model is loaded; load it again")
-        if 0 < decode_hparams.repeat_ngram_penalty < math.inf:
-            raise UserError(
-                f"decode_hparams: repeat_ngram_penalty={decode_hparams.repeat_ngram_penalty}: CTranslate2 can only "
-                "forbid repetitions; give inf, or --engine=tensorflow"
-            )
-        if decode_hparams.coverage_penalty and decode_hparams.repeat_ngram_size:
-            raise UserError(
-                "decode_hparams: CTranslate2 cannot combine coverage_penalty and repeat_ngram_size; omit one, or give "
-                "--engine=tensorflow"
-            )
+        ngrams = decode_hparams.repeat_ngram_size
+        for feature, is_used in {
+            "well_formed": decode_hparams.well_formed,
+            "a finite repeat_ngram_penalty": ngrams and decode_hparams.repeat_ngram_penalty < math.inf,
+            "coverage_penalty with repeat_ngram_size": ngrams and decode_hparams.coverage_penalty,
+            "another sampling_seed than the first": decode_hparams.is_random
+            and decode_hparams.sampling_seed != self._seed,
+        }.items():
+            if is_used:
+                raise UserError(f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give --engine=tensorflow")
 
     def longest_source(self, length: int) -> int:
         """Returns the number of tokens to which sources are cut: at most the number of positions."""
@@ -118,12 +110,10 @@ class CTranslate2Engine(Engine):
     def _translate(self, segments: Sequence[Segment], decode_hparams: DecodeHParams, limit: int) -> list[Result]:
         options: dict[str, Any] = {}
         if decode_hparams.is_random:
-            top_p = decode_hparams.sampling_keep_top_p
             options = {
-                "beam_size": 1,
                 "num_hypotheses": decode_hparams.n,
                 "sampling_topk": decode_hparams.sampling_keep_top_k,
-                "sampling_topp": top_p,
+                "sampling_topp": decode_hparams.sampling_keep_top_p,
                 "sampling_temperature": decode_hparams.sampling_temp,
             }
         elif decode_hparams.beam_size > 1:
@@ -209,7 +199,8 @@ def load(
     identity = hashlib.sha256(repr((FORMAT, folders[0].identity(checkpoints[0]))).encode()).hexdigest()[:12]
     path = cache / f"{quantization}-{identity}"
     is_final = path.is_dir() and not os.access(cache, os.W_OK)  # no process can delete it
-    with named_errors(cache), nullcontext() if is_final else locked(cache / ".lock", "", waits=True):
+    cure = "make it writable and free space, or give --engine=tensorflow"
+    with named_errors(cache, cure), nullcontext() if is_final else locked(cache / ".lock", "", waits=True):
         if not path.is_dir():
             _convert(folders[0], checkpoints[0], path, quantization)
         try:

@@ -77,11 +77,14 @@ def run_in_batches(
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
         return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
-    count = threads or _tensorflow_threads()
+    if not threads:
+        import tensorflow as tf
+
+        threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
     running: deque[Future[list[tuple[int, Result]]]] = deque()
-    with ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for batch in batches(lengths, batch_size):
-            if len(running) == count:
+            if len(running) == threads:
                 yield from running.popleft().result()
             running.append(pool.submit(run_batch, batch))
         for future in running:
@@ -89,17 +92,11 @@ def run_in_batches(
 
 
 def _is_memory_shortage(error: Exception) -> bool:
-    if "tensorflow" not in sys.modules:
+    if isinstance(error, MemoryError) or "tensorflow" not in sys.modules:
         return isinstance(error, MemoryError)
     from t2t_repro import devices
 
     return bool(devices.memory_shortage(error))
-
-
-def _tensorflow_threads() -> int:
-    import tensorflow as tf
-
-    return max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
 
 
 def graph_run_in_batches(

@@ -64,12 +64,11 @@ class Translator:
         self.tags = tags
         self._tree_symbols = tree_symbols
         self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
-        self.engine = model if isinstance(model, Engine) else self._tensorflow_engine()
-
-    def _tensorflow_engine(self) -> Engine:
-        with quiet_tensorflow():
-            from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
-        return TensorFlowEngine(self.model, self.rules)
+        if not isinstance(model, Engine):
+            with quiet_tensorflow():
+                from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
+            model = TensorFlowEngine(model, self.rules)
+        self.engine = model
 
     @classmethod
     def from_dir(
