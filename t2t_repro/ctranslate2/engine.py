@@ -66,7 +66,7 @@ class CTranslate2Engine(Engine):
         ngrams = decode_hparams.repeat_ngram_size
         for feature, is_used in {
             "well_formed": decode_hparams.well_formed,
-            "a finite repeat_ngram_penalty": ngrams and decode_hparams.repeat_ngram_penalty < math.inf,
+            "a repeat_ngram_penalty below inf": ngrams and decode_hparams.repeat_ngram_penalty < math.inf,
             "coverage_penalty with repeat_ngram_size": ngrams and decode_hparams.coverage_penalty,
             "another sampling_seed than the first": decode_hparams.is_random
             and decode_hparams.sampling_seed != self._seed,
@@ -88,13 +88,20 @@ class CTranslate2Engine(Engine):
         for number, (limit, result) in enumerate(zip(limits, results, strict=True)):
             if max(len(tokens) for tokens, _, _ in result) > limit:  # CTranslate2 has one limit for a batch
                 (results[number],) = self._translate(segments[number : number + 1], decode_hparams, limit)
-        has_prefix, has_coverage = any(segment.prefix_ids for segment in segments), decode_hparams.coverage_penalty > 0
-        if has_coverage and has_prefix:
+        beta, has_prefix = decode_hparams.coverage_penalty, any(segment.prefix_ids for segment in segments)
+        if beta and has_prefix:
             raise UserError("CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow")
-        if decode_hparams.is_random or decode_hparams.repeat_ngram_size or has_prefix or has_coverage:
-            results = self._with_log_probs(segments, results, has_coverage)
+        if beta or has_prefix or decode_hparams.is_random or decode_hparams.repeat_ngram_size:
+            # In these searches, CTranslate2's scores are no log-probabilities of the model.
+            rows = zip(segments, results, strict=True)
+            pairs = [(segment.ids, self._ids_of(tokens)) for segment, result in rows for tokens, *_ in result]
+            scores = iter(self.score(pairs))
+            for result in results:
+                for number, (tokens, score, _) in enumerate(result):
+                    log_prob = next(scores).log_prob
+                    result[number] = tokens, log_prob, score - log_prob if beta else 0.0
         return [
-            [([self._ids[token] for token in tokens], score) for tokens, score in self._best(result, decode_hparams)]
+            [(self._ids_of(tokens), score) for tokens, score in self._best(result, decode_hparams)]
             for result in results
         ]
 
@@ -108,26 +115,24 @@ class CTranslate2Engine(Engine):
         return scored[: decode_hparams.n]
 
     def _translate(self, segments: Sequence[Segment], decode_hparams: DecodeHParams, limit: int) -> list[Result]:
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"beam_size": 1 if decode_hparams.is_random else decode_hparams.beam_size}
         if decode_hparams.is_random:
-            options = {
+            options |= {
                 "num_hypotheses": decode_hparams.n,
                 "sampling_topk": decode_hparams.sampling_keep_top_k,
                 "sampling_topp": decode_hparams.sampling_keep_top_p,
                 "sampling_temperature": decode_hparams.sampling_temp,
             }
-        elif decode_hparams.beam_size > 1:
-            size = decode_hparams.beam_size
-            options = {"beam_size": size}
-            if decode_hparams.alpha or decode_hparams.coverage_penalty or decode_hparams.n > 1:
-                options |= {"num_hypotheses": 2 * size, "patience": 2}  # because `_best` has another order
+        elif options["beam_size"] > 1 and (
+            decode_hparams.alpha or decode_hparams.coverage_penalty or decode_hparams.n > 1
+        ):
+            options |= {"num_hypotheses": 2 * options["beam_size"], "patience": 2}  # because `_best` has another order
         if any(segment.prefix_ids for segment in segments):
-            options["target_prefix"] = [
-                [self._target_pieces[number] for number in segment.prefix_ids] for segment in segments
-            ]
+            prefixes = [segment.prefix_ids for segment in segments]
+            options["target_prefix"] = [[self._target_pieces[number] for number in prefix] for prefix in prefixes]
         results = self._translator.translate_batch(
             self._sources([segment.ids for segment in segments]),
-            **{"beam_size": 1, **options},
+            **options,
             length_penalty=0,
             coverage_penalty=decode_hparams.coverage_penalty,
             no_repeat_ngram_size=decode_hparams.repeat_ngram_size,
@@ -154,22 +159,8 @@ class CTranslate2Engine(Engine):
         pairs_of_results = zip(results, targets, strict=True)
         return [PairScore(tuple(result.log_probs[: len(target)]), ()) for result, target in pairs_of_results]
 
-    def _with_log_probs(
-        self, segments: Sequence[Segment], results: Sequence[Result], has_coverage: bool
-    ) -> list[Result]:
-        """Returns the outputs with the model's log-probabilities. CTranslate2's scores are others in some searches."""
-        rows = [
-            (segment.ids, tokens) for segment, result in zip(segments, results, strict=True) for tokens, *_ in result
-        ]
-        scores = iter(self.score([(source, [self._ids[token] for token in tokens]) for source, tokens in rows]))
-        log_probs = [[next(scores).log_prob for _ in result] for result in results]
-        return [
-            [
-                (tokens, log_prob, (score - log_prob) * has_coverage)
-                for (tokens, score, _), log_prob in zip(result, row, strict=True)
-            ]
-            for result, row in zip(results, log_probs, strict=True)
-        ]
+    def _ids_of(self, tokens: Sequence[str]) -> list[int]:
+        return [self._ids[token] for token in tokens]
 
     def _sources(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]

@@ -245,25 +245,23 @@ class Translator:
     def _translate_batch(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
     ) -> list[Translation]:
-        outputs_of_segments = self.engine.search(segments, decode_hparams)
-        outputs = [ids for segment_outputs in outputs_of_segments for ids, _ in segment_outputs]
-        pair_scores = [PairScore((), ())] * len(outputs)
+        results = self.engine.search(segments, decode_hparams)
+        rows = [
+            (segment.ids, *output) for segment, outputs in zip(segments, results, strict=True) for output in outputs
+        ]
+        sources, ids, scores = zip(*rows, strict=True)
+        pair_scores = [PairScore((), ())] * len(rows)
         if details:
-            pairs = zip(segments, outputs_of_segments, strict=True)
-            sources = [segment.ids for segment, segment_outputs in pairs for _ in segment_outputs]
-            pair_scores = self._score_all(sources, outputs, decode_hparams.batch_size)
-        scores = [score for segment_outputs in outputs_of_segments for _, score in segment_outputs]
+            pair_scores = self._score_all(sources, ids, decode_hparams.batch_size)
         hypotheses = (
             Hypothesis(one_line(text), score, tuple(output), pair_score.token_scores, pair_score.attention)
             for text, score, output, pair_score in zip(
-                self.vocabulary.decode(outputs), scores, outputs, pair_scores, strict=True
+                self.vocabulary.decode(ids), scores, ids, pair_scores, strict=True
             )
         )
         return [
-            Translation(
-                tuple(itertools.islice(hypotheses, len(segment_outputs))), tuple(segment.ids), 1, segment.is_truncated
-            )
-            for segment, segment_outputs in zip(segments, outputs_of_segments, strict=True)
+            Translation(tuple(itertools.islice(hypotheses, count)), tuple(segment.ids), 1, segment.is_truncated)
+            for segment, count in zip(segments, map(len, results), strict=True)
         ]
 
     def _score_all(
