@@ -61,6 +61,7 @@ def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -
         (0, {"beam_size": 1, "max_input_size": 4, "long_lines": "sentences", "details": True}, []),
         (0, {"beam_size": 1, "max_input_size": 4, "long_lines": "truncate"}, []),
         (0, {"n": 2, "alpha": 1.0}, []),
+        (0, {"n": 2, "extra_length": 0}, []),  # outputs without an end token come last
         (1, {"alpha": 0.0, "coverage_penalty": 0.5}, []),
         (2, {"coverage_penalty": 0.5}, []),
     ]
