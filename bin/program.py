@@ -333,6 +333,11 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
 
 
+TRANSLATION = (
+    *("output_dir", "checkpoint_path", "target_language", "long_lines"),
+    *("precision", "engine", "quantization", "decode_hparams"),
+)
+"""Names of the shared flags of programs that translate text."""
 USELESS_WITH_ENGINE = {
     "with --engine=tensorflow": ("quantization",),
     "with --engine=ctranslate2": ("precision", "output_attention"),

@@ -49,19 +49,7 @@ class Flags:
     """Lines of the text that become one shard. After a kill, at most one shard is translated again."""
 
 
-FLAGS = program.make_flags(
-    *(
-        Flags,
-        "output_dir",
-        "checkpoint_path",
-        "target_language",
-        "long_lines",
-        "precision",
-        "engine",
-        "quantization",
-        "decode_hparams",
-    )
-)
+FLAGS = program.make_flags(Flags, *program.TRANSLATION)
 
 
 def main(values: flags.FlagValues) -> None:

@@ -64,10 +64,7 @@ class Flags:
     N."""
 
 
-FLAGS = program.make_flags(
-    *(Flags, "decode_from_file", "decode_to_file", "output_dir", "checkpoint_path"),
-    *("target_language", "long_lines", "precision", "engine", "quantization", "decode_hparams"),
-)
+FLAGS = program.make_flags(Flags, "decode_from_file", "decode_to_file", *program.TRANSLATION)
 define_model_flags(FLAGS)
 
 USELESS = {

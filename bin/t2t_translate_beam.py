@@ -19,6 +19,7 @@ from absl import flags
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
+from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, require_extra
 from t2t_repro.hparam import override, refuse_decode_hparams
@@ -40,19 +41,7 @@ class Flags:
     """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process."""
 
 
-FLAGS = program.make_flags(
-    *(
-        Flags,
-        "output_dir",
-        "checkpoint_path",
-        "target_language",
-        "long_lines",
-        "precision",
-        "engine",
-        "quantization",
-        "decode_hparams",
-    )
-)
+FLAGS = program.make_flags(Flags, *program.TRANSLATION)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -82,7 +71,8 @@ def main(values: flags.FlagValues) -> None:
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    say(f"{', '.join(checkpoints)}: {pipeline.computation_of(job)}, {decode_hparams}; files: {len(paths):,}")
+    how = computation(job.precision, job.engine, job.quantization)
+    say(f"{', '.join(checkpoints)}: {how}, {decode_hparams}; files: {len(paths):,}")
     models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, models, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)

@@ -190,13 +190,9 @@ def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], bat
     """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
     # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
     search = replace(job.decode_hparams, batch_size=1)
-    precision = computation_of(job)
+    precision = computation(job.precision, job.engine, job.quantization)
     job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False, precision=precision)
     return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
-
-
-def computation_of(job: BeamJob) -> str:
-    return computation(job.precision, job.engine, job.quantization)
 
 
 def _content(path: str) -> str:

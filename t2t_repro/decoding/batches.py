@@ -92,7 +92,7 @@ def run_in_batches(
 
 
 def _is_memory_shortage(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or "tensorflow" not in sys.modules:
+    if "tensorflow" not in sys.modules:
         return isinstance(error, MemoryError)
     from t2t_repro import devices
 
