@@ -69,6 +69,7 @@ setup(
         "langcodes>=3.5,<4",
         "num2words>=0.5.13,<0.6",
         "numpy>=2.0,<3",
+        "regex>=2024.5.15",
         "sacrebleu>=2.5,<3",
         "sacremoses>=0.1.1,<0.3",
         "sentencepiece>=0.2.3,<0.3",

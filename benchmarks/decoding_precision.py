@@ -18,7 +18,8 @@ import sacrebleu
 import tensorflow as tf
 from absl import app, flags
 
-from t2t_repro.decoding.translator import PRECISIONS, Translator
+from t2t_repro.decoding.tensorflow_engine import PRECISIONS
+from t2t_repro.decoding.translator import Translator
 from t2t_repro.files.textfile import read_lines
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "the model folder", required=True)

@@ -31,7 +31,7 @@ from t2t_repro.console.progress import say, visible
 from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.console.terminal import width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
-from t2t_repro.errors import Stopped, UserError, located
+from t2t_repro.errors import Stopped, UserError, located, memory_shortage
 from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
 from t2t_repro.files.textfile import OPENERS, SGML, decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
@@ -164,12 +164,7 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except MemoryError:
         say(f"{name}: too little free memory on this machine; end other programs, or give smaller files")
     except Exception as error:
-        shortage = ""
-        if "tensorflow" in sys.modules:
-            from t2t_repro import devices
-
-            shortage = devices.memory_shortage(error)
-        if shortage:
+        if shortage := memory_shortage(error):
             say(
                 f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
                 "environment variable CUDA_VISIBLE_DEVICES"
@@ -362,13 +357,12 @@ def load_translator(
 
         devices.use_one_gpu(gpu)
         devices.share_cores()
-        devices.require_precision(values.precision)
     from t2t_repro.decoding.engine import computation
     from t2t_repro.decoding.translator import Translator
 
-    engine = values.engine, values.quantization
-    say(f"{', '.join(checkpoints)}: {computation(values.precision, *engine)}, {decode_hparams}")
-    return Translator.from_folders(folders, checkpoints, decode_hparams, values.precision, *engine)
+    engine = computation(values.precision, values.engine, values.quantization)
+    say(f"{', '.join(checkpoints)}: {engine}, {decode_hparams}")
+    return Translator.from_folders(folders, checkpoints, decode_hparams, engine)
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:

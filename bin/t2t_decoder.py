@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from absl import flags
 
@@ -198,11 +198,10 @@ class Decoder:
                 prefixes,
                 journal=journal,
                 label="decoding",
-                long_lines=values.long_lines,
-                details=values.output_format == "jsonl",
+                **self._options(),
                 input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
             )
-            longest = self.translator.longest_source(self.translator.decode_hparams)
+            longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
             if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
                 treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
                 cause = "several sentences or " if values.long_lines == "sentences" else ""
@@ -223,8 +222,7 @@ class Decoder:
                 [translation] = self.translator.translate(
                     [text],
                     target_language=self.values.target_language if self.translator.tags else "",
-                    long_lines=self.values.long_lines,
-                    details=self.values.output_format == "jsonl",
+                    **self._options(),
                     input_file=InputFile("standard input", [number]),
                 )
                 refuse_diverged([translation.score])
@@ -244,6 +242,11 @@ class Decoder:
         write(self.output, [pair_line(*pair, vocabulary, output_format) for pair in pairs])
         refuse_diverged(score.log_prob for score in scores)
 
+    def _options(self) -> dict[str, Any]:
+        is_detailed = self.values.output_format == "jsonl"
+        has_scores = is_detailed or self.translator.decode_hparams.write_beam_scores
+        return {"long_lines": self.values.long_lines, "details": is_detailed, "scores": has_scores}
+
     def _journal(
         self, texts: Sequence[str], prefixes: Sequence[str], start: int
     ) -> contextlib.AbstractContextManager[Journal | None]:
@@ -255,8 +258,9 @@ class Decoder:
         if self.output is None or is_stream(self.output):
             return contextlib.nullcontext()
         # A resumed run may change these fields, which change no translation. `prefixes` has the content of prefix_file.
-        search = replace(self.translator.decode_hparams, batch_size=1, write_beam_scores=False, prefix_file="")
-        values, is_detailed = self.values, self.values.output_format == "jsonl"
+        values, is_detailed, search = self.values, self.values.output_format == "jsonl", self.translator.decode_hparams
+        has_scores = values.engine == "ctranslate2" and search.write_beam_scores  # TensorFlow always computes scores
+        search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
         options = values.long_lines, computation(values.precision, values.engine, values.quantization), is_detailed
         return Journal(self.output, (texts, prefixes, start, self.models, search, options), values.resume)
 

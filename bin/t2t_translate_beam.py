@@ -56,7 +56,8 @@ def main(values: flags.FlagValues) -> None:
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")
     options = pipeline_options(values.beam_options)
 
-    program.load_tensorflow()
+    if values.engine == "tensorflow":
+        program.load_tensorflow()
     from t2t_repro.beam import pipeline
 
     job = program.from_flags(
@@ -66,13 +67,13 @@ def main(values: flags.FlagValues) -> None:
         checkpoints=",".join(map(os.path.abspath, checkpoints)),
         decode_hparams=decode_hparams,
         decode_to_file=absolute_path(values.decode_to_file),
+        precision=computation(values.precision, values.engine, values.quantization),
         t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir),
     )
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    how = computation(job.precision, job.engine, job.quantization)
-    say(f"{', '.join(checkpoints)}: {how}, {decode_hparams}; files: {len(paths):,}")
+    say(f"{', '.join(checkpoints)}: {job.precision}, {decode_hparams}; files: {len(paths):,}")
     models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, models, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)

@@ -3,25 +3,11 @@
 import contextlib
 import os
 import platform
-import re
 from pathlib import Path
 
 import tensorflow as tf
 
 from t2t_repro.errors import UserError
-
-MEMORY_SHORTAGE = re.compile(
-    r"out[ _]of[ _]memory|OOM when|failed to allocate|ALLOC_FAILED|ErrorMemoryAllocation"
-    # TensorFlow reports these if cuBLAS could not allocate its workspace.
-    r"|(no|without|initialize|get) ?BLAS support|Blas \w+ launch failed|failed to create cublas handle"
-    # TensorFlow reports this if a GPU had no memory for a copy of a tensor.
-    r"|(Dst|Src) tensor is not initialized",
-    re.IGNORECASE,
-)
-"""Matches messages of the errors that TensorFlow raises if a device is out of memory."""
-
-FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
-"""Matches messages of the ResourceExhaustedError that TensorFlow raises if a disk is full."""
 
 MAX_BATCHES = 8
 """Maximum number of batches that a decoding translates at the same time. Each of them needs memory."""
@@ -57,21 +43,6 @@ def hide_gpus() -> None:
     """Makes TensorFlow use only the CPU."""
     with contextlib.suppress(RuntimeError):
         tf.config.set_visible_devices([], "GPU")
-
-
-def memory_shortage(error: BaseException) -> str:
-    """Returns TensorFlow's description of a memory shortage; "" if `error` has another cause.
-
-    If a GPU is out of memory, TensorFlow raises ResourceExhaustedError only for its own allocations. If CUDA or one of
-    its libraries fails to allocate memory, TensorFlow raises other errors.
-    """
-    if not isinstance(error, (tf.errors.ResourceExhaustedError, tf.errors.InternalError, tf.errors.UnknownError)):
-        return ""
-    line = next((line for line in str(error).splitlines() if MEMORY_SHORTAGE.search(line)), "")
-    if not line:
-        is_shortage = isinstance(error, tf.errors.ResourceExhaustedError) and not FULL_DISK.search(str(error))
-        return type(error).__name__ if is_shortage else ""
-    return re.sub(r"\x1b\[\d*m|\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
 def use_tf32(is_on: bool) -> None:

@@ -7,6 +7,19 @@ import traceback
 from collections.abc import Collection, Iterable, Sequence
 from importlib.util import find_spec
 
+MEMORY_SHORTAGE = re.compile(
+    r"out[ _]of[ _]memory|OOM when|failed to allocate|ALLOC_FAILED|ErrorMemoryAllocation"
+    # TensorFlow reports these if cuBLAS could not allocate its workspace.
+    r"|(no|without|initialize|get) ?BLAS support|Blas \w+ launch failed|failed to create cublas handle"
+    # TensorFlow reports this if a GPU had no memory for a copy of a tensor.
+    r"|(Dst|Src) tensor is not initialized",
+    re.IGNORECASE,
+)
+"""Matches messages of the errors that TensorFlow raises if a device is out of memory."""
+
+FULL_DISK = re.compile(r"No space left|quota", re.IGNORECASE)
+"""Matches messages of the ResourceExhaustedError that TensorFlow raises if a disk is full."""
+
 
 class UserError(Exception):
     """An error that the user can correct. The programs print its message in one line and exit with code 2."""
@@ -62,6 +75,21 @@ def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
     text = str(error).strip()
     return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
+
+
+def memory_shortage(error: BaseException) -> str:
+    """Returns the description of a memory shortage, most often TensorFlow's; "" if `error` has another cause.
+
+    If a GPU is out of memory, TensorFlow raises ResourceExhaustedError only for its own allocations. If CUDA or one of
+    its libraries fails to allocate memory, TensorFlow raises other errors.
+    """
+    kind = type(error).__name__  # compared by name, because this module does not import TensorFlow
+    if kind not in ("MemoryError", "ResourceExhaustedError", "InternalError", "UnknownError"):
+        return ""
+    line = next((line for line in str(error).splitlines() if MEMORY_SHORTAGE.search(line)), "")
+    if not line:
+        return "" if kind in ("InternalError", "UnknownError") or FULL_DISK.search(str(error)) else kind
+    return re.sub(r"\x1b\[\d*m|\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
 def located(error: BaseException) -> str:

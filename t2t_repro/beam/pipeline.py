@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +27,9 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions
 
-from t2t_repro import devices, registry
+from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.quiet import redirected_errors
-from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.output import finish_translations, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
@@ -64,9 +63,8 @@ class BeamJob:
     t2t_usr_dir: str = ""
     resume: bool = False
     precision: str = "float32"
+    """The return value of `computation`."""
     target_language: str = ""
-    engine: str = field(default="tensorflow", repr=False)
-    quantization: str = field(default="", repr=False)
 
 
 class LineBatch(NamedTuple):
@@ -96,6 +94,7 @@ class Translate(beam.DoFn):
             with _LOADING:
                 translator, problem = load(self._job)
             options: Any = {"target_language": self._job.target_language, "long_lines": self._job.long_lines}
+            options["scores"] = self._job.decode_hparams.write_beam_scores
             translations = translator.translate(batch.lines, input_file=input_file, **options)
             refuse_diverged(translation.score for translation in translations)
             finished, _ = finish_translations(problem, batch.lines, translations)
@@ -117,11 +116,11 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
     if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
-    if job.engine == "tensorflow":
+    if not job.precision.startswith("ctranslate2"):
+        from t2t_repro import devices
+
         devices.use_one_gpu()
-        devices.require_precision(job.precision)
-    engine = job.engine, job.quantization
-    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision, *engine)
+    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision)
     return translator, folders[0].problem
 
 
@@ -190,8 +189,7 @@ def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], bat
     """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
     # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
     search = replace(job.decode_hparams, batch_size=1)
-    precision = computation(job.precision, job.engine, job.quantization)
-    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False, precision=precision)
+    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False)
     return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
 
 

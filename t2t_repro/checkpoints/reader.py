@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.errors import UserError, first_line, shortened
+from t2t_repro.errors import UserError, first_line, memory_shortage, shortened
 from t2t_repro.files.untrusted import require_regular
 
 CHECKPOINT = "model.ckpt"
@@ -123,15 +123,13 @@ def open_checkpoint(path: str) -> Iterator[Any]:
     """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
     import tensorflow as tf  # imported here, because the import takes seconds
 
-    from t2t_repro import devices
-
     for file in _files(path):
         require_regular(file)
     try:
         with _plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
     except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
-        if devices.memory_shortage(error):
+        if memory_shortage(error):
             raise
         if not Path(f"{path}.index").exists():  # a run that deletes or replaces a checkpoint deletes the index first
             raise UserError(

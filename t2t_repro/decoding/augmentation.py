@@ -65,6 +65,7 @@ def augment(
                 input_file=InputFile(text, range(number * size, number * size + len(texts))),
                 long_lines=settings["long_lines"],
                 target_language=settings["target_language"],
+                scores=False,
                 advance=progress.advance,
             )
             pairs = _pairs(problem, texts, translations, settings)

@@ -6,7 +6,6 @@ In shapes, B is the number of texts, R the number of texts in a batch, and S the
 """
 
 import functools
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ import numpy as np
 
 from t2t_repro.console.progress import say
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, output_length
+from t2t_repro.errors import memory_shortage
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -58,29 +58,24 @@ def run_in_batches(
     items: Sequence[Item],
     lengths: Sequence[int],
     batch_size: int,
-    threads: int = 0,
+    threads: int,
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
-    Several threads call `run`, which returns the results of one batch. If `threads` is 0, their number is that of the
-    operations that TensorFlow may run at the same time (see `devices.set_threads`).
+    `run` returns the results of one batch. As many `threads` call it at the same time.
     """
 
     def run_batch(batch: list[int]) -> list[tuple[int, Result]]:
         try:
             results = run([items[index] for index in batch])
         except Exception as error:
-            if len(batch) == 1 or not _is_memory_shortage(error):
+            if len(batch) == 1 or not memory_shortage(error):
                 raise
         else:
             return list(zip(batch, results, strict=True))
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
         return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
-    if not threads:
-        import tensorflow as tf
-
-        threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
     running: deque[Future[list[tuple[int, Result]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for batch in batches(lengths, batch_size):
@@ -89,14 +84,6 @@ def run_in_batches(
             running.append(pool.submit(run_batch, batch))
         for future in running:
             yield from future.result()
-
-
-def _is_memory_shortage(error: Exception) -> bool:
-    if "tensorflow" not in sys.modules:
-        return isinstance(error, MemoryError)
-    from t2t_repro import devices
-
-    return bool(devices.memory_shortage(error))
 
 
 def graph_run_in_batches(

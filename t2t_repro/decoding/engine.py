@@ -14,28 +14,32 @@ Output = tuple[list[int], float]
 
 
 def computation(precision: str, engine: str, quantization: str) -> str:
-    """Returns how numbers are computed: TensorFlow's precision, or another engine's name and type of weights."""
-    return precision if engine == "tensorflow" else f"{engine} {quantization or 'float32'}"
+    """Returns how numbers are computed: TensorFlow's precision, or the engine and its type of weights, as one string.
+
+    The string is part of the settings that journals and other files of unfinished work store.
+    """
+    return precision if engine == "tensorflow" else f"{engine} {quantization or precision}"
 
 
 class Engine(abc.ABC):
     """Searches for outputs of sources, and scores given outputs. Everything else is the translator's task."""
 
     threads: int
-    """Number of threads that may call the engine at the same time; 0 for that of TensorFlow."""
+    """Number of threads that may call the engine at the same time."""
 
     @abc.abstractmethod
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if the engine or its model cannot use `decode_hparams`."""
 
     @abc.abstractmethod
-    def search(self, segments: Sequence[Segment], decode_hparams: DecodeHParams) -> list[list[Output]]:
-        """Returns at most n outputs of each segment, but at least one, the best first."""
+    def search(
+        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
+    ) -> list[list[Output]]:
+        """Returns at most n outputs of each segment, but at least one, the best first.
+
+        If `needs_scores` is false, scores may be 0, to save time.
+        """
 
     @abc.abstractmethod
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs (source ids, target ids)."""
-
-    def longest_source(self, length: int) -> int:
-        """Returns the number of tokens to which sources are cut if the user wants at most `length`; 0 for no limit."""
-        return length

@@ -33,6 +33,13 @@ CONTINUED = rf"{BREAK}({WHITE_SPACE}*\p{{Ll}})"
 """An end before a small letter, which is none in a text with capital letters: the mark was that of an abbreviation."""
 WORDLESS = rf"{BREAK}([^\pL\pN]*)$"
 """An end after which no letter and no digit follows: none, because the rest is no sentence."""
+MARKS = (
+    (INITIALS, rf"\1\2{STOP}\3{STOP}"),
+    # The character before a match is part of it, so a second pass finds those beside another match.
+    *[(ABBREVIATIONS, rf"\1\2\3\4{STOP}")] * 2,
+    *[(END, rf"\1{BREAK}"), (WORDLESS, r"\1"), (STOP, ".")],
+)
+"""Patterns with their replacements, in the order in which they mark the ends of sentences."""
 
 
 def split_sentences(texts: Sequence[str]) -> list[list[str]]:
@@ -41,25 +48,18 @@ def split_sentences(texts: Sequence[str]) -> list[list[str]]:
 
 
 def _sentences(text: str) -> list[str]:
-    marked = regex.sub(INITIALS, rf"\1\2{STOP}\3{STOP}", text)
-    for _ in range(2):  # the character before a match is part of it, so a second pass finds those beside another match
-        marked = regex.sub(ABBREVIATIONS, rf"\1\2\3\4{STOP}", marked)
-    marked = regex.sub(END, rf"\1{BREAK}", marked)
-    if text != text.lower():
-        marked = regex.sub(CONTINUED, r"\1", marked)
-    return regex.sub(WORDLESS, r"\1", marked).replace(STOP, ".").split(BREAK)
+    marked = text
+    for pattern, replacement in MARKS:
+        marked = regex.sub(pattern, replacement, marked)
+    return (marked if text == text.lower() else regex.sub(CONTINUED, r"\1", marked)).split(BREAK)
 
 
 def graph_split_sentences(texts: Any) -> Any:
     """Applies `split_sentences` to a tensor of strings [B]. Returns strings [B, (N)]."""
     import tensorflow as tf
 
-    texts = tf.convert_to_tensor(texts, tf.string)
-    marked = tf.strings.regex_replace(texts, INITIALS, rf"\1\2{STOP}\3{STOP}")
-    for _ in range(2):  # the character before a match is part of it, so a second pass finds those beside another match
-        marked = tf.strings.regex_replace(marked, ABBREVIATIONS, rf"\1\2\3\4{STOP}")
-    marked = tf.strings.regex_replace(marked, END, rf"\1{BREAK}")
+    marked = texts = tf.convert_to_tensor(texts, tf.string)
+    for pattern, replacement in MARKS:
+        marked = tf.strings.regex_replace(marked, pattern, replacement)
     is_cased = texts != tf.strings.lower(texts, encoding="utf-8")
-    marked = tf.where(is_cased, tf.strings.regex_replace(marked, CONTINUED, r"\1"), marked)
-    marked = tf.strings.regex_replace(marked, WORDLESS, r"\1")
-    return tf.strings.split(tf.strings.regex_replace(marked, STOP, "."), BREAK)
+    return tf.strings.split(tf.where(is_cased, tf.strings.regex_replace(marked, CONTINUED, r"\1"), marked), BREAK)

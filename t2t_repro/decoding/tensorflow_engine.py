@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import devices
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.beam_search import MISSING
@@ -25,19 +26,21 @@ from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import PairScore
 from t2t_repro.decoding.well_formed import TreeRules
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import as_decoding_model
+
+PRECISIONS = ("float32", "bfloat16")
+"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
 
 
 class TensorFlowEngine(Engine):
     """Runs `model`. `rules` returns the rules that outputs must obey with some decode hparams, or None."""
 
-    threads = 0
-
     def __init__(self, model: Any, rules: Callable[[DecodeHParams], TreeRules | None]) -> None:
         self._model, self._rules = model, rules
+        self.threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)  # see `devices.set_threads`
         self._search_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
@@ -52,8 +55,10 @@ class TensorFlowEngine(Engine):
         if decode_hparams.coverage_penalty and not self._model.has_attention:
             raise UserError(f"model {self._model.name!r} has no attention for coverage_penalty; omit it")
 
-    def search(self, segments: Sequence[Segment], decode_hparams: DecodeHParams) -> list[list[Output]]:
-        """Returns the outputs of each segment."""
+    def search(
+        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
+    ) -> list[list[Output]]:
+        """Returns the outputs of each segment with their scores."""
         arrays = Sources(inputs=padded([segment.ids for segment in segments]))
         if any(segment.prefix_ids for segment in segments):
             arrays["prefix"] = padded([segment.prefix_ids for segment in segments])
@@ -100,8 +105,12 @@ class TensorFlowEngine(Engine):
         ]
 
 
-def load_model(folders: Sequence[ModelFolder], checkpoints: Sequence[str], precision: str) -> Any:
+def load(
+    folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams, precision: str
+) -> Any:
     """Returns the model of one folder, or the ensemble of the models of several folders, for decoding only."""
+    refuse_unknown("precision", precision, PRECISIONS)
+    devices.require_precision(precision)
     pairs = zip(folders, checkpoints, strict=True)
     models = [folder.decoding_model(checkpoint, precision) for folder, checkpoint in pairs]
     for model in models:

@@ -18,7 +18,7 @@ from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import run_in_batches
-from t2t_repro.decoding.engine import Engine
+from t2t_repro.decoding.engine import Engine, computation
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation, with_tags
 from t2t_repro.errors import UserError, refuse_unknown, require_extra, text_list
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from t2t_repro.models.model import Model
 
 Result = TypeVar("Result")
-PRECISIONS = ("float32", "bfloat16")
-"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
-ENGINES = ("tensorflow", "ctranslate2")
-"""Programs that can run a model. CTranslate2 runs only the Transformer; docs/ctranslate2.md says what differs."""
+ENGINES = {"tensorflow": "t2t_repro.decoding.tensorflow_engine", "ctranslate2": "t2t_repro.ctranslate2.engine"}
+"""Names of the libraries that can run a model, and the modules whose function `load` returns it. CTranslate2 runs only
+the Transformer; docs/ctranslate2.md says what differs."""
 
 
 class Translator:
@@ -95,11 +94,8 @@ class Translator:
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
-        if engine == "tensorflow":
-            with quiet_tensorflow():
-                from t2t_repro import devices
-            devices.require_precision(precision)
-        return cls.from_folders(folders, checkpoints, decode_params, precision, engine, quantization)
+        refuse_unknown("engine", engine, ENGINES)
+        return cls.from_folders(folders, checkpoints, decode_params, computation(precision, engine, quantization))
 
     @classmethod
     def from_folders(
@@ -108,22 +104,15 @@ class Translator:
         checkpoints: Sequence[str],
         decode_hparams: DecodeHParams,
         precision: str = "float32",
-        engine: str = "tensorflow",
-        quantization: str = "",
     ) -> Translator:
-        """Returns what `from_dir` returns. Does not check if this machine has instructions for the precision."""
-        refuse_unknown("precision", precision, PRECISIONS)
-        refuse_unknown("engine", engine, ENGINES)
+        """Returns what `from_dir` returns. `precision` is that of TensorFlow, or the return value of `computation`."""
+        engine, precision = f"tensorflow {precision}".split()[-2:]
         if engine == "ctranslate2":
-            require_extra("ctranslate2", "ctranslate2")
-            annex = importlib.import_module("t2t_repro.ctranslate2.engine")  # the core imports annexes only by name
-            model = annex.load(folders, checkpoints, decode_hparams, quantization or "float32")
-        else:
-            with quiet_tensorflow():
-                from t2t_repro.decoding.tensorflow_engine import load_model
-            model = load_model(folders, checkpoints, precision)
+            require_extra(engine, engine)
+        with quiet_tensorflow():
+            module = importlib.import_module(ENGINES[engine])
         return cls(
-            model,
+            module.load(folders, checkpoints, decode_hparams, precision),
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
@@ -139,6 +128,7 @@ class Translator:
         target_language: str = "",
         long_lines: str = "split",
         details: bool = False,
+        scores: bool = True,
         input_file: InputFile = UNKNOWN_FILE,
         advance: Callable[[int], None] = lambda count: None,
         **decode_hparams: Any,
@@ -152,15 +142,16 @@ class Translator:
             long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
                 and join their translations, "truncate" to drop its end, or "error" to raise UserError.
             details: true to compute the token scores and attention of each hypothesis, too.
+            scores: false if the hypotheses' scores are not needed. An engine may then set them to 0, to save time.
             input_file: the file from which the texts were read, for line numbers and error messages.
             advance: function that this method calls with the number of texts translated since the last call.
             decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
 
         Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text is too long.
         """
-        options: Any = {"target_language": target_language, "long_lines": long_lines, "details": details}
-        stream = self.stream(texts, prefixes, input_file=input_file, **options, **decode_hparams)
-        return _in_order(stream, advance)
+        options: Any = {"target_language": target_language, "long_lines": long_lines, "input_file": input_file}
+        options |= {"details": details, "scores": scores}
+        return _in_order(self.stream(texts, prefixes, **options, **decode_hparams), advance)
 
     def stream(
         self,
@@ -170,6 +161,7 @@ class Translator:
         target_language: str = "",
         long_lines: str = "split",
         details: bool = False,
+        scores: bool = True,
         input_file: InputFile = UNKNOWN_FILE,
         **changes: Any,
     ) -> Iterator[tuple[int, Translation]]:
@@ -184,7 +176,7 @@ class Translator:
         self.check(decode_hparams)
         if any(prefixes) and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
-        longest = self.longest_source(decode_hparams)
+        longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
         encoded_prefixes = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
         for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=True):
@@ -195,7 +187,7 @@ class Translator:
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))
         parts_of_texts: dict[int, dict[int, Translation]] = defaultdict(dict)
         for segment_index, translation in run_in_batches(
-            lambda batch: self._translate_batch(batch, decode_hparams, details),
+            lambda batch: self._translate_batch(batch, decode_hparams, details, scores),
             all_segments,
             [len(segment.ids) for segment in all_segments],
             decode_hparams.batch_size,
@@ -228,10 +220,6 @@ class Translator:
         self.engine.check(decode_hparams)
         self.rules(decode_hparams)
 
-    def longest_source(self, decode_hparams: DecodeHParams) -> int:
-        """Returns the number of tokens of the longest source that is translated whole; 0 for no limit."""
-        return self.engine.longest_source(decode_hparams.max_input_size or self.max_length)
-
     def rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
         """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules."""
         return self._tree_rules if decode_hparams.well_formed else None
@@ -243,20 +231,20 @@ class Translator:
         return tree_rules(self.vocabulary, self._tree_symbols)
 
     def _translate_batch(
-        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool
+        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool, scores: bool
     ) -> list[Translation]:
-        results = self.engine.search(segments, decode_hparams)
-        rows = [
-            (segment.ids, *output) for segment, outputs in zip(segments, results, strict=True) for output in outputs
-        ]
-        sources, ids, scores = zip(*rows, strict=True)
-        pair_scores = [PairScore((), ())] * len(rows)
+        results = self.engine.search(segments, decode_hparams, scores)
+        outputs = list(itertools.chain.from_iterable(results))
+        ids = [output_ids for output_ids, _ in outputs]
+        pair_scores = [PairScore((), ())] * len(ids)
         if details:
+            pairs = zip(segments, results, strict=True)
+            sources = [segment.ids for segment, segment_outputs in pairs for _ in segment_outputs]
             pair_scores = self._score_all(sources, ids, decode_hparams.batch_size)
         hypotheses = (
-            Hypothesis(one_line(text), score, tuple(output), pair_score.token_scores, pair_score.attention)
-            for text, score, output, pair_score in zip(
-                self.vocabulary.decode(ids), scores, ids, pair_scores, strict=True
+            Hypothesis(one_line(text), score, tuple(output_ids), pair_score.token_scores, pair_score.attention)
+            for text, (output_ids, score), pair_score in zip(
+                self.vocabulary.decode(ids), outputs, pair_scores, strict=True
             )
         )
         return [

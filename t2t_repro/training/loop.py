@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import devices
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
-from t2t_repro.errors import Stopped, UserError, counted
+from t2t_repro.errors import Stopped, UserError, counted, memory_shortage
 from t2t_repro.files.output_files import write_file
 from t2t_repro.training import distribution
 from t2t_repro.training.config import RunConfig
@@ -38,7 +37,7 @@ def train(run: Run) -> Prepared | None:
             prepared = prepare(run, at_end)
             Loop(prepared).run()
     except tf.errors.OpError as error:
-        if shortage := devices.memory_shortage(error):
+        if shortage := memory_shortage(error):
             positions = min(run.config.max_tokens_per_replica, run.hparams.batch_size)  # of the largest micro-batch
             raise UserError(
                 f"the device has too little memory ({shortage}); give --max_tokens_per_replica="

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import devices
+from t2t_repro.errors import memory_shortage
 from user_errors import user_error
 
 
@@ -116,18 +117,18 @@ SHORTAGES = [
 
 def test_a_memory_shortage_is_recognized_by_its_text() -> None:
     errors = [tf.errors.InternalError(None, None, f"Graph execution error:\n\n{text}\n\t [[x]]") for text in SHORTAGES]
-    assert [devices.memory_shortage(error) for error in errors] == ["failed to allocate memory", *SHORTAGES[1:]]
+    assert [memory_shortage(error) for error in errors] == ["failed to allocate memory", *SHORTAGES[1:]]
     tensor = "OOM when allocating tensor with shape[8,9] and type float"
     for text, shortage in ((f"{tensor} on /job:localhost/device:GPU:0 by allocator", tensor), ("?", None)):
         error = tf.errors.ResourceExhaustedError(None, None, text)
-        assert devices.memory_shortage(error) == (shortage or "ResourceExhaustedError")
+        assert memory_shortage(error) == (shortage or "ResourceExhaustedError")
     for other in (
         tf.errors.InternalError(None, None, "Connection reset by peer"),
         tf.errors.DataLossError(None, None, "out of memory"),
         tf.errors.ResourceExhaustedError(None, None, "m/events.out.v2; No space left on device"),
         ValueError("out of memory"),
     ):
-        assert devices.memory_shortage(other) == ""
+        assert memory_shortage(other) == ""
 
 
 @pytest.mark.parametrize(

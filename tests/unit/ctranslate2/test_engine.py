@@ -16,6 +16,7 @@ from programs import refused, run, succeed, write_lines
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.journal import Journal
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
 from user_errors import user_error
@@ -68,7 +69,10 @@ def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -
     for different, case, prefixes in cases:
         options: Any = {"extra_length": 8} | case
         expected = with_tensorflow.translate(TEXTS, prefixes, **options)
-        for ours, theirs in zip(translator.translate(TEXTS, prefixes, **options), expected, strict=True):
+        translations = translator.translate(TEXTS, prefixes, **options)
+        without_scores = translator.translate(TEXTS, prefixes, scores=False, **options)
+        assert [x.text for x in without_scores] == [x.text for x in translations]
+        for ours, theirs in zip(translations, expected, strict=True):
             assert ours.source_ids == theirs.source_ids
             assert (ours.segments, ours.is_truncated) == (theirs.segments, theirs.is_truncated)
             if [x.ids for x in ours.hypotheses] != [x.ids for x in theirs.hypotheses]:
@@ -136,12 +140,32 @@ def test_programs_need_no_tensorflow_for_a_converted_model(model_folder: ModelFo
         (["--precision=bfloat16"], ["--precision"]),
         (["--output_format=jsonl", "--output_attention"], ["--output_attention"]),
         (["--decode_hparams=well_formed=true"], ["well_formed"]),
+        (["--decode_hparams=max_input_size=2049"], ["max_input_size", "2048"]),
         (["--decode_hparams=repeat_ngram_size=2,repeat_ngram_penalty=1.5"], ["repeat_ngram_penalty", "inf"]),
         (["--engine=tensorflow", "--quantization=int8"], ["--quantization"]),
     ],
 )
 def test_impossible_flags_are_refused(model_folder: ModelFolder, flags: list[str], words: list[str]) -> None:
     refused(run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2", *flags[:-1], flags[-1]), *words)
+
+
+def test_a_journal_without_scores_is_not_continued_with_scores(model_folder: ModelFolder, tmp_path: Path) -> None:
+    source, output = write_lines(tmp_path / "x.en", TEXTS), tmp_path / "x.de"
+    flags = [f"--output_dir={model_folder.path}", "--engine=ctranslate2", f"--decode_from_file={source}"]
+    flags.append(f"--decode_to_file={output}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "delete", lambda journal: None)  # as after a kill
+        succeed("decoder", *flags, "--decode_hparams=beam_size=1")
+    output.unlink()
+    resumed = [*flags, "--resume", "--decode_hparams=beam_size=1"]
+    refused(run("decoder", *resumed[:-1], f"{resumed[-1]},write_beam_scores=true"), "delete")
+    succeed("decoder", *resumed)
+    assert output.exists()
+
+
+def test_a_missing_library_is_named(model_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    refused(run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2"), "t2t_repro[ctranslate2]")
 
 
 def test_impossible_models_leave_nothing_behind(model_folder: ModelFolder) -> None:

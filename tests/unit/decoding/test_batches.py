@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.decoding.batches import batches, graph_run_in_batches, padded, run_in_batches, unpadded
+from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
 
 
 def test_batches_contain_each_index_once_and_start_with_the_longest() -> None:
@@ -49,13 +50,14 @@ def test_rows_lose_their_padding_and_what_follows_the_end() -> None:
 
 def test_batches_run_at_the_same_time_if_operations_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config.threading, "get_inter_op_parallelism_threads", lambda: 3)
+    threads = TensorFlowEngine(None, lambda _: None).threads
     three_batches = threading.Barrier(3)
 
     def run(items: list[int]) -> list[int]:
         three_batches.wait(timeout=60)
         return [10 * item for item in items]
 
-    results = dict(run_in_batches(run, range(12), [4] * 12, 8))  # six batches of two items
+    results = dict(run_in_batches(run, range(12), [4] * 12, 8, threads))  # six batches of two items
     assert results == {number: 10 * number for number in range(12)}
 
 
@@ -77,5 +79,7 @@ def test_only_a_batch_that_is_too_large_for_memory_is_halved(message: str, capac
         return [10 * item for item in items]
 
     with nullcontext() if capacity else pytest.raises(tf.errors.InternalError):
-        assert dict(run_in_batches(run, range(9), range(9), 100)) == {number: 10 * number for number in range(9)}
+        assert dict(run_in_batches(run, range(9), range(9), 100, threads=1)) == {
+            number: 10 * number for number in range(9)
+        }
     assert tried == sizes
