@@ -2,7 +2,7 @@
 
     python benchmarks/ctranslate2_equal.py --model=M --lines=FILE [--count=1000] [--quantization=float32]
 
-The script exports the model like t2t-exporter --format=ctranslate2. benchmarks/decode_ctranslate2.py measures speeds.
+The script exports the model like t2t-exporter --format=ctranslate2. benchmarks/engines.py measures speeds.
 t2t-decoder's maximum output length depends on the input length, but CTranslate2 takes one maximum per call. So the
 script calls CTranslate2 once for each input length. CTranslate2 lacks t2t-decoder's length penalty. So one comparison
 asks CTranslate2 for several hypotheses, and the script picks the best one by that penalty.

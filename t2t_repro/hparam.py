@@ -7,6 +7,7 @@ t2t_repro/rivals/convs2s.py does, and names its class in the attribute `hparams_
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
 from collections.abc import Sequence
@@ -370,9 +371,12 @@ class DecodeHParams:
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 
+_type_hints = functools.cache(typing.get_type_hints)
+
+
 def _check_values(values: HParams | DecodeHParams) -> None:
     """Raises UserError if a field has a value of the wrong type, or a value that its class does not allow."""
-    types = typing.get_type_hints(type(values))
+    types = _type_hints(type(values))
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         check_type(field.name, value, types[field.name])
@@ -424,7 +428,7 @@ def with_changes(values: T, changes: dict[str, Any]) -> T:
     """Returns a copy of dataclass `values` in which the fields have the values in `changes`, by name."""
     for name in changes:
         refuse_unknown(f"field of {type(values).__name__}", name, vars(values))
-    copy = dataclasses.replace(values, **changes)  # type: ignore[type-var]
+    copy = dataclasses.replace(values, **changes) if changes else values  # type: ignore[type-var]
     # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
     if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
         raise UserError(f"beam_size={copy.beam_size} has no effect with sampling_method=random; omit it")

@@ -76,9 +76,13 @@ def run_in_batches(
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
         return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
+    all_batches = list(batches(lengths, batch_size))
+    if len(all_batches) == 1:  # a single text, which is translated in less time than a thread needs to start
+        yield from run_batch(all_batches[0])
+        return
     running: deque[Future[list[tuple[int, Result]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in batches(lengths, batch_size):
+        for batch in all_batches:
             if len(running) == threads:
                 yield from running.popleft().result()
             running.append(pool.submit(run_batch, batch))

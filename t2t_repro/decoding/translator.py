@@ -170,18 +170,19 @@ class Translator:
         The arguments are those of `translate`.
         """
         texts = with_tags(text_list("texts", texts), self.tags, target_language, input_file)
-        prefixes = text_list("prefixes", prefixes)
-        prefixes = text_list("prefixes", prefixes or [""] * len(texts), len(texts))
+        if prefixes := text_list("prefixes", prefixes):
+            prefixes = text_list("prefixes", prefixes, len(texts))
         decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
         if any(prefixes) and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
-        encoded_prefixes = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
-        for segments, prefix_ids in zip(segments_of_texts, encoded_prefixes, strict=True):
-            if segments:  # the text's first segment gets the prefix, without the prefix's end token
-                segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
+        if any(prefixes):
+            rows = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
+            for segments, prefix_ids in zip(segments_of_texts, rows, strict=True):
+                if segments:  # the text's first segment gets the prefix, without the prefix's end token
+                    segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
         yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
 
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))

@@ -109,7 +109,10 @@ class SentencePieceVocabulary(Vocabulary):
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         add_eos = not self.is_renumbered
         try:
-            rows: list[list[int]] = self.processor.Encode(list(texts), add_eos=add_eos, num_threads=num_threads)
+            if len(texts) == 1:  # without a thread, which would take longer than the text
+                rows = [self.processor.Encode(texts[0], add_eos=add_eos)]
+            else:
+                rows = self.processor.Encode(list(texts), add_eos=add_eos, num_threads=num_threads)
         except TypeError:
             # SentencePiece does not say which text is wrong.
             for text in texts:
