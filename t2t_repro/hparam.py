@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -371,7 +371,7 @@ class DecodeHParams:
         return ", ".join(f"{name}={getattr(self, name)}" for name in shown)
 
 
-_type_hints = functools.cache(typing.get_type_hints)
+_type_hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _check_values(values: HParams | DecodeHParams) -> None:
