@@ -154,7 +154,7 @@ KINDS = (
     Kind("vocab.marian", lambda folder: serve(load_vocabulary(folder / "vocab.marian")), damaged_json,
          is_checked=False, contents=marian_file(["<pad>", "</s>", "<unk>", "d"], trained(), trained())),
     Kind("config.json", read_config, damaged_json, is_checked=False,
-         contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[3]]}'),
+         contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}'),
     Kind("text_files.json", read_data, damaged_json),
     Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
          is_checked=False),
