@@ -17,13 +17,11 @@ from t2t_repro.files.output_files import only_writer, subfolder
 def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = ()) -> tuple[str, list[str]]:
     """Averages the weights of checkpoints of a model folder, and saves the average in its folder averaged/.
 
-    The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints,
-    but without optimizer variables. Returns its path, and the paths of the checkpoints from which it was computed.
+    The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints, but
+    without optimizer variables. Returns its path, and the paths of the checkpoints from which it was computed.
 
-    Args:
-        last: number of last checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
-            checkpoints if the folder has fewer.
-        steps: steps of the checkpoints to average instead of the last ones.
+    `last` is the number of last checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
+    checkpoints if the folder has fewer. `steps` are those of the checkpoints to average instead of the last ones.
 
     Raises UserError if there are fewer than `last` checkpoints, one is missing, damaged or of another training run, or
     another process is writing an average.

@@ -34,9 +34,8 @@ PREFIX = "events.out.tfevents."
 class Speed:
     """Tokens per second and share of padding.
 
-    Args:
-        start: time.monotonic() when the measurement starts. None starts it at the end of the first step, whose tokens
-            do not count: a process's first step takes longer, because TensorFlow builds the graph.
+    The measurement starts at `start`, a value of time.monotonic(). None starts it at the end of the first step, whose
+    tokens do not count: a process's first step takes longer, because TensorFlow builds the graph.
     """
 
     def __init__(self, start: float | None = None) -> None:

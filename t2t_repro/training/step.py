@@ -54,12 +54,8 @@ class Result(NamedTuple):
 class TrainStep:
     """Takes training steps. The caller creates the model, the optimizer and the loss scale in the strategy's scope.
 
-    Args:
-        model: called as model(inputs, targets, seed) -> logits.
-        optimizer: the optimizer, which need not be built.
-        hparams: label_smoothing, rdrop_alpha and frozen.
-        strategy: a `tf.distribute` strategy.
-        loss_scale: loss scale for "mixed_float16"; None for other precisions.
+    The model is called as model(inputs, targets, seed) -> logits. The optimizer need not be built. Of `hparams`, only
+    label_smoothing, rdrop_alpha and frozen count. `loss_scale` is None for other precisions than "mixed_float16".
     """
 
     def __init__(

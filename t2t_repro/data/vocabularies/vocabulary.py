@@ -30,11 +30,9 @@ MAX_CACHED = 1 << 18
 class Vocabulary(abc.ABC):
     """Encodes text as ids, and decodes ids to text. Id 0 is padding and id 1 is the end of a text.
 
-    If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources.
-
-    Args:
-        model: contents of the vocabulary's file. UserError if they are damaged or not of this kind.
-        source: name of the file, for error messages.
+    If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources. `model`
+    has the contents of the vocabulary's file; UserError if they are damaged or not of this kind. Error messages name
+    the file by `source`.
     """
 
     kind: ClassVar[str]
