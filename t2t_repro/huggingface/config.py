@@ -76,19 +76,20 @@ def read_config(folder: Path) -> MarianConfig:
     if kind != "marian" or ARCHITECTURE not in names:
         shown = shortened(f"the architecture is {names}, model_type={kind}")
         raise UserError(f"{source}: {shown}; only {ARCHITECTURE} can be imported")
-    generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
+    generation = read_json(folder / GENERATION, is_optional=True)
     fields = {name: value for name, value in {**config, **generation}.items() if value is not None}
     known = {name: fields[name] for name in MarianConfig.__dataclass_fields__ if name in fields}
     unused = {name: fields[name] for name, value in RULES.items() if fields.get(name, value) != value}
     features = from_fields(MarianConfig, known | {"unused": unused}, str(source))
     refused = [name for name, value in ONLY.items() if fields.get(name, value) != value]
     special = [[features.pad_token_id], [features.decoder_start_token_id]]
+    heads, width = features.encoder_attention_heads, features.d_model
     is_refused = {
         "activation_function": features.activation_function not in ACTIVATIONS,
         "bad_words_ids": not all(word in special for word in features.bad_words_ids),  # only padding is forbidden here
-        "d_model": features.d_model % 2 or features.d_model % features.encoder_attention_heads,
-        "decoder_attention_heads": features.decoder_attention_heads != features.encoder_attention_heads,
-        "decoder_start_token_id": features.decoder_start_token_id >= features.decoder_vocab_size,
+        "d_model": width % 2,
+        "encoder_attention_heads": width % heads,
+        "decoder_attention_heads": features.decoder_attention_heads != heads,
     }
     refused += [name for name, value in is_refused.items() if value]
     if refused:
@@ -97,7 +98,10 @@ def read_config(folder: Path) -> MarianConfig:
     return features
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, is_optional: bool = False) -> dict[str, Any]:
+    """Returns the JSON object in a file of the folder; an empty one if the file is optional and missing."""
+    if is_optional and not path.exists():
+        return {}
     fields = parse_json(as_text(read_file(path), path), str(path))
     if not isinstance(fields, dict):
         raise UserError(f"{path}: not a JSON object; copy it again")

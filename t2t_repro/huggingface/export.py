@@ -1,14 +1,11 @@
 """Writes a model as a folder of transformers, which `MarianMTModel` and `MarianTokenizer` load. It computes the same.
 
-MarianMTModel adds 1e-5 to the variance in layer norm. A model with another norm_epsilon is written with the vectors
-between its layers multiplied by c = sqrt(1e-5 / norm_epsilon): the norm of c * x with 1e-5 is that of x with
-norm_epsilon. Kernels that read such a vector are divided by c. Positions other than Marian's are written as a table.
+Positions other than Marian's are written as a table. `names.scaled` writes an hparam norm_epsilon other than Marian's.
 
 In shapes, V is the number of pieces, P that of positions and D the model's width.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,9 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ARCHITECTURE, CONFIG, GENERATION
-from t2t_repro.huggingface.model import LANGUAGES, TOKENIZER
-from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights
-from t2t_repro.huggingface.vocabulary import END, MODELS, PAD, TABLE, TARGET_TABLE
+from t2t_repro.huggingface.model import LANGUAGES
+from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights, scaled
+from t2t_repro.huggingface.vocabulary import END, MODELS, PAD, TABLE, TARGET_TABLE, TOKENIZER
 from t2t_repro.huggingface.weights import SAFETENSORS
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
@@ -37,10 +34,6 @@ MIN_POSITIONS = 1024
 """Minimum number of positions in a table. MarianMTModel fails for longer texts."""
 MAX_OUTPUT = 512
 """Maximum number of tokens in an output, as in OPUS-MT's models."""
-WRITERS = r"(shared|embed_tokens|embed_positions|lm_head|out_proj|fc2|_layer_norm)\.(weight|bias)$"
-"""Weights that are multiplied by c, as a regular expression."""
-READERS = r"([qkv]_proj|fc1)\.weight$"
-"""Weights that are divided by c."""
 USE = """\
 from transformers import MarianMTModel, MarianTokenizer
 tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (MarianTokenizer, MarianMTModel))
@@ -158,13 +151,7 @@ def marian_weights(model: Any, source_ids: list[int], target_ids: list[int]) -> 
     weights = _tables(model, source_ids, target_ids) | _layers(model)
     if hparams.pos != "marian" or factor != 1 or hparams.use_target_space_embedding:
         weights |= _positions(model)
-    # The last norm is divided by c, because the matrix before the softmax is multiplied by it.
-    divided = rf"{READERS}|decoder\.layers\.{hparams.decoder_layers - 1}\.final_layer_norm"
-    for name, weight in weights.items():
-        if re.search(divided, name):
-            weights[name] = weight / factor
-        elif re.search(WRITERS, name):
-            weights[name] = weight * factor
+    weights = scaled(weights, factor, hparams.decoder_layers)
     return {name: np.ascontiguousarray(weight, "<f4") for name, weight in weights.items()}
 
 

@@ -15,14 +15,13 @@ from t2t_repro.checkpoints.imported import write_imported
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ACTIVATIONS, CONFIG, MarianConfig, read_config, read_json
-from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights
-from t2t_repro.huggingface.vocabulary import read_vocabulary
+from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights, scaled
+from t2t_repro.huggingface.vocabulary import TOKENIZER, read_vocabulary
 from t2t_repro.huggingface.weights import read_weights
 from t2t_repro.metrics.languages import iso_code
 from t2t_repro.problem import Problem
 
 HPARAMS_SET = "marian_base"
-TOKENIZER = "tokenizer_config.json"
 LANGUAGES = ("source_lang", "target_lang")
 TOLERANCE = 1e-2
 """Largest error of positions in 16 bits."""
@@ -40,7 +39,9 @@ class MarianImport:
         self._folder, self.config = folder, read_config(folder)
         self.vocabulary, source_ids, self.target_ids = read_vocabulary(folder, self.config)
         self.problem = _problem(folder, self.config, sorted(self.vocabulary.tags))
-        self._weights = read_weights(folder)
+        weights = read_weights(folder)
+        self._factor = _factor(weights)
+        self._weights = scaled(weights, 1 / self._factor, self.config.decoder_layers)
         self._unused = self._weights.keys() - {SHARED, ENCODER, DECODER, SOFTMAX}
         tables = self._tables(source_ids, self.target_ids)
         start = self.target_ids.index(self.config.decoder_start_token_id)
@@ -92,10 +93,10 @@ class MarianImport:
         config, place = self.config, self._folder / CONFIG
         source, target, last = (tables[f"{name}/table"] for name in ("embedding", "target_embedding", "softmax"))
         is_shared = not self.vocabulary.separate_source_size and np.array_equal(source, target)
-        is_tied = np.array_equal(target, last)
+        is_tied, usual = np.array_equal(target, last), registry.hparams(HPARAMS_SET)
         try:
             return replace(
-                registry.hparams(HPARAMS_SET),
+                usual,
                 num_hidden_layers=config.encoder_layers,
                 num_decoder_layers=config.decoder_layers * (config.decoder_layers != config.encoder_layers),
                 hidden_size=config.d_model,
@@ -106,6 +107,7 @@ class MarianImport:
                 shared_embedding_and_softmax_weights=is_shared and is_tied,
                 shared_embedding=is_shared and not is_tied,
                 pos=pos,
+                norm_epsilon=float(f"{usual.norm_epsilon / self._factor**2:.3g}"),
                 layer_prepostprocess_dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 relu_dropout=config.activation_dropout,
@@ -163,9 +165,16 @@ class MarianImport:
         return write_imported(output_dir, (self.hparams, self.problem, self.vocabulary), self.weights, 0)
 
 
+def _factor(weights: dict[str, np.ndarray]) -> float:
+    """Returns the factor with which our export has called `scaled`; 1 if the folder is not our export."""
+    first = weights.get(POSITIONS["encoder"], np.ones((1, 2)))[0]  # sinusoids at position 0: 0, 0, ... 1, 1
+    sines, cosines = np.split(first, [len(first) // 2])
+    return 1.0 if sines.any() or len({*cosines}) > 1 else float(first[-1] or 1)
+
+
 def _problem(folder: Path, config: MarianConfig, tags: list[str]) -> Problem:
     """Returns the problem t2t_text, with the languages that the tokenizer's file names, if it names any."""
-    tokenizer = read_json(folder / TOKENIZER) if (folder / TOKENIZER).exists() else {}
+    tokenizer = read_json(folder / TOKENIZER, is_optional=True)
     codes = [iso_code(str(tokenizer.get(name, ""))) for name in LANGUAGES]
     languages = ",".join(codes) if all(codes) else ""
     # A model with one language needs no tag.

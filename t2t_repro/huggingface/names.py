@@ -3,7 +3,10 @@
 PyTorch's kernels have the shape [out, in], ours [in, out].
 """
 
+import re
 from collections.abc import Iterator
+
+import numpy as np
 
 from t2t_repro.hparam import HParams
 
@@ -23,6 +26,10 @@ KERNELS = (
     ("feed_forward/kernel2", "feed_forward/bias2", "fc2", "DF"),
 )
 """For each kernel in a layer: our names of it and of its bias, the modules in transformers, and its sizes there."""
+WRITERS = r"(shared|embed_tokens|embed_positions|lm_head|out_proj|fc2|_layer_norm)\.(weight|bias)$"
+"""Weights that are multiplied by c, as a regular expression."""
+READERS = r"([qkv]_proj|fc1)\.weight$"
+"""Weights that are divided by c."""
 NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
 
 
@@ -42,3 +49,17 @@ def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]
                 for name, kind, kind_sizes in ((kernel, "weight", sizes), (bias, "bias", sizes[0])):
                     names = [f"{place}.{module}.{kind}" for module in modules.split()]
                     yield side, f"{path}/{name}", names, kind_sizes
+
+
+def scaled(weights: dict[str, np.ndarray], factor: float, decoder_layers: int) -> dict[str, np.ndarray]:
+    """Returns weights that compute the same if the epsilon of layer norm is multiplied by the square of a factor.
+
+    The vectors between the layers are multiplied by the factor c: the norm of c * x with c * c * epsilon is that of x
+    with epsilon. Kernels that read such a vector are divided by c.
+    """
+    if factor == 1:
+        return weights
+    # The last norm is divided by c, because the matrix before the softmax is multiplied by it.
+    divided = rf"{READERS}|decoder\.layers\.{decoder_layers - 1}\.final_layer_norm"
+    powers = {name: -1 if re.search(divided, name) else bool(re.search(WRITERS, name)) for name in weights}
+    return {name: weight * weight.dtype.type(factor ** powers[name]) for name, weight in weights.items()}

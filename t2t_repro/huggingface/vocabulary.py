@@ -9,6 +9,7 @@ from t2t_repro.errors import UserError
 from t2t_repro.huggingface.config import CONFIG, MarianConfig, read_file, read_json
 
 TABLE, TARGET_TABLE, MODELS = "vocab.json", "target_vocab.json", ("target.spm", "source.spm")
+TOKENIZER = "tokenizer_config.json"
 PAD, END = "<pad>", "</s>"
 
 
@@ -18,10 +19,14 @@ def read_vocabulary(folder: Path, config: MarianConfig) -> tuple[Vocabulary, lis
     Here padding is 0 and the end is 1, and all other pieces keep their order. Raises UserError if a file is missing or
     damaged, or does not fit the config.
     """
-    target_table = folder / TARGET_TABLE if (folder / TARGET_TABLE).exists() else folder / TABLE
+    tokenizer = read_json(folder / TOKENIZER, is_optional=True)
+    is_separate = tokenizer.get("separate_vocabs", (folder / TARGET_TABLE).exists())
+    target_table = folder / (TARGET_TABLE if is_separate else TABLE)
     special = {PAD: config.pad_token_id, END: config.eos_token_id}
     sources, source_ids = _table(folder / TABLE, config.vocab_size, special)
     targets, target_ids = _table(target_table, config.decoder_vocab_size, {END: config.eos_token_id})
+    if (start := config.decoder_start_token_id) not in target_ids:
+        raise UserError(f"{target_table}: has no id {start}, which is decoder_start_token_id; copy the folder again")
     models = [SentencePieceVocabulary(read_file(folder / name), str(folder / name)).model for name in MODELS]
     if sources == targets:
         return MarianVocabulary(marian_file(targets, *models), str(folder)), source_ids, target_ids

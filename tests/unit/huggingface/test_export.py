@@ -88,7 +88,15 @@ def check_logits(folder: ModelFolder, checkpoint: str, path: Path) -> None:
 def test_logits_are_kept(variant: str, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
     hparams = dataclasses.replace(tiny_hparams, **VARIANTS[variant])
     folder, checkpoint = new_folder(tmp_path, hparams, tiny_vocabulary)
-    check_logits(folder, checkpoint, exported(folder, checkpoint))
+    path = exported(folder, checkpoint)
+    check_logits(folder, checkpoint, path)
+    imported = MarianImport(path)
+    imported.write(str(tmp_path / "imported"))
+    folder = ModelFolder(tmp_path / "imported")
+    check_logits(folder, folder.checkpoint(), path)
+    is_sinusoid = hparams.pos != "emb" and not hparams.use_target_space_embedding
+    expected = (hparams.pos, hparams.norm_epsilon) if is_sinusoid else ("emb", 1e-5)
+    assert (folder.hparams.pos, folder.hparams.norm_epsilon) == expected
 
 
 def test_two_vocabularies_share_the_number_of_padding(tmp_path: Path, tiny_hparams: HParams) -> None:
