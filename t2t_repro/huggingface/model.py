@@ -39,10 +39,10 @@ class MarianImport:
         self._folder, self.config = folder, read_config(folder)
         self.vocabulary, source_ids, self.target_ids = read_vocabulary(folder, self.config)
         self.problem = _problem(folder, self.config, sorted(self.vocabulary.tags))
-        weights = read_weights(folder)
-        self._factor = _factor(weights)
-        self._weights = scaled(weights, 1 / self._factor, self.config.decoder_layers)
+        self._weights = read_weights(folder)
         self._unused = self._weights.keys() - {SHARED, ENCODER, DECODER, SOFTMAX}
+        self._factor = self._find_factor()
+        self._weights = scaled(self._weights, 1 / self._factor, self.config.decoder_layers)
         tables = self._tables(source_ids, self.target_ids)
         start = self.target_ids.index(self.config.decoder_start_token_id)
         pos, positions = self._positions(tables["target_embedding/table"][start])
@@ -55,6 +55,15 @@ class MarianImport:
         model = model_without_values(self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size)
         self.weights = {variable.path: weights[variable.path] for variable in model.trainable_variables}
 
+    def _find_factor(self) -> float:
+        """Returns the factor with which our export has called `scaled`; 1 if the folder is not our export."""
+        if POSITIONS["encoder"] not in self._weights:
+            return 1.0
+        # Position 0 of sinusoids is 0, 0, ... 1, 1.
+        table = self._take([POSITIONS["encoder"]], self.config.max_position_embeddings, self.config.d_model)
+        sines, cosines = np.split(table[0], 2)
+        return float(cosines[0]) if not sines.any() and len({*cosines}) == 1 and cosines[0] > 0 else 1.0
+
     def _tables(self, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
         """Returns the embeddings [V, D], the matrix before the softmax and its bias [V], with rows in our order."""
         config, width = self.config, self.config.d_model
@@ -66,9 +75,12 @@ class MarianImport:
         target = self._take([DECODER, *shared, *tied], sizes[1], width)
         last = self._take([SOFTMAX, *tied], sizes[1], width)
         bias = self._take([BIAS], 1, sizes[1])[0] if BIAS in self._weights else np.zeros(sizes[1], np.float32)
-        tables = {"embedding/table": source[source_ids], "target_embedding/table": target[target_ids]}
-        tables |= {"softmax/table": last[target_ids], "softmax_bias": bias[target_ids]}
-        return tables
+        return {
+            "embedding/table": source[source_ids],
+            "target_embedding/table": target[target_ids],
+            "softmax/table": last[target_ids],
+            "softmax_bias": bias[target_ids],
+        }
 
     def _positions(self, start: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
         """Returns the hparam `pos`, and the tables of positions [P, D] if they are not sinusoids.
@@ -163,13 +175,6 @@ class MarianImport:
     def write(self, output_dir: str) -> str:
         """Writes the model folder, and returns the path of its checkpoint. Raises UserError if the folder has files."""
         return write_imported(output_dir, (self.hparams, self.problem, self.vocabulary), self.weights, 0)
-
-
-def _factor(weights: dict[str, np.ndarray]) -> float:
-    """Returns the factor with which our export has called `scaled`; 1 if the folder is not our export."""
-    first = weights.get(POSITIONS["encoder"], np.ones((1, 2)))[0]  # sinusoids at position 0: 0, 0, ... 1, 1
-    sines, cosines = np.split(first, [len(first) // 2])
-    return 1.0 if sines.any() or len({*cosines}) > 1 else float(first[-1] or 1)
 
 
 def _problem(folder: Path, config: MarianConfig, tags: list[str]) -> Problem:

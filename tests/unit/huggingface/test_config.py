@@ -31,7 +31,10 @@ def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_p
     assert config.vocab_size == config.decoder_vocab_size == 7 and not config.scale_embedding
     assert config.num_beams == 6 and not config.bad_words_ids
     config = read_config(write(tmp_path, generation_config={"num_beams": 4, "bad_words_ids": [[6]]}))
-    assert config.num_beams == 4 and config.bad_words_ids == [[6]]
+    assert config.num_beams == 4 and config.bad_words_ids == [[6]] and not config.unused
+    rules = {"no_repeat_ngram_size": 3, "length_penalty": 1.0, "repetition_penalty": 1.2}
+    config = read_config(write(tmp_path, generation_config=rules))
+    assert config.unused.keys() == {"no_repeat_ngram_size", "repetition_penalty"}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ def test_each_side_may_have_its_table(folder: Path) -> None:
     vocabulary, source_ids, target_ids = read_vocabulary(folder, config)
     assert vocabulary.pieces(range(4)) == ["<pad>", "</s>", "y", "<unk>"] and target_ids == [0, 1, 2, 3]
     assert vocabulary.separate_source_size == len(source_ids) == 6
+    (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
+    (folder / "target_vocab.json").unlink()
+    assert "target_vocab.json" in user_error(read_vocabulary, folder, config)
 
 
 @pytest.mark.parametrize("name", ["source.spm", "target.spm", "vocab.json"])

@@ -31,9 +31,10 @@ NAMES = {
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
+@pytest.mark.parametrize("is_part", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_of_each_type_are_float32(name: str, tmp_path: Path) -> None:
-    shutil.copy(FILES / name, tmp_path / NAMES[name])
+def test_weights_of_each_type_are_float32(name: str, is_part: bool, tmp_path: Path) -> None:
+    shutil.copy(FILES / name, tmp_path / NAMES[name].replace(".", "-00002-of-00002." if is_part else "."))
     weights = read_weights(tmp_path)
     expected = {"a": A, "half": A, "bfloat16": A, "double": A, "ids": [0, 1, 2], "empty": A[:0, :2], "scalar": 2.5}
     if name != "model.safetensors":
