@@ -42,14 +42,24 @@ def read_description(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. TransformerBase")
     size, kind = MODEL.fullmatch(models[0]).groups()  # type: ignore[union-attr]
     hparams: dict[str, Any] = {"num_heads": HEADS.get(size, 8), "pos": "none" if kind == "Relative" else "timing"}
-    calls = [node for node in nodes if isinstance(node, ast.Call) and _value(node.func) in (*models, "__init__")]
-    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg in HPARAMS):
-        (name, values), value = HPARAMS[str(keyword.arg)], _value(keyword.value)
+    is_used = {*HPARAMS, None}.intersection  # None is the name of **ARGUMENTS
+    calls = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and _value(node.func) != "WordEmbedder"  # which also has an argument dropout
+        and (_value(node.func) in (*models, "__init__") or is_used(keyword.arg for keyword in node.keywords))
+    ]
+    keywords = [keyword for call in calls for keyword in call.keywords if is_used([keyword.arg])]
+    positional = [argument for call in calls for argument in call.args]
+    if len(calls) > 1 or positional[2:] or any(isinstance(node, ast.Starred) for node in positional):
+        raise UserError(f"{path}: write a single call with the arguments of {models[0]}, and their names")
+    for keyword in keywords:
+        (name, values), value = HPARAMS.get(keyword.arg or "", ("", {})), _value(keyword.value)
         if value not in values if values else type(value) not in (int, float):
-            choices = ", ".join(map(str, values)) or "a number"
-            raise UserError(
-                f"{path}:{keyword.lineno}: {keyword.arg}={shortened(str(value))} cannot be imported; write {choices}"
-            )
+            choices, place = ", ".join(map(str, values)) or "a number", f"{path}:{keyword.lineno}"
+            shown = shortened(f"{keyword.arg or '**'}={value}")
+            raise UserError(f"{place}: {shown} cannot be imported; write {choices}")
         hparams[name] = values[value] if values else value if name == "num_heads" else float(value)
     return hparams
 

@@ -55,7 +55,7 @@ ENDS = {"/kernel": "", "/bias": "_bias", "/gamma": "/scale", "/beta": "/bias"}
 class OpenNMTVariables(OldVariables):
     """The weights in checkpoints of OpenNMT-tf, with the rows of tables in our order."""
 
-    names, only = NAMES, "only a Transformer of OpenNMT-tf can be imported, with the vocabularies of its training"
+    names, only = NAMES, "only a Transformer of OpenNMT-tf can be imported; choose another model"
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
         weights: dict[str, np.ndarray] = {}

@@ -16,7 +16,8 @@ CLASS = """
 import opennmt as onmt
 class Mine(onmt.models.Transformer):
     def __init__(self):
-        super().__init__(num_layers=2, num_heads=4, {})
+        embedder = onmt.inputters.WordEmbedder(64, dropout=0.3)
+        super().__init__(embedder, num_layers=2, num_heads=4, {})
 def model():
     return Mine()
 """
@@ -33,6 +34,7 @@ def model():
         (CLASS.format("ffn_activation=tf.nn.silu"), {"num_heads": 4, "pos": "timing", "activation": "swish"}),
         (CLASS.format("position_encoder_class=None"), {"num_heads": 4, "pos": "none"}),
         ("import opennmt\nmodel = opennmt.models.TransformerBig\n", {"num_heads": 16, "pos": "timing"}),
+        ("model = partial(onmt.models.Transformer, num_heads=4)\n", {"num_heads": 4, "pos": "timing"}),
     ],
 )  # fmt: skip
 def test_the_features_that_weights_do_not_show(text: str, expected: dict[str, Any], tmp_path: Path) -> None:
@@ -52,6 +54,10 @@ def test_the_features_that_weights_do_not_show(text: str, expected: dict[str, An
         (CALL.format("num_heads=2 * HEADS"), ["num_heads=2 * HEADS"]),
         (CALL.format("num_heads=True"), ["num_heads=True"]),
         (CALL.format("dropout='a'"), ["dropout=a"]),
+        (CALL.format("None, None, 6, 512, 4"), ["single call"]),
+        (CALL.format("**settings"), ["settings"]),
+        (CALL.format("*settings"), ["single call"]),
+        ("if a:\n" + 2 * " model = lambda: Transformer(num_heads=4)\n", ["single call"]),
         ("", ["no model"]),
         ("model = (", ["not a Python file"]),
         ("(" * 10**5, ["not a Python file"]),
