@@ -2,6 +2,7 @@
 
 import ast
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,12 @@ def read_description(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; copy it from the folder of the training")
     try:
-        nodes = [*ast.walk(ast.parse(read_text(path)))]
+        with warnings.catch_warnings(action="ignore"):  # about escapes in the file
+            nodes = [*ast.walk(ast.parse(read_text(path)))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UserError(f"{path}: not a Python file; copy it again") from None
     literals = [_value(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute | ast.Constant)]
-    names = dict.fromkeys(name for name in literals if isinstance(name, str))
+    names = dict.fromkeys(name for name in literals if isinstance(name, str) and name.isidentifier())
     if len(models := [*filter(MODEL.fullmatch, names)]) != 1:
         shown = shortened(", ".join(models or [name for name in names if name[:1].isupper()]))
         raise UserError(f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. TransformerBase")
@@ -58,7 +60,7 @@ def read_description(path: Path) -> dict[str, Any]:
         (name, values), value = HPARAMS.get(keyword.arg or "", ("", {})), _value(keyword.value)
         if value not in values if values else type(value) not in (int, float):
             choices, place = ", ".join(map(str, values)) or "a number", f"{path}:{keyword.lineno}"
-            shown = shortened(f"{keyword.arg or '**'}={value}")
+            shown = shortened(f"{keyword.arg or '**'}={value!r}")
             raise UserError(f"{place}: {shown} cannot be imported; write {choices}")
         hparams[name] = values[value] if values else value if name == "num_heads" else float(value)
     return hparams
@@ -68,4 +70,7 @@ def _value(node: ast.AST) -> Any:
     """Returns the value of a literal, the last name of a function or class, or the code of another expression."""
     if isinstance(node, ast.Name | ast.Attribute):
         return node.id if isinstance(node, ast.Name) else node.attr
-    return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+    try:
+        return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+    except RecursionError:
+        return "..."

@@ -48,6 +48,7 @@ from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import read_config
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.opennmt_tf.description import read_description
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
 from t2t_repro.parsing.trees import read_trees
@@ -155,6 +156,8 @@ KINDS = (
          is_checked=False, contents=marian_file(["<pad>", "</s>", "<unk>", "d"], trained(), trained())),
     Kind("config.json", read_config, damaged_json, is_checked=False,
          contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}'),
+    Kind("model_description.py", lambda folder: read_description(folder / "model_description.py"), is_checked=False,
+         contents=b"import opennmt as onmt\nmodel = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n"),
     Kind("text_files.json", read_data, damaged_json),
     Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
          is_checked=False),
