@@ -87,13 +87,17 @@ class CTranslate2Engine(Engine):
         options = _options(decode_hparams, is_ranked) | {"return_scores": needs_scores}
         lengths = [len(segment.ids) + len(segment.prefix_ids) + decode_hparams.extra_length for segment in segments]
         results = self._translate(segments, max(lengths), options)
+        is_cut = False
         for number, (length, result) in enumerate(zip(lengths, results, strict=True)):
             if max(len(ids) for ids, _ in result) > length:  # CTranslate2 has one limit for a batch
-                [results[number]] = self._translate(segments[number : number + 1], length, options)
+                if options["beam_size"] > 1:
+                    [results[number]] = self._translate(segments[number : number + 1], length, options)
+                else:
+                    results[number], is_cut = [(ids[:length], score) for ids, score in result], True
 
         log_probs = (score for result in results for _, score in result)
-        if needs_scores and (beta or has_prefix or is_random or decode_hparams.repeat_ngram_size):
-            # In these searches, CTranslate2's scores are no log-probabilities of the model.
+        if needs_scores and (beta or has_prefix or is_random or decode_hparams.repeat_ngram_size or is_cut):
+            # In these searches, CTranslate2's scores are no log-probabilities of the outputs.
             rows = zip(segments, results, strict=True)
             pairs = [(segment.ids, ids) for segment, result in rows for ids, _ in result]
             log_probs = (pair_score.log_prob for pair_score in self.score(pairs))
