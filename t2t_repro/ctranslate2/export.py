@@ -89,7 +89,7 @@ def refuse_impossible(hparams: HParams, quantization: str) -> None:
     elif hparams.max_relative_position and hparams.pos != "none":
         reason = f"pos={hparams.pos}: CTranslate2 has either relative self-attention or positions"
     if reason:
-        raise UserError(f"{reason}; use another --format")
+        raise UserError(f"{reason}; use another --format or, to translate, --engine=tensorflow")
 
 
 def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
