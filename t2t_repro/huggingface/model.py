@@ -158,7 +158,7 @@ class MarianImport:
         config, vocabulary, languages = self.config, self.vocabulary, self.problem.languages
         count = sum(value.size for value in self.weights.values())
         sizes = " to ".join(f"{size:,}" for size in (vocabulary.separate_source_size, vocabulary.size) if size)
-        tags, usual = self.problem.symbols, vars(registry.hparams(HPARAMS_SET))
+        tags, usual = vocabulary.tags, vars(registry.hparams(HPARAMS_SET))
         changes = [f"{name}={value}" for name, value in vars(self.hparams).items() if value != usual[name]]
         unused = ", ".join(f"{name}={value}" for name, value in config.unused.items())
         return "\n".join(
