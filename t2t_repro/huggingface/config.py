@@ -24,6 +24,8 @@ RULES = {
 """Rules for outputs that are not imported, with the values that change nothing."""
 MAX_SIZE = 1 << 20
 """Maximum width, number of layers, number of positions etc."""
+MAX_TABLE = 1 << 26
+"""Maximum size of a table of positions, which is made in memory."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def read_config(folder: Path) -> MarianConfig:
         "d_model": width % 2,
         "encoder_attention_heads": width % heads,
         "decoder_attention_heads": features.decoder_attention_heads != heads,
+        "max_position_embeddings": features.max_position_embeddings * width > MAX_TABLE,
     }
     refused += [name for name, value in is_refused.items() if value]
     if refused:

@@ -24,7 +24,7 @@ from t2t_repro.problem import Problem
 HPARAMS_SET = "marian_base"
 LANGUAGES = ("source_lang", "target_lang")
 TOLERANCE = 1e-2
-"""Largest error of positions in 16 bits."""
+"""Largest error of sinusoids in 16 bits."""
 
 
 class MarianImport:
@@ -41,28 +41,36 @@ class MarianImport:
         self.problem = _problem(folder, self.config, sorted(self.vocabulary.tags))
         self._weights = read_weights(folder)
         self._unused = self._weights.keys() - {SHARED, ENCODER, DECODER, SOFTMAX}
-        self._factor = self._find_factor()
-        self._weights = scaled(self._weights, 1 / self._factor, self.config.decoder_layers)
-        tables = self._tables(source_ids, self.target_ids)
-        start = self.target_ids.index(self.config.decoder_start_token_id)
-        pos, positions = self._positions(tables["target_embedding/table"][start])
-        self.hparams = self._hparams(pos, tables)
-        name = self.hparams.model
-        weights = {f"{name}/{path}": value for path, value in (tables | positions).items()} | self._layers()
+        pos, factor, positions = self._positions()
+        self._weights = scaled(self._weights, 1 / factor, self.config.decoder_layers)
+        tables = self._tables(source_ids, self.target_ids) | positions
+        # Here, decoding starts from zeros. In transformers, it starts from a token, which always has position 0.
+        start = tables["target_embedding/table"][self.target_ids.index(self.config.decoder_start_token_id)]
+        if start.any():
+            pos = "emb"
+            tables["decoder/position/table"][0] += start * (start.size**0.5 if self.config.scale_embedding else 1)
+        self.hparams = self._hparams(pos, factor, tables)
+        weights = {f"{self.hparams.model}/{name}": value for name, value in tables.items()} | self._layers()
         if self._unused:
             shown = shortened(", ".join(sorted(self._unused)))
             raise UserError(f"{folder}: has weights that no model here has: {shown}; choose another model")
         model = model_without_values(self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size)
         self.weights = {variable.path: weights[variable.path] for variable in model.trainable_variables}
 
-    def _find_factor(self) -> float:
-        """Returns the factor with which our export has called `scaled`; 1 if the folder is not our export."""
-        if POSITIONS["encoder"] not in self._weights:
-            return 1.0
-        # Position 0 of sinusoids is 0, 0, ... 1, 1.
-        table = self._take([POSITIONS["encoder"]], self.config.max_position_embeddings, self.config.d_model)
-        sines, cosines = np.split(table[0], 2)
-        return float(cosines[0]) if not sines.any() and len({*cosines}) == 1 and cosines[0] > 0 else 1.0
+    def _positions(self) -> tuple[str, float, dict[str, np.ndarray]]:
+        """Returns the hparam `pos`, the factor by which our export has multiplied positions, and tables without it."""
+        from t2t_repro.layers.position import Sinusoids
+
+        shape = self.config.max_position_embeddings, self.config.d_model
+        zeros = np.zeros((1, *shape), np.float32)
+        signals = {pos: np.asarray(Sinusoids(shape[1], pos == "marian")(zeros))[0] for pos in ("marian", "timing")}
+        tables = [self._take([n], *shape) if n in self._weights else signals["marian"] for n in POSITIONS.values()]
+        factor = float(tables[0][0, -1])  # the last cosine of sinusoids at position 0 is 1
+        tolerance = factor * TOLERANCE
+        kinds = [pos for pos, signal in signals.items() if np.allclose(tables, factor * signal, atol=tolerance)]
+        pos, factor = (kinds[0], factor) if kinds and factor > 0 else ("emb", 1.0)
+        names = (f"{side}/position/table" for side in POSITIONS)
+        return pos, factor, {name: table / factor for name, table in zip(names, tables, strict=True)}
 
     def _tables(self, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
         """Returns the embeddings [V, D], the matrix before the softmax and its bias [V], with rows in our order."""
@@ -82,26 +90,7 @@ class MarianImport:
             "softmax_bias": bias[target_ids],
         }
 
-    def _positions(self, start: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
-        """Returns the hparam `pos`, and the tables of positions [P, D] if they are not sinusoids.
-
-        `start` is the embedding of the token from which decoding starts. It is zeros in converted models, as here. The
-        others need tables, because the token always has position 0.
-        """
-        from t2t_repro.layers.position import Sinusoids
-
-        shape, start = (self.config.max_position_embeddings, self.config.d_model), start.copy()
-        start *= self.config.d_model**0.5 if self.config.scale_embedding else 1
-        zeros = np.zeros((1, *shape), np.float32)
-        signals = {pos: np.asarray(Sinusoids(shape[1], pos == "marian")(zeros))[0] for pos in ("marian", "timing")}
-        tables = [self._take([n], *shape) if n in self._weights else signals["marian"] for n in POSITIONS.values()]
-        for pos, signal in signals.items():
-            if np.allclose(tables, signal, atol=TOLERANCE) and not start.any():
-                return pos, {}
-        start = np.pad(start[None], ((0, shape[0] - 1), (0, 0)))
-        return "emb", {"encoder/position/table": tables[0], "decoder/position/table": tables[1] + start}
-
-    def _hparams(self, pos: str, tables: dict[str, np.ndarray]) -> HParams:
+    def _hparams(self, pos: str, factor: float, tables: dict[str, np.ndarray]) -> HParams:
         config, place = self.config, self._folder / CONFIG
         source, target, last = (tables[f"{name}/table"] for name in ("embedding", "target_embedding", "softmax"))
         is_shared = not self.vocabulary.separate_source_size and np.array_equal(source, target)
@@ -119,7 +108,7 @@ class MarianImport:
                 shared_embedding_and_softmax_weights=is_shared and is_tied,
                 shared_embedding=is_shared and not is_tied,
                 pos=pos,
-                norm_epsilon=float(f"{usual.norm_epsilon / self._factor**2:.3g}"),
+                norm_epsilon=float(f"{usual.norm_epsilon / factor**2:.3g}"),
                 layer_prepostprocess_dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 relu_dropout=config.activation_dropout,

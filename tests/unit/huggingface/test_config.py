@@ -50,6 +50,7 @@ def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_p
         ({"decoder_attention_heads": 5}, ["decoder_attention_heads=5"]),
         ({"encoder_attention_heads": 0}, ["encoder_attention_heads=0"]),
         ({"vocab_size": 10**18}, ["vocab_size"]),
+        ({"max_position_embeddings": 10**6, "d_model": 512}, ["max_position_embeddings=1000000"]),
         ({"eos_token_id": [0, 1]}, ["eos_token_id"]),
     ],
 )
