@@ -4,11 +4,12 @@
 
 The script prints a Markdown table of wall seconds and CPU seconds, each as median (lowest to highest):
 
-- t2t-decoder with one sentence, for each model folder: wall seconds until the first line of output, and CPU seconds of
-  the whole process.
+- t2t-decoder with one sentence, for each model folder and engine: wall seconds until the first line of output, and CPU
+  seconds of the whole process.
 - --help of each program.
 
-The repetitions of all commands alternate. Each process uses one processor core.
+The repetitions of all commands alternate. The first run of each command, which may convert a model for CTranslate2,
+does not count. Each process uses one processor core.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from absl import app, flags
 
 from spread import spread
+from t2t_repro.decoding.translator import ENGINES
 
 OUTPUT_DIR = flags.DEFINE_multi_string("output_dir", [], "model folder")
 REPETITIONS = flags.DEFINE_integer("repetitions", 5, "number of runs of each command", lower_bound=1)
@@ -56,16 +58,18 @@ def main(argv: list[str]) -> None:
     """Prints the table."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     programs = sorted(Path(sys.executable).parent.glob("t2t-*"))
-    decoder = str(Path(sys.executable).parent / "t2t-decoder")
-    hparams = f"--decode_hparams={DECODE_HPARAMS.value}"
+    decoder = [str(Path(sys.executable).parent / "t2t-decoder"), f"--decode_hparams={DECODE_HPARAMS.value}"]
     commands = {
-        f"t2t-decoder, {Path(folder).name}": [decoder, f"--output_dir={folder}", hparams] for folder in OUTPUT_DIR.value
+        f"t2t-decoder, {Path(folder).name}, {engine}": [*decoder, f"--output_dir={folder}", f"--engine={engine}"]
+        for folder in OUTPUT_DIR.value
+        for engine in ENGINES
     }
     commands |= {f"{program.name} --help": [str(program), "--help"] for program in programs}
-    times = defaultdict(list)
-    for _ in range(REPETITIONS.value):
+    times = defaultdict[str, list[tuple[float, float]]](list)
+    for repetition in range(REPETITIONS.value + 1):
         for name, command in commands.items():
-            times[name].append(measure(command))
+            measured = measure(command)
+            times[name] += [measured] if repetition else []
     print("| command | first line, wall s | CPU s |\n| --- | ---: | ---: |")
     for name, measured in times.items():
         wall, cpu = zip(*measured, strict=True)
