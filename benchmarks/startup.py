@@ -68,8 +68,8 @@ def main(argv: list[str]) -> None:
     times = defaultdict[str, list[tuple[float, float]]](list)
     for repetition in range(REPETITIONS.value + 1):
         for name, command in commands.items():
-            measured = measure(command)
-            times[name] += [measured] if repetition else []
+            run = measure(command)
+            times[name] += [run] if repetition else []
     print("| command | first line, wall s | CPU s |\n| --- | ---: | ---: |")
     for name, measured in times.items():
         wall, cpu = zip(*measured, strict=True)
