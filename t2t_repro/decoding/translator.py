@@ -94,7 +94,8 @@ class Translator:
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
-        refuse_unknown("engine", engine, ENGINES)
+        if quantization and engine == "tensorflow":
+            raise UserError(f"quantization={quantization} has no effect with engine={engine}; omit it")
         return cls.from_folders(folders, checkpoints, decode_params, computation(precision, engine, quantization))
 
     @classmethod
@@ -106,7 +107,9 @@ class Translator:
         precision: str = "float32",
     ) -> Translator:
         """Returns what `from_dir` returns. `precision` is that of TensorFlow, or the return value of `computation`."""
-        engine, precision = f"tensorflow {precision}".split()[-2:]
+        engine, _, precision = precision.rpartition(" ")
+        engine = engine or "tensorflow"
+        refuse_unknown("engine", engine, ENGINES)
         if engine == "ctranslate2":
             require_extra(engine, engine)
         with quiet_tensorflow():

@@ -170,6 +170,8 @@ def test_a_missing_library_is_named(model_folder: ModelFolder, monkeypatch: pyte
 
 def test_impossible_models_leave_nothing_behind(model_folder: ModelFolder) -> None:
     folder = str(model_folder.path)
+    assert "quantization=int8" in user_error(Translator.from_dir, folder, quantization="int8")
+    assert "did you mean 'ctranslate2'" in user_error(Translator.from_dir, folder, engine="ctranslate")
     assert "one model" in user_error(Translator.from_dir, f"{folder},{folder}", engine="ctranslate2")
     hparams = dataclasses.replace(model_folder.hparams, self_attention_neighborhood=3)
     ModelFolder(folder, (hparams, model_folder.origin, model_folder.problem, model_folder.vocabulary)).save()
