@@ -22,7 +22,6 @@ from t2t_repro.huggingface.vocabulary import read_vocabulary
 RECORDED = Path(__file__).parent / "data" / "marian"
 RECORDED_MODEL = Path(__file__).parent / "data" / "marian_model"
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "huggingface"
-needs_models = pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/huggingface does not exist")
 
 
 def check_encoding(vocabulary: Vocabulary, texts: Sequence[str], ids: list[list[int]], numbers: list[int]) -> None:
@@ -50,20 +49,6 @@ def test_small_vocabulary_with_languages() -> None:
     assert vocabulary.encode_sources(plain) == vocabulary.sources.encode(plain)
 
 
-@needs_models
-@pytest.mark.parametrize("name", ["opus_like", "separate"])
-def test_trained_models(name: str) -> None:
-    expected = {path.stem: path.read_text("utf-8") for path in (MODELS / name / "expected").glob("*.[jt]*")}
-    vocabulary, source_ids, target_ids = read_vocabulary(MODELS / name, read_config(MODELS / name))
-    odd = json.loads(expected["odd_ids"])
-    for texts, ids in ((expected["source"].split("\n")[:-1], json.loads(expected["source_ids"])), (odd, odd.values())):
-        check_encoding(vocabulary.sources, list(texts), list(ids), source_ids)
-        assert vocabulary.encode_sources(list(texts)) == vocabulary.sources.encode(list(texts))
-    greedy_ids = [row[1:-1] for row in json.loads(expected["greedy_ids"])]
-    check_decoding(vocabulary, greedy_ids, expected["greedy"].split("\n")[:-1], target_ids)
-    assert vocabulary.separate_source_size == (vocabulary.size if name == "separate" else 0)
-
-
 def check_logits(output_dir: Path, path: Path, source_ids: list[int], target_ids: list[int]) -> None:
     """Asserts that the model in a model folder has the logits in a file of transformers."""
     folder, golden = ModelFolder(output_dir), np.load(path)
@@ -81,18 +66,25 @@ def test_small_model_with_unequal_stacks(tmp_path: Path) -> None:
     assert ModelFolder(tmp_path / "model").tags == [">>deu<<", ">>nds_Latn<<"]
 
 
-@needs_models
+@pytest.mark.skipif(not MODELS.exists(), reason="../shared/golden/huggingface does not exist")
 @pytest.mark.parametrize("name", ["opus_like", "separate"])
-def test_imported_models(name: str, tmp_path: Path) -> None:
-    MarianImport(MODELS / name).write(str(tmp_path))
-    _, source_ids, target_ids = read_vocabulary(MODELS / name, read_config(MODELS / name))
+def test_trained_models(name: str, tmp_path: Path) -> None:
     golden = MODELS / name / "expected"
+    lines = {path.stem: path.read_text("utf-8").split("\n")[:-1] for path in golden.glob("*.txt")}
+    ids = {path.stem: json.loads(path.read_text("utf-8")) for path in golden.glob("*.json")}
+    vocabulary, source_ids, target_ids = read_vocabulary(MODELS / name, read_config(MODELS / name))
+    for texts, rows in ((lines["source"], ids["source_ids"]), ([*ids["odd_ids"]], [*ids["odd_ids"].values()])):
+        check_encoding(vocabulary.sources, texts, rows, source_ids)
+        assert vocabulary.encode_sources(texts) == vocabulary.sources.encode(texts)
+    check_decoding(vocabulary, [row[1:-1] for row in ids["greedy_ids"]], lines["greedy"], target_ids)
+    assert vocabulary.separate_source_size == (vocabulary.size if name == "separate" else 0)
+
+    MarianImport(MODELS / name).write(str(tmp_path))
     check_logits(tmp_path, golden / "logits.npz", source_ids, target_ids)
     translator = Translator.from_dir(str(tmp_path))
     assert translator.decode_hparams.beam_size == 4
-    translations = translator.translate((golden / "source.txt").read_text("utf-8").split("\n")[:-1], beam_size=1)
-    expected = [row[1:] for row in json.loads((golden / "greedy_ids.json").read_text())]
-    for translation, row in zip(translations, expected, strict=True):
-        ids = [target_ids[number] for number in translation.hypotheses[0].ids]
+    translations = translator.translate(lines["source"], beam_size=1)
+    for translation, (_, *row) in zip(translations, ids["greedy_ids"], strict=True):
+        output = [target_ids[number] for number in translation.hypotheses[0].ids]
         # transformers ended outputs after 60 tokens. The last token is the end.
-        assert ids == row if len(ids) <= 60 else ids[:59] == row[:-1]
+        assert output == row if len(output) <= 60 else output[:59] == row[:-1]
