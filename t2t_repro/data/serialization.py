@@ -6,7 +6,6 @@ An example has the int64 lists "inputs" and "targets", like the examples of tens
 import functools
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -49,10 +48,14 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
     Raises ValueError if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
     """
+    if "tensorflow" not in sys.modules:
+        with quiet_tensorflow():
+            import tensorflow  # noqa: F401
+    import tensorflow as tf
     from google.protobuf.message import DecodeError
 
     try:
-        feature = _tensorflow().train.Example.FromString(data).features.feature
+        feature = tf.train.Example.FromString(data).features.feature
         source, target = (np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))
     except (DecodeError, OverflowError) as error:
         raise ValueError(str(error)) from None
@@ -61,32 +64,56 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
+HEADS = np.array([[18], [17]])
+"""Number of varints in an example before its source ids, and number between its source ids and its target ids."""
+HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(np.int32)  # without the two ids
+"""The varints before the source ids and before the target ids, int [35]; -1 for the nine that are sizes."""
+HEAD[[1, 3, 13, 15, 17, 19, 30, 32, 34]] = -1
+
+
 def parse_many(examples: Sequence[bytes], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Parses N serialized examples at once, which takes a fraction of the time of `parse`.
+    """Parses N examples at once if each has ids on both sides, in the form in which `serialize` writes them.
 
-    `lengths`, int [2, N], has the numbers of source ids (row 0) and target ids (row 1) of each example.
+    Such an example is a sequence of varints, because each tag and each letter of a name is a varint of one byte too. So
+    numpy can decode all examples together.
 
-    Returns the source ids of all examples, one example after another, and the target ids, as int32 arrays. Returns None
-    if an example is damaged or has other lengths.
+    Args:
+        examples: the serialized examples, at least one, whose checksums are right.
+        lengths: int [2, N], number of source ids (row 0) and target ids (row 1) of each example.
+
+    Returns:
+        The source ids of all examples, one example after another, and the target ids, as int32 arrays. None if an
+        example has other lengths, an id with more than 28 bits or another form, e.g. tensor2tensor's; use `parse` then.
     """
-    tf = _tensorflow()
-    names, lists = ("inputs", "targets"), tf.io.RaggedFeature(tf.int64)
-    try:
-        with tf.device("cpu"):
-            parsed = tf.io.parse_example(tf.constant(examples, tf.string), dict.fromkeys(names, lists))
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # TensorFlow's message quotes the bytes
+    if not lengths.all():
         return None
-    source, target = (parsed[name].values.numpy() for name in names)
-    parsed_lengths = [parsed[name].row_lengths().numpy() for name in names]
-    if not np.array_equal(parsed_lengths, lengths) or (source >> 31).any() or (target >> 31).any():
+    values = _varints(np.frombuffer(b"".join(examples), np.uint8))
+    counts = lengths + HEADS
+    if len(values) != counts.sum():
         return None
-    return source.astype(np.int32), target.astype(np.int32)
+    ends = np.cumsum(counts.T).reshape(-1, 2).T  # [2, N], for each side, the index in `values` after the last id
+    starts = ends - lengths
+    heads = [values[start[:, None] + np.arange(-head, 0)] for start, head in zip(starts, HEADS[:, 0], strict=True)]
+    if not ((np.concatenate(heads, axis=1) == HEAD) | (HEAD < 0)).all():
+        return None
+    source_ids, target_ids = (
+        values[np.repeat(start - np.cumsum(length) + length, length) + np.arange(length.sum())]
+        for start, length in zip(starts, lengths, strict=True)
+    )
+    return source_ids, target_ids
 
 
-def _tensorflow() -> Any:
-    if "tensorflow" not in sys.modules:
-        with quiet_tensorflow():
-            import tensorflow  # noqa: F401
-    import tensorflow as tf
+def _varints(contents: np.ndarray) -> np.ndarray:
+    """Decodes bytes as a sequence of varints, int32. A byte of a varint is 128 or more, except the last one.
 
-    return tf
+    Returns no values if one has more than 28 bits, or the last varint is cut off.
+    """
+    last = np.flatnonzero(contents < 128)
+    values = contents[last].astype(np.int32)
+    longer = np.flatnonzero(np.roll(contents, 1)[last] >= 128)  # indices of the varints that have a byte at `places`
+    places = last[longer] - 1
+    for _ in range(3):
+        values[longer] = values[longer] << 7 | contents[places] & 127
+        is_longer = contents[places - 1] >= 128
+        longer, places = longer[is_longer], places[is_longer] - 1
+    return values if contents[-1] < 128 and not len(longer) else values[:0]

@@ -11,6 +11,7 @@ import pytest
 from shards import write_shard
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
+from t2t_repro.data import records as records_module
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.hparam import MAX_INT, HParams
@@ -32,8 +33,9 @@ EXAMPLES = examples()
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     """Returns `EXAMPLES` in three shards."""
+    monkeypatch.setattr(records_module, "PARSED_TOGETHER", 3)
     return stored(tmp_path, *(EXAMPLES[start : start + 50] for start in (0, 50, 100)))
 
 

@@ -223,5 +223,7 @@ def test_any_written_records_are_read_again(
     places = [(path, number) for path, pairs in zip(paths, shards, strict=True) for number in range(len(pairs))]
     assert [stored.locate(number) for number in range(len(stored))] == places
     numbers = random.choices(range(len(stored)), k=7) if expected else []
-    for side, ids in enumerate(stored.read(np.array(numbers, int))):
+    with mock.patch.object(records, "PARSED_TOGETHER", 3):
+        read = stored.read(np.array(numbers, int))
+    for side, ids in enumerate(read):
         assert ids.dtype == np.int32 and ids.tolist() == [i for number in numbers for i in expected[number][side]]

@@ -57,24 +57,22 @@ def written_by_others() -> dict[str, tuple[bytes, list[int], list[int]]]:
         "twice": (field(10, source + target) + field(10, source), [5, 1], [7, 1]),
         "no target": (serialize([5, 1], []), [5, 1], []),
         "no source": (serialize([], [7, 1]), [], [7, 1]),
-        "an id of 31 bits": (serialize([2**31 - 1, 1], [7, 1]), [2**31 - 1, 1], [7, 1]),
+        "an id of 29 bits": (serialize([2**28, 1], [7, 1]), [2**28, 1], [7, 1]),
     }
 
 
 @pytest.mark.parametrize("name", written_by_others())
-def test_examples_in_another_form_are_parsed(name: str) -> None:
+def test_examples_in_another_form_are_left_to_tensorflow(name: str) -> None:
     example, source, target = written_by_others()[name]
     assert [ids.tolist() for ids in parse(example)] == [source, target]
+    usual = serialize([4, 1], [4, 1])
     lengths = np.array([[2, len(source), 2], [2, len(target), 2]])
-    parsed = parse_many([serialize([4, 1], [6, 1]), example, serialize([4, 1], [6, 1])], lengths)
-    assert parsed is not None
-    assert [ids.tolist() for ids in parsed] == [[4, 1, *source, 4, 1], [6, 1, *target, 6, 1]]
+    assert parse_many([usual, example, usual], lengths) is None
+    assert parse_many([usual, usual], lengths[:, ::2]) is not None
 
 
-@pytest.mark.parametrize(
-    "bad", [b"\xff" * 40, b"\x01" * 39, by_tensorflow(inputs=[-1, 1], targets=[4, 1]), serialize([2**31, 1], [4, 1])]
-)
-def test_examples_with_wrong_contents_are_refused(bad: bytes) -> None:
+@pytest.mark.parametrize("bad", [b"\xff" * 40, b"\x01" * 39, by_tensorflow(inputs=[-1, 1], targets=[4, 1])])
+def test_examples_with_wrong_contents_are_left_to_tensorflow(bad: bytes) -> None:
     usual = serialize([4, 1], [4, 1])
     for examples in ([bad, usual], [usual, bad]):
         assert parse_many(examples, np.full((2, 2), 2)) is None
