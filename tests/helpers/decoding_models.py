@@ -21,6 +21,9 @@ FAMILIES = {
     name: registry.hparams_class(name)(**sizes)
     for name, sizes in {
         "transformer": {"num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2},
+        "opennmt_transformer": {
+            "model": "opennmt_transformer", "num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2
+        },
         "transformer_moe": {
             "num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2, "moe_num_experts": 4
         },
