@@ -23,6 +23,8 @@ HPARAMS: dict[str, tuple[str, dict[Any, Any]]] = {
     "position_encoder_class": ("pos", {"SinusoidalPositionEncoder": "timing", None: "none"}),
 }
 """For each argument that the weights do not show: its name here and, unless it is a number, its values here."""
+USED = {*HPARAMS, None}
+"""Names of arguments that must be read. None is the name of **ARGUMENTS."""
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -37,40 +39,36 @@ def read_description(path: Path) -> dict[str, Any]:
             nodes = [*ast.walk(ast.parse(read_text(path)))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UserError(f"{path}: not a Python file; copy it again") from None
-    literals = [_value(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute | ast.Constant)]
-    names = dict.fromkeys(name for name in literals if isinstance(name, str) and name.isidentifier())
+    names = dict.fromkeys(value for value in map(_value, nodes) if isinstance(value, str) and value.isidentifier())
     if len(models := [*filter(MODEL.fullmatch, names)]) != 1:
         shown = shortened(", ".join(models or [name for name in names if name[:1].isupper()]))
         raise UserError(f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. TransformerBase")
     size, kind = MODEL.fullmatch(models[0]).groups()  # type: ignore[union-attr]
     hparams: dict[str, Any] = {"num_heads": HEADS.get(size, 8), "pos": "none" if kind == "Relative" else "timing"}
-    is_used = {*HPARAMS, None}.intersection  # None is the name of **ARGUMENTS
-    calls = [
-        node
-        for node in nodes
-        if isinstance(node, ast.Call)
-        and _value(node.func) != "WordEmbedder"  # which also has an argument dropout
-        and (_value(node.func) in (*models, "__init__") or is_used(keyword.arg for keyword in node.keywords))
-    ]
-    keywords = [keyword for call in calls for keyword in call.keywords if is_used([keyword.arg])]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _has_arguments_of(models[0], node)]
     positional = [argument for call in calls for argument in call.args]
-    if len(calls) > 1 or positional[2:] or any(isinstance(node, ast.Starred) for node in positional):
+    if len(calls) > 1 or positional[2:] or any(isinstance(argument, ast.Starred) for argument in positional):
         raise UserError(f"{path}: write a single call with the arguments of {models[0]}, and their names")
-    for keyword in keywords:
+    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg in USED):
         (name, values), value = HPARAMS.get(keyword.arg or "", ("", {})), _value(keyword.value)
         if value not in values if values else type(value) not in (int, float):
             choices, place = ", ".join(map(str, values)) or "a number", f"{path}:{keyword.lineno}"
             shown = shortened(f"{keyword.arg or '**'}={value!r}")
             raise UserError(f"{place}: {shown} cannot be imported; write {choices}")
-        hparams[name] = values[value] if values else value if name == "num_heads" else float(value)
+        hparams[name] = values[value] if values else value
     return hparams
 
 
+def _has_arguments_of(model: str, call: ast.Call) -> bool:
+    """Returns True if a call makes the model, or names one of its arguments. WordEmbedder also has one, dropout."""
+    names = {keyword.arg for keyword in call.keywords}
+    function = _value(call.func)
+    return function in (model, "__init__", "partial") or bool(function != "WordEmbedder" and names & USED)
+
+
 def _value(node: ast.AST) -> Any:
-    """Returns the value of a literal, the last name of a function or class, or the code of another expression."""
-    if isinstance(node, ast.Name | ast.Attribute):
-        return node.id if isinstance(node, ast.Name) else node.attr
-    try:
-        return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
-    except RecursionError:
-        return "..."
+    """Returns the value of a literal, or the last name of a function or class; "..." for other expressions."""
+    match node:
+        case ast.Name(id=value) | ast.Attribute(attr=value) | ast.Constant(value=value):
+            return value
+    return "..."

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.reader import key, open_checkpoint, step_of
+from t2t_repro.checkpoints.reader import key, step_of
 from t2t_repro.data.vocabularies.kinds import MAX_BYTES
 from t2t_repro.data.vocabularies.marian import UNKNOWN, MarianVocabulary, marian_file
 from t2t_repro.data.vocabularies.tensor2tensor import TokenVocabulary
@@ -22,8 +22,6 @@ from t2t_repro.tensor2tensor.variables import SCOPE, OldVariables
 HPARAMS_SET = "opennmt_base"
 SPECIAL = ["<blank>", "<s>", "</s>"]
 """First pieces of each vocabulary."""
-OPTIMIZER = "/.OPTIMIZER_SLOT/"
-"""Part of the names of the optimizer's variables."""
 ROWS = [0, 2, 1]
 """OpenNMT-tf's ids of our first ids: padding, end, start."""
 _LAYER, _NORM = r"(\w+)/layers/(\d+)", r"(?:in|out)put_layer_norm/(\w+)"
@@ -56,23 +54,19 @@ class OpenNMTVariables(OldVariables):
     """The weights in checkpoints of OpenNMT-tf, with the rows of tables in our order."""
 
     names, only = NAMES, "only a Transformer of OpenNMT-tf can be imported; choose another model"
+    scope, kinds = "model/", {"variables of the training": r"(?!model/).*|.*/\.OPTIMIZER_SLOT/.*"}
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
         weights: dict[str, np.ndarray] = {}
-        self.step, prefix = step_of(path), "model/"
-        self.unused.clear()
-        with open_checkpoint(path) as reader:
-            for name in sorted(reader.get_variable_to_shape_map()):
-                if not name.startswith(prefix) or OPTIMIZER in name:
-                    self.unused["variables of the training"] += 1
-                    continue
-                value: np.ndarray = np.asarray(reader.get_tensor(name), dtype)
-                name = re.sub("/[a-z]+$", lambda match: ENDS.get(match[0], match[0]), name[len(prefix) : -len(key(""))])
-                value = value.T if name == _SOFTMAX else value
-                is_table = name in (_TABLE, _TARGET_TABLE) or name.startswith(_SOFTMAX)
-                weights[SCOPE + name] = np.concatenate([value[ROWS], value[len(ROWS) :]]) if is_table else value
+        for name, value in super()._read(path, dtype).items():
+            name = name.removeprefix(self.scope).removesuffix(key(""))
+            name = re.sub("/[a-z]+$", lambda match: ENDS.get(match[0], match[0]), name)
+            value = value.T if name == _SOFTMAX else value
+            is_table = name in (_TABLE, _TARGET_TABLE) or name.startswith(_SOFTMAX)
+            weights[SCOPE + name] = np.concatenate([value[ROWS], value[len(ROWS) :]]) if is_table else value
         if (target := weights.get(SCOPE + _TARGET_TABLE)) is not None:  # it may also be the matrix before the softmax
             weights.setdefault(SCOPE + _SOFTMAX, target)
+        self.step = step_of(path)
         return weights
 
 

@@ -22,8 +22,11 @@ class OpenNMTTransformer(Transformer):
 
     def add_layers(self) -> None:
         super().add_layers()
-        position = self.source_position  # sinusoids or none, which have no weights
-        self.source_position = self.target_position = lambda x, start=0: position(x, start=start + 1)
+        self.position = self.source_position  # sinusoids or none, which have no weights
+        self.source_position = self.target_position = self.position_from_1
+
+    def position_from_1(self, x: Tensor, start: Tensor = 0) -> Tensor:
+        return self.position(x, start=start + 1)
 
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None

@@ -88,11 +88,15 @@ class OldVariables:
     """Patterns of names of weights without `SCOPE`, and our names."""
     only: ClassVar[str] = ONLY
     """End of the error messages about another model."""
+    scope: ClassVar[str] = SCOPE
+    """Beginning of the names of weights in the checkpoint."""
+    kinds: ClassVar[Mapping[str, str]] = UNUSED
+    """Kinds of variables that are not weights, and patterns of their names."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self.step = paths[-1], 0
         self.unused: Counter[str] = Counter()
-        """Number of variables of each kind in `UNUSED`, or "other variables"."""
+        """Number of variables of each of the `kinds`, or "other variables"."""
         dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
         checkpoints = [self._read(path, dtype) for path in paths]
         means = {name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]}
@@ -105,8 +109,8 @@ class OldVariables:
         self.unused.clear()
         with open_checkpoint(path) as reader:
             for name in sorted(reader.get_variable_to_shape_map()):
-                kind = next((kind for kind, pattern in UNUSED.items() if re.fullmatch(pattern, name)), "")
-                if name.startswith(SCOPE) and not kind:
+                kind = next((kind for kind, pattern in self.kinds.items() if re.fullmatch(pattern, name)), "")
+                if name.startswith(self.scope) and not kind:
                     weights[name] = np.asarray(reader.get_tensor(name), dtype)
                 else:
                     self.unused[kind or "other variables"] += 1
