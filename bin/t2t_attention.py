@@ -38,8 +38,6 @@ STYLES = ("lines", "heatmap")
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags that only this program has."""
-
     source: str = ""
     """The source text; with --figure, the paper's sentence by default. If the model has several target languages, it
     must begin with a tag, e.g. >>de<<."""
@@ -75,7 +73,6 @@ USELESS = {"with --figure": ("attention", "style", "merge_subwords")}
 
 
 def main(values: flags.FlagValues) -> None:
-    """Computes the attention weights of one sentence pair and writes the files that the flags name."""
     check_flags(values)
     figure = int(values.figure or 0)
     source = values.source or (SOURCES[figure] if figure else "")
@@ -131,7 +128,6 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def has_pictures(values: flags.FlagValues) -> bool:
-    """Returns True if --format has a format of pictures."""
     return any(form in FORMATS for form in values.format)
 
 

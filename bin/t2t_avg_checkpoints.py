@@ -25,8 +25,6 @@ from t2t_repro.training.metrics_log import Evaluations, read_metrics
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of the program."""
-
     num_last_checkpoints: int = 0
     """Number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist."""
     num_best_checkpoints: int = 0
@@ -46,7 +44,6 @@ FLAGS = program.make_flags(Flags, "output_dir")
 
 
 def main(values: flags.FlagValues) -> None:
-    """Averages checkpoints of --output_dir, prints their names, and compares the average with the last or the best."""
     program.require(values, "output_dir")
     program.refuse_useless(values, {"with --num_best_checkpoints": ("num_last_checkpoints",)})
     for name in ("data_dir", "eval_steps", "eval_decode_lines"):

@@ -47,8 +47,6 @@ Lines = list[str]
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags that only this program has."""
-
     translation: str = ""
     """Translated lines: a file, plain or compressed, or - for standard input; several files, separated by commas, are
     compared with the first."""

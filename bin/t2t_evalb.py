@@ -48,7 +48,6 @@ HEADER = f"""\
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints the table and the summaries."""
     program.require(values, "gold", "test")
     parameters = read_parameters(values.params) if values.params else COLLINS
     if values.max_error is not None:
@@ -68,7 +67,6 @@ def main(values: flags.FlagValues) -> None:
 
 
 def row(sentence: Sentence) -> str:
-    """Returns the table's row for a sentence."""
     return (
         f"{sentence.number:4d}  {sentence.length:3d}    {sentence.status:d}"
         f"  {sentence.recall:6.2f} {sentence.precision:6.2f}   {sentence.matched:3d}"

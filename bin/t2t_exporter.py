@@ -37,8 +37,6 @@ from t2t_repro.training.metrics_log import read_metrics
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags that only this program has."""
-
     export_dir: str = ""
     """Folder of the versions; default: OUTPUT_DIR/export or, for other formats, OUTPUT_DIR/export_FORMAT."""
     format: Literal["saved_model", "ctranslate2", "huggingface", "argos"] = "saved_model"

@@ -45,7 +45,6 @@ flags.DEFINE_string("output_dir", "", "the model folder to write; it must not ex
 
 
 def main(values: flags.FlagValues) -> None:
-    """Imports the model that the flags name, and prints what was used and what was not."""
     program.require(values, "output_dir")
     for name in USED:
         if values[name].value and not Path(values[name].value).is_dir():

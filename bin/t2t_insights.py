@@ -22,8 +22,6 @@ from t2t_repro.errors import require_extra
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags that only this program has."""
-
     compare_with: str = ""
     """Model folder of a second model to show beside the first."""
     compare_checkpoint_path: str = ""
@@ -38,7 +36,6 @@ FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path")
 
 
 def main(values: flags.FlagValues) -> None:
-    """Serves the page until Ctrl-C."""
     program.require(values, "output_dir", "host")
     opened = [open_model(values, "output_dir", "checkpoint_path")]
     if values.compare_with or values.compare_checkpoint_path:
@@ -67,7 +64,6 @@ def main(values: flags.FlagValues) -> None:
 
 
 def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str) -> tuple[ModelFolder, str]:
-    """Returns the model folder that a flag names, and the path of the checkpoint to use."""
     path = values[folder_flag].value
     refuse_ensemble(folder_flag, path)
     folder = ModelFolder(path)

@@ -26,8 +26,6 @@ from t2t_repro.errors import UserError
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of this program."""
-
     table: tuple[str, ...] = ("2", "3", "4")
     """Numbers of the tables."""
     format: Literal["text", "markdown", "csv"] = "text"
@@ -47,7 +45,6 @@ FLAGS = program.make_flags(Flags)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Prints the tables that --table names."""
     program.require(values, "table")
     tflops = dict(map(_read_tflops, values.sustained_tflops))
     folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []

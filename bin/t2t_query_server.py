@@ -43,7 +43,6 @@ FLAGS = program.make_flags(Client, Flags, "decode_from_file", "decode_to_file")
 
 
 def main(values: flags.FlagValues) -> None:
-    """Translates the text that the flags select: --inputs_once, a file, standard input or typed lines."""
     program.require(values, "server", "servable_name")
     batch_size, inputs = values.batch_size, program.file_inputs(values, "decode_from_file")
     lines: Iterable[str]
@@ -66,7 +65,6 @@ def main(values: flags.FlagValues) -> None:
 
 
 def connect(values: flags.FlagValues) -> Client:
-    """Returns the client for the server and the model that the flags name."""
     if not values.rest:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
         with quiet_tensorflow(), quick_imports():  # importing tensorflow-serving-api imports TensorFlow

@@ -33,7 +33,6 @@ flags.DEFINE_string(
 
 
 def main(values: flags.FlagValues) -> None:
-    """Trains the row's model and writes the report."""
     # Parse --decode_hparams now, so that a mistake in it is reported before days of training.
     decode_hparams = override(DecodeHParams(), values.decode_hparams)
     file_options = ["n", "write_beam_scores", "prefix_file"]

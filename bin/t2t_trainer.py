@@ -81,7 +81,6 @@ HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_freq
 
 
 def main(values: flags.FlagValues) -> None:
-    """Opens or generates the data, trains, and prints the commands that the user may want to run next."""
     hparams = read_hparams(values)
     if run := train(values, hparams, open_data(values)):
         best = values.max_checkpoints_by_score
@@ -139,7 +138,6 @@ def open_data(values: flags.FlagValues) -> Data:
 
 
 def output_dir(values: flags.FlagValues) -> str:
-    """Returns the path of the model folder."""
     return values.output_dir or f"t2t_train/{values.problem}-{values.hparams_set}"
 
 

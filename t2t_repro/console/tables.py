@@ -120,6 +120,5 @@ def _is_number(table: Table, column: Column) -> bool:
 
 
 def _cell(line: Mapping[str, Any], column: Column) -> str:
-    """Returns the formatted value of a column in a line, or an empty string if the value is missing."""
     value = line.get(column.name)
     return "" if value is None else column.show(value)

@@ -62,14 +62,12 @@ class ExploredModel:
 
     @classmethod
     def load(cls, folder: ModelFolder, checkpoint: str) -> Self:
-        """Returns the model of a checkpoint, which must be able to decode."""
         translator = Translator.from_folders([folder], [checkpoint], folder.problem.decode_hparams)
         description = f"{folder.problem.name}, {folder.hparams.model}, {checkpoint}"
         source = " ".join([*folder.tags[:1], example(folder.problem)])
         return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, source)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
         layers, heads = (max((shape[axis] for shape in self._attention_shapes.values()), default=0) for axis in (0, 1))
         return {
             "name": self.name,

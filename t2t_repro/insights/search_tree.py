@@ -56,8 +56,6 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchTree:
-    """The tree of a beam search for one sentence."""
-
     steps: tuple[tuple[Candidate, ...], ...]
     """The candidates of each step, best first."""
     outputs: tuple[int, ...]

@@ -99,7 +99,6 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
 
 
 def text(name: str) -> str:
-    """Returns a parameter of the request."""
     if name not in request.args:
         raise UserError(f"{name} is missing; add it to the address")
     return request.args[name]
@@ -133,7 +132,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket) -> str:
-    """Returns the page's address."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
@@ -155,7 +153,6 @@ class Connection(HTTPChannel):
     """A connection that waits for its client since `creation_time`: to send a whole request, or to read the answer."""
 
     def service(self) -> None:
-        """Answers a request."""
         super().service()
         self.creation_time = time.time()
 

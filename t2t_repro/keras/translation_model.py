@@ -139,7 +139,6 @@ class TranslationModel(keras.Model):
             raise UserError("mixed_float16 trains on one device only; use mixed_bfloat16")
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as the model was compiled before it was saved."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
@@ -172,7 +171,6 @@ class TranslationModel(keras.Model):
         return self._updated_metrics(x, y, weights, passes[0], loss)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a global batch; returns the metrics."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(x, training=False)
         loss = self.compute_loss(x, y, logits, weights, training=False)

@@ -46,7 +46,6 @@ class Layer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns a new layer with the arguments that `get_config` returned."""
         return super().from_config({name: _from_json(value) for name, value in config.items()})
 
     def add_weight(self, shape: Any = None, initializer: Any = None, **options: Any) -> Any:

@@ -22,11 +22,9 @@ class Rival:
 
     @property
     def hparams_class(self) -> type[HParams]:
-        """The class of the model's hparams."""
         return self._class.hparams_class
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Returns a new model."""
         return self._class(*arguments, **options)
 
 

@@ -26,8 +26,6 @@ from t2t_repro.rivals.recurrent import RecurrentModel
 
 @dataclass(frozen=True)
 class DeepAttHParams(HParams):
-    """Deep-Att's hparams."""
-
     model: str = "deep_att"
     embedding_size: int = 0
     """E: width of the embeddings; 0 means hidden_size."""

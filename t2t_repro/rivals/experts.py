@@ -31,8 +31,6 @@ MIN_DEVIATION = 1e-2
 
 @dataclass(frozen=True)
 class ExpertsHParams(HParams):
-    """Hparams of a model with mixtures of experts."""
-
     moe_num_experts: int = 0
     """n: number of experts in each mixture of experts. It must be set."""
     moe_k: int = 2

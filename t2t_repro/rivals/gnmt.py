@@ -32,8 +32,6 @@ FIRST_RESIDUAL = 2
 
 @dataclass(frozen=True)
 class GNMTHParams(HParams):
-    """GNMT's hparams."""
-
     model: str = "gnmt"
 
     unused = TRANSFORMER_ONLY

@@ -37,7 +37,6 @@ class RecurrentModel(EncoderDecoder):
         self.bottom = AttentiveLSTM(self.hparams, width_in, memory_width, self.cells, **options)
 
     def lstm(self, width_in: int, name: str) -> LSTM:
-        """Returns a new LSTM layer for inputs of width `width_in`."""
         return LSTM(self.hparams, width_in, self.cells, dtype=self.dtype_policy, name=name)
 
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
