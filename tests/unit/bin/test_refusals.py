@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
 from models import write_checkpoint
-from programs import error, write_lines
+from programs import error, refused, run, write_lines
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from toys import lines, text_files
 
 FLAGS = {
     "attention": ["--output_dir=model", "--out=out", "--source=the dog"],
@@ -20,6 +22,8 @@ FLAGS = {
     "reproduce": ["--problem=wmt_ende"],
 }
 """For each program, flags that a case may replace."""
+FILES = {"two": "ab", "three": "cde", "pair": "cd", "empty": "", "trees": ["(S (X a))"], "wrong": ["dog"]}
+"""Lines of files, by name."""
 CASES = [
     ("attention", "--source= ", "--source is empty; give the text"),
     ("attention", "--format=gif", "unknown --format 'gif'"),
@@ -36,8 +40,21 @@ CASES = [
     ("bleu", "--reference=two --language_pair=en-de", "--language_pair has no effect without --test_set"),
     ("bleu", "--test_set=list --language_pair=en-de", "--translation has no effect with --test_set=list"),
     ("bleu", "--reference=two --translation=", "--translation is required"),
-    ("bleu", "--reference=three", "two and three have 2 and 3 lines;"),
+    ("bleu", "--reference=two,three", "two and three have 2 and 3 lines;"),
+    ("bleu", "--translation=two,three --reference=two", "two and three have 2 and 3 lines;"),
+    ("bleu", "--translation=two,./two --reference=two", "--translation=two,./two"),
+    ("bleu", "--translation=two,three --reference=two --all=true", "--all"),
     ("bleu", "--translation=empty --reference=empty", "empty: empty"),
+    ("bleu", "--reference=two,", "--reference=two,"),
+    ("bleu", "--reference=none", "none: no such file"),
+    ("bleu", "--reference=two --metrics=", "--metrics"),
+    ("bleu", "--reference=two --metrics=blue", "'bleu'"),
+    ("bleu", "--reference=two --metrics=ter --target_language=th", "--metrics=chrf"),
+    ("bleu", "--reference=two --comet_model=m", "--metrics=comet"),
+    ("bleu", "--reference=two --metrics=comet --source=two", "--comet_model"),
+    ("bleu", "--reference=two --metrics=comet --comet_model=m", "--source"),
+    ("bleu", "--reference=two --metrics=comet --comet_model=m --source=three", "two and three have 2 and 3 lines"),
+    ("bleu", "--reference=two,pair --metrics=comet --comet_model=m --source=two", "one --reference"),
     (
         "bleu",
         "--test_set=wmt14 --language_pair=en-fr --target_language=de",
@@ -78,14 +95,32 @@ def test_a_refusal_names_the_flag_or_the_cure(
     root = folder.path.parent
     monkeypatch.chdir(root)
     write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
-    for name, lines in (
-        ("two", "ab"),
-        ("three", "cde"),
-        ("empty", ""),
-        ("trees", ["(S (X a))"]),
-        ("wrong", ["dog"]),
-    ):
-        write_lines(Path(name), lines)
+    for name, texts in FILES.items():
+        write_lines(Path(name), texts)
     given = dict(flag.split("=", 1) for flag in (*FLAGS[program], *filter(None, re.split(" (?=--)", flags))))
     assert words in error(program, *map("=".join, given.items()))
-    assert {path.name for path in root.iterdir()} == {"model", "two", "three", "empty", "trees", "wrong"}
+    assert {path.name for path in root.iterdir()} == {"model", *FILES}
+
+
+def test_a_port_in_use_is_named(folder: ModelFolder) -> None:
+    write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = error("insights", f"--output_dir={folder.path}", f"--port={port}")
+    assert line.startswith(f"--host=127.0.0.1 --port={port}: Address already in use")
+
+
+def test_workers_of_a_cluster_are_told_to_train_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    assert "train with t2t-trainer on all workers" in error("reproduce", "--row=base", "--problem=wmt_ende")
+
+
+def test_the_report_replaces_no_source(tmp_path: Path) -> None:
+    problem = text_files(tmp_path)
+    (tmp_path / "M").mkdir()
+    report = (tmp_path / "b.en").rename(tmp_path / "M" / "report.md")
+    flags = (f"--train={problem.settings.train}", f"--dev={report},{tmp_path}/b.el", "--vocab_size=400")
+    folders = (f"--data_dir={tmp_path}/D", f"--output_dir={tmp_path}/M")
+    result = run("reproduce", "--hparams_set=transformer_tiny", "--problem=text_files", *flags, *folders)
+    refused(result, "report.md is also an input (--dev)")
+    assert report.read_text("utf-8") == "".join(f"{line}\n" for line in lines(5))

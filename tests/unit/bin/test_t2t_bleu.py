@@ -1,4 +1,4 @@
-"""Tests that t2t-bleu prints one line per score, and reports wrong files and flags in one line."""
+"""Tests that t2t-bleu prints one line per score. test_refusals.py has wrong files and flags."""
 
 from __future__ import annotations
 
@@ -76,36 +76,6 @@ def test_test_sets_are_listed_by_language_pair() -> None:
     names = output("bleu", "--test_set=list", "--language_pair=en-fr").splitlines()
     assert {"wmt14", "wmt14/full", "mtnt2019"} <= set(names) and "wmt16" not in names
     assert "'EN-FR'" in error("bleu", "--test_set=list", "--language_pair=EN-FR")
-
-
-MISTAKES = (
-    ("--translation=a,short --reference=r", "a and short have 2 and 1 lines"),
-    ("--translation=a --reference=r,short", "a and short have 2 and 1 lines"),
-    ("--translation=a --reference=r --metrics=comet --comet_model=m --source=short", "a and short have 2 and 1 lines"),
-    ("--translation=a,./a --reference=r", "--translation=a,./a"),
-    ("--translation=a --reference=r,", "--reference=r,"),
-    ("--translation=a --reference=none", "none: no such file"),
-    ("--translation=a --reference=r,empty", "a and empty have 2 and 0 lines"),
-    ("--translation=empty --reference=r", "empty: empty"),
-    ("--translation=a --reference=r --metrics=", "--metrics"),
-    ("--translation=a --reference=r --metrics=blue", "'bleu'"),
-    ("--translation=a --reference=r --metrics=ter --target_language=th", "--metrics=chrf"),
-    ("--translation=a,r --reference=r --all", "--all"),
-    ("--translation=a --reference=r --metrics=comet --source=s", "--comet_model"),
-    ("--translation=a --reference=r --metrics=comet --comet_model=m", "--source"),
-    ("--translation=a --reference=r --comet_model=m", "--metrics=comet"),
-    ("--translation=a --reference=r,b --metrics=comet --comet_model=m --source=s", "one --reference"),
-)
-
-
-def test_a_mistake_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, lines in {"a": TRANSLATIONS, "b": REFERENCES, "r": REFERENCES, "s": ["A dog.", "A door."]}.items():
-        write_lines(Path(name), lines)
-    write_lines(Path("short"), ["one"])
-    write_lines(Path("empty"), [])
-    for flags, words in MISTAKES:
-        assert words in error("bleu", *flags.split()), flags
 
 
 def test_metrics_that_a_language_lacks_are_named_and_others_are_not(tmp_path: Path) -> None:
