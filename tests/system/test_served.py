@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from programs import TrainedModel, refused, run, succeed, without_extras
+from programs import TrainedModel, succeed, without_extras
 from serving import serve
 from t2t_repro.decoding import Translator
 
@@ -178,24 +178,3 @@ def test_ctranslate2_translates_almost_the_same(
         options = {"beam_size": 4, "length_penalty": 0.6, "max_decoding_length": len(pieces) + 1 + 5}
         same += tokenizer.decode(translator.translate_batch([pieces], **options)[0].hypotheses[0]) == text
     assert same > 50
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--quantization=int8"], ("--quantization", "saved_model")),
-        (["--format=ctranslate2", "--warmup_from_file=x"], ("--warmup_from_file", "ctranslate2")),
-        (["--format=huggingface", "--quantization=int8"], ("--quantization", "huggingface")),
-        (["--format=argos", "--languages=en"], ("--languages=en",)),
-        (["--decode_hparams=sampling_method=random"], ("sampling_method", "beam search")),
-        (["--decode_hparams=write_beam_scores=true"], ("write_beam_scores",)),
-        (["--servable_name=a/b"], ("--servable_name=a/b",)),
-        (["--output_dir=a,b"], ("--output_dir=a,b: this program takes only one model; give one folder",)),
-        (["--warmup_from_file=/nowhere"], ("/nowhere", "no such file")),
-    ],
-)
-def test_flags_that_contradict_each_other_are_refused(
-    trained: TrainedModel, flags: list[str], words: tuple[str, ...]
-) -> None:
-    refused(run("exporter", f"--output_dir={trained.folder}", *flags), *words)
-    assert not (trained.folder / "export").exists()

@@ -17,8 +17,10 @@ FLAGS = {
     "attention": ["--output_dir=model", "--out=out", "--source=the dog"],
     "bleu": ["--translation=two"],
     "evalb": ["--gold=trees", "--test=trees"],
+    "exporter": ["--output_dir=model"],
     "insights": ["--output_dir=model"],
     "paper": [],
+    "query-server": ["--server=localhost:1", "--servable_name=x", "--rest=true", "--decode_to_file=y"],
     "reproduce": ["--problem=wmt_ende"],
 }
 """For each program, flags that a case may replace."""
@@ -63,6 +65,14 @@ CASES = [
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
     ("evalb", "--gold=wrong", "wrong:1: 'dog' "),
     ("evalb", "--gold=", "--gold is required: "),
+    ("exporter", "--quantization=int8", "--quantization has no effect with --format=saved_model"),
+    ("exporter", "--format=ctranslate2 --warmup_from_file=x", "--warmup_from_file has no effect with --format=ctr"),
+    ("exporter", "--format=huggingface --quantization=int8", "--quantization has no effect with --format=huggingface"),
+    ("exporter", "--format=argos --languages=en", "--languages=en: name two"),
+    ("exporter", "--decode_hparams=write_beam_scores=true", "write_beam_scores"),
+    ("exporter", "--servable_name=a/b", "--servable_name=a/b"),
+    ("exporter", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
+    ("exporter", "--warmup_from_file=/nowhere", "/nowhere: no such file"),
     ("insights", "--output_dir=", "--output_dir is required"),
     ("insights", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
     ("insights", "--compare_with=nowhere", "nowhere: no problem.json there"),
@@ -79,6 +89,10 @@ CASES = [
     ("paper", "--sustained_tflops==14", "cannot read '=14'"),
     ("paper", "--sustained_tflops=V100=x", "cannot read 'V100=x'"),
     ("paper", "--sustained_tflops=V100=inf", "cannot read 'V100=inf'"),
+    ("query-server", "--server=", "--server is required"),
+    ("query-server", "--batch_size=0", "batch_size"),
+    ("query-server", "--servable_version=-1", "servable_version"),
+    ("query-server", "--timeout_secs=inf", "timeout_secs"),
     ("reproduce", "--row=base --hparams_set=transformer_base", "--row and --hparams_set: give one of them"),
     ("reproduce", "--row=base --eval_steps=3", "--eval_steps=3: the report needs the whole dev split"),
     ("reproduce", "", "--row is required: hparams set of the row without"),
@@ -97,8 +111,7 @@ def test_a_refusal_names_the_flag_or_the_cure(
     write_checkpoint(folder.path, 1, {}, folder.vocabulary.fingerprint)
     for name, texts in FILES.items():
         write_lines(Path(name), texts)
-    given = dict(flag.split("=", 1) for flag in (*FLAGS[program], *filter(None, re.split(" (?=--)", flags))))
-    assert words in error(program, *map("=".join, given.items()))
+    assert words in error(program, *FLAGS[program], *filter(None, re.split(" (?=--)", flags)))
     assert {path.name for path in root.iterdir()} == {"model", *FILES}
 
 
