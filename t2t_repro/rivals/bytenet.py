@@ -19,7 +19,7 @@ from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
 from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
+from t2t_repro.rivals.convolution import convolution, empty_cache
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""
@@ -85,17 +85,14 @@ class ResidualBlock(Layer):
         """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2 d].
 
         `mask` [B, T, 1] is 0 for positions that the convolution must not read, else 1. With `caches`, T is K; see
-        `convolution_step`.
+        `convolution`.
         """
         y = self.reduce(ops.relu(self.norms[0](x)))
         y = ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
         if mask is not None:
             y = y * ops.cast(mask, y.dtype)
         kernel = ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
-        if caches:
-            y = convolution_step(y, caches, kernel, self.dilation)
-        else:
-            y = convolution(y, kernel, self.dilation, self.is_masked)
+        y = convolution(y, kernel, self.dilation, self.is_masked, caches)
         y = self.norms[2](float32(y) + self.convolution.bias)
         return x + dropout(self.expand(ops.relu(y)), self.rate, seeds)
 

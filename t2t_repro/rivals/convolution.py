@@ -9,7 +9,9 @@ from keras import ops
 from t2t_repro.layers.base import Caches, Tensor, outer_shape
 
 
-def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = False) -> Tensor:
+def convolution(
+    x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = False, caches: Caches | None = None
+) -> Tensor:
     """Returns the convolution [B, T, E] of x [B, T, C] with kernel [k, C, E], with the dtype of x.
 
     Output t is the sum of x[t + (i - origin) * dilation] @ kernel[i] over all i from 0 to k - 1. Positions before the
@@ -19,8 +21,16 @@ def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = 
         dilation: distance between neighboring inputs of an output, in positions.
         is_masked: if true, origin is k - 1, so that an output does not depend on later positions. If false, origin is
             (k - 1) // 2, the middle of the kernel.
+        caches: None, or the caches for a step of decoding, in which x [B, K, C] is a new position of K hypotheses. The
+            cache of a masked convolution has its last inputs [N, (k - 1) * dilation, C], oldest first.
     """
     width, channels, channels_out = kernel.shape
+    if caches:
+        inputs = ops.concatenate([caches.old.pop(0), ops.reshape(x, (-1, 1, channels))], axis=1)
+        caches.new.append(inputs[:, 1:])
+        window = ops.reshape(inputs[:, ::dilation], (-1, width * channels))
+        y = ops.matmul(window, ops.reshape(kernel, (width * channels, channels_out)))
+        return ops.reshape(y, (*outer_shape(x), channels_out))
     length = ops.shape(x)[1]
     before = (width - 1 if is_masked else (width - 1) // 2) * dilation
     # Positions become rows of `dilation` neighbors, so that the inputs of an output are in consecutive rows. Some
@@ -36,21 +46,7 @@ def convolution(x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = 
 def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dilation: int = 1) -> Tensor:
     """Returns zeros [N, (k - 1) * dilation, C]: the inputs of a masked convolution before the first position.
 
-    `shape` is k, C and E. `dtype` is also that of the inputs and the kernel in `convolution_step`.
+    `shape` is k, C and E. `dtype` is also that of the inputs and the kernel in `convolution`.
     """
     width, channels, _ = shape
     return ops.zeros((hypotheses, (width - 1) * dilation, channels), dtype=dtype)
-
-
-def convolution_step(x: Tensor, caches: Caches, kernel: Tensor, dilation: int = 1) -> Tensor:
-    """Returns the masked convolution [B, K, E] at a new position of K hypotheses, with the input x [B, K, C].
-
-    The convolution's cache has the last inputs [N, (k - 1) * dilation, C], oldest first. The kernel [k, C, E] has the
-    dtype of x and of the cache.
-    """
-    width, channels, channels_out = kernel.shape
-    inputs = ops.concatenate([caches.old.pop(0), ops.reshape(x, (-1, 1, channels))], axis=1)
-    caches.new.append(inputs[:, 1:])
-    window = ops.reshape(inputs[:, ::dilation], (-1, width * channels))
-    y = ops.matmul(window, ops.reshape(kernel, (width * channels, channels_out)))
-    return ops.reshape(y, (*outer_shape(x), channels_out))

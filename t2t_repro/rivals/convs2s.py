@@ -25,7 +25,7 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
 from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution, convolution_step, empty_cache
+from t2t_repro.rivals.convolution import convolution, empty_cache
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -208,14 +208,11 @@ class DecoderLayer(ConvolutionBlock):
     ) -> Tensor:
         """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B, 1, T, S].
 
-        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see `convolution_step`.
+        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see `convolution`.
         """
         bias, keys, values = memory  # a plain tuple in a model from a .keras file
         inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
-        if caches:
-            h = self.gated(convolution_step(inputs, caches, self.kernel_weight()))
-        else:
-            h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True))
+        h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True, caches=caches))
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
         a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(keys, 1, 2))) + bias)
         save_cross_weights.add(a[:, None])
