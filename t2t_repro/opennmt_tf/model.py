@@ -13,7 +13,7 @@ from t2t_repro.data.vocabularies.marian import UNKNOWN, MarianVocabulary, marian
 from t2t_repro.data.vocabularies.tensor2tensor import TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
-from t2t_repro.files.untrusted import as_text, read_bytes
+from t2t_repro.files.untrusted import read_bytes, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.opennmt_tf.description import DESCRIPTION, read_description
 from t2t_repro.tensor2tensor.model import Import
@@ -91,17 +91,14 @@ class OpenNMTImport(Import):
     def _load(self, path: str | Path, side: str) -> Vocabulary:
         models = self._request.sentencepiece_model.split(",")
         model = models[-1 if side == "target" else 0]
-        try:
-            table, sentencepiece = (read_bytes(file, MAX_BYTES) if file else b"" for file in (path, model))
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise UserError(f"{error.filename}: no such file; give that of the training") from None
-        lines = dict.fromkeys(line.rstrip("\r") for line in as_text(table, path).removesuffix("\n").split("\n"))
+        table = read_text(path, MAX_BYTES).removesuffix("\n")
+        lines = dict.fromkeys(line.rstrip("\r") for line in table.split("\n"))
         pieces = [f"{UNKNOWN}_" if line == UNKNOWN else line for line in lines]
         if pieces[: len(ROWS)] != SPECIAL:
             raise UserError(f"{path}: must begin with the lines {', '.join(SPECIAL)}; give a file of onmt-build-vocab")
-        pieces = [*map(SPECIAL.__getitem__, ROWS), *pieces[len(ROWS) :], UNKNOWN]
+        pieces = [*(SPECIAL[row] for row in ROWS), *pieces[len(ROWS) :], UNKNOWN]
         if model:
-            return MarianVocabulary(marian_file(pieces, sentencepiece), model)
+            return MarianVocabulary(marian_file(pieces, read_bytes(model, MAX_BYTES)), model)
         return TokenVocabulary("\n".join([*pieces, ""]).encode(), str(path))
 
     def _hparams_line(self) -> str:

@@ -39,11 +39,13 @@ def width(text: str) -> int:
 
 def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
     """Returns names of fonts that together can draw `texts`, and the characters that no installed font has."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
     families, missing = [], set(map(ord, " ".join(texts)))
     for family in _families():
         if not missing:
             break
-        characters = _characters(family)
+        characters = get_font(findfont(FontProperties(family=[family]))).get_charmap()
         if missing.intersection(characters):
             families.append(family)
             missing.difference_update(characters)
@@ -63,10 +65,3 @@ def _families() -> Iterator[str]:
         with contextlib.suppress(OSError, RuntimeError):  # damaged, or of a kind that Matplotlib cannot read
             fontManager.addfont(path)
             yield fontManager.ttflist[-1].name
-
-
-def _characters(family: str) -> set[int]:
-    """Returns the Unicode numbers of the characters of a font."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return set(get_font(findfont(FontProperties(family=[family]))).get_charmap())
