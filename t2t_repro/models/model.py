@@ -120,6 +120,7 @@ class KerasModel:
 
     @property
     def trainable_variables(self) -> list[Any]:
+        """The Keras model's weights."""
         return cast(list[Any], self.layer.trainable_variables)
 
     @property
@@ -128,6 +129,7 @@ class KerasModel:
         return cast(list[Any], self.layer.non_trainable_variables)
 
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Returns the logits [B, T, V]; see `Model`."""
         options: dict[str, Any] = {}
         if self._takes_seed:
             options["seed"] = seed
@@ -136,11 +138,13 @@ class KerasModel:
         return float32(self.layer(inputs, targets, **options))
 
     def decode(self, targets: Tensor, memory: Any, **save_weights_to: list | None) -> Tensor:
+        """Returns the logits [B, T, V]; see `DecodingModel`."""
         return float32(self.layer.decode(targets, memory, **save_weights_to))
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **save_weights_to: list | None
     ) -> tuple[Tensor, Any]:
+        """Returns the logits [B, K, V] and the cache with the new position; see `DecodingModel`."""
         logits, cache = self.layer.decode_step(ids, t, cache, memory, **save_weights_to)
         return float32(logits), cache
 
@@ -181,6 +185,7 @@ def make_model(
 
 
 def parameter_count(model: Model) -> int:
+    """Returns the number of trainable parameters."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 

@@ -35,6 +35,7 @@ def model():
         (CLASS.format("position_encoder_class=None"), {"num_heads": 4, "pos": "none"}),
         ("import opennmt\nmodel = opennmt.models.TransformerBig\n", {"num_heads": 16, "pos": "timing"}),
         ("model = partial(onmt.models.Transformer, num_heads=4)\n", {"num_heads": 4, "pos": "timing"}),
+        ("class Mine(Transformer):\n    pass\nmodel = lambda: Mine(num_heads=4)\n", {"num_heads": 4, "pos": "timing"}),
     ],
 )  # fmt: skip
 def test_the_features_that_weights_do_not_show(text: str, expected: dict[str, Any], tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_the_last_checkpoints_are_averaged_and_the_optimizer_is_ignored(run: Pat
     means = read_checkpoint("two/model.ckpt-3000").weights["transformer/embedding/table"]
     last, text = imported()
     np.testing.assert_allclose(means + 1.5, last["embedding/table"], atol=1e-6)
-    assert "step 3,000" in text and "--hparams_set=opennmt_base --hparams=num_hidden_layers=1,hidden_size=16" in text
+    assert "step 3,000" in text and "not used: variables of the training (2)\n" in text
+    assert "--hparams_set=opennmt_base --hparams=num_hidden_layers=1,hidden_size=16" in text
 
 
 def test_a_target_embedding_may_also_be_the_matrix_before_the_softmax(run: Path) -> None:
