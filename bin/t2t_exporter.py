@@ -12,12 +12,14 @@ model card, README.md.
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from absl import flags
 
+from t2t_repro import registry
 from t2t_repro.bin import program
 from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, refuse_ensemble
@@ -29,7 +31,6 @@ from t2t_repro.errors import UserError, require_extra
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import override, refuse_decode_hparams
-from t2t_repro.metrics.languages import language_code
 from t2t_repro.paper.results import Results, read_results
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.training.metrics_log import read_metrics
@@ -91,14 +92,10 @@ def main(values: flags.FlagValues) -> None:
     say(f"exported {export(values, folder, checkpoint, export_dir, card)}")
 
 
-def languages(values: flags.FlagValues, folder: ModelFolder) -> list[str]:
+def languages(values: flags.FlagValues, folder: ModelFolder) -> Sequence[str]:
     """Returns the codes of the languages of sources and targets, "" if unknown."""
-    if not values.languages:
-        return list(folder.problem.languages[:: -1 if folder.problem.was_reversed else 1])
-    codes = [language_code(code, "--languages") for code in values.languages.split(",")]
-    if len(codes) != 2:
-        raise UserError(f"--languages={values.languages}: name two languages: --languages=en,de")
-    return codes
+    problem = registry.problem("t2t_text", {"languages": values.languages}) if values.languages else folder.problem
+    return problem.languages[:: -1 if problem.was_reversed else 1]
 
 
 def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
