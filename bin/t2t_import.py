@@ -27,12 +27,13 @@ from t2t_repro.opennmt_tf.model import OpenNMTImport
 from t2t_repro.tensor2tensor.model import Import, Request
 
 FIELDS = {field.name for field in dataclasses.fields(Request)}
-USED = {
-    "huggingface": set(),
-    "opennmt_tf": {"vocab", "source_vocab", "target_vocab", "sentencepiece_model", "languages", "average_last"},
-    "t2t_model": FIELDS - {"sentencepiece_model"},
+OF_OPENNMT = {"vocab", "source_vocab", "target_vocab", "sentencepiece_model", "languages", "average_last"}
+USELESS = {
+    "with --huggingface": sorted({"opennmt_tf", *FIELDS}),
+    "with --opennmt_tf": sorted(FIELDS - OF_OPENNMT),
+    "without --opennmt_tf": ["sentencepiece_model"],
 }
-"""For each flag of an old model: the other flags that it uses."""
+"""For each kind of model, the flags that have no effect; see `program.refuse_useless`."""
 
 FLAGS = program.make_flags(Request)
 flags.DEFINE_string(
@@ -46,20 +47,17 @@ flags.DEFINE_string("output_dir", "", "the model folder to write; it must not ex
 
 def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir")
-    for name in USED:
+    for name in ("huggingface", "opennmt_tf", "t2t_model"):
         if values[name].value and not Path(values[name].value).is_dir():
             raise UserError(f"--{name}={values[name].value}: no such folder")
-    source = next(name for name in USED if values[name].value or name == "t2t_model")
-    for name in sorted({*FIELDS, *USED} - USED[source] - {source}):
-        if values[name].present:
-            raise UserError(f"--{name} has no effect with --{source}; omit it")
+    program.refuse_useless(values, USELESS)
     program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
-    request, folder = program.from_flags(Request, values), values[source].value
+    request = program.from_flags(Request, values)
     imported: Import | MarianImport
-    if source == "huggingface":
-        imported = MarianImport(Path(folder))
-    elif source == "opennmt_tf":
-        imported = OpenNMTImport(dataclasses.replace(request, t2t_model=folder))
+    if values.huggingface:
+        imported = MarianImport(Path(values.huggingface))
+    elif values.opennmt_tf:
+        imported = OpenNMTImport(dataclasses.replace(request, t2t_model=values.opennmt_tf))
     else:
         imported = Import(request)
     checkpoint = imported.write(values.output_dir)

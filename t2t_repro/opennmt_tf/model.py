@@ -71,10 +71,7 @@ class OpenNMTVariables(OldVariables):
 
 
 class OpenNMTImport(Import):
-    """A Transformer of OpenNMT-tf: its weights, hparams and vocabulary in our form. `write` writes the model folder.
-
-    Raises UserError if something is missing, damaged or cannot be imported, or two files contradict each other.
-    """
+    """A Transformer of OpenNMT-tf: its weights, hparams and vocabulary in our form."""
 
     variables_class, prefix = OpenNMTVariables, "ckpt"
 
