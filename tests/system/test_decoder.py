@@ -194,31 +194,6 @@ def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, 
     refused(run("decoder", *flags, "--target_language=french"), "'french'")
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--shards=2", "--decode_to_file=x"], ("--shards needs --shard_id", "for each shard")),
-        (["--shards=2", "--shard_id=2", "--decode_to_file=x"], ("--shard_id=2", "--shards=2")),
-        (["--output_attention"], ("--output_attention", "jsonl")),
-        (["--resume"], ("--resume", "--decode_to_file")),
-        (["--score_file=pairs"], ("pairs:2:", "<TAB>")),
-        (["--score_file=x", "--decode_hparams=beam_size=4"], ("--decode_hparams=beam_size has no effect with",)),
-        (["--decode_interactive", "--decode_to_file=y"], ("--decode_to_file", "--decode_interactive")),
-        (
-            ["--output_format=jsonl", "--decode_hparams=write_beam_scores=true"],
-            ("--decode_hparams=write_beam_scores has no effect with --output_format=jsonl",),
-        ),
-        (["--decode_to_file=x.gz"], ("--decode_to_file=x.gz", "choose a name without .gz")),
-    ],
-)
-def test_mistakes_in_flags_end_in_one_line(
-    trained: TrainedModel, tmp_path: Path, flags: list[str], words: tuple[str, ...]
-) -> None:
-    (tmp_path / "pairs").write_text("one\teins\ntwo zwei\n")
-    refused(run("decoder", f"--output_dir={trained.folder}", *flags, input="x\n", cwd=tmp_path), *words)
-    assert [path.name for path in tmp_path.iterdir()] == ["pairs"]
-
-
 def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_path: Path) -> None:
     for name in ("x.en", "x.de", "y.unfinished", "prefixes", "pairs", "z-00001-of-00002"):
         (tmp_path / name).write_text("one\teins\n" if name == "pairs" else "one\n")

@@ -16,6 +16,7 @@ from toys import lines, text_files
 FLAGS = {
     "attention": ["--output_dir=model", "--out=out", "--source=the dog"],
     "bleu": ["--translation=two"],
+    "decoder": ["--output_dir=model"],
     "evalb": ["--gold=trees", "--test=trees"],
     "exporter": ["--output_dir=model"],
     "insights": ["--output_dir=model"],
@@ -24,7 +25,8 @@ FLAGS = {
     "reproduce": ["--problem=wmt_ende"],
 }
 """For each program, flags that a case may replace."""
-FILES = {"two": "ab", "three": "cde", "pair": "cd", "empty": "", "trees": ["(S (X a))"], "wrong": ["dog"]}
+FILES = {"two": "ab", "three": "cde", "pair": "cd", "empty": "", "trees": ["(S (X a))"], "wrong": ["dog"],
+         "pairs": ["one\teins", "two zwei"]}  # fmt: skip
 """Lines of files, by name."""
 CASES = [
     ("attention", "--source= ", "--source is empty; give the text"),
@@ -62,6 +64,15 @@ CASES = [
         "--test_set=wmt14 --language_pair=en-fr --target_language=de",
         "--target_language has no effect with --test_set",
     ),
+    ("decoder", "--shards=2 --decode_to_file=x", "--shards needs --shard_id"),
+    ("decoder", "--shards=2 --shard_id=2 --decode_to_file=x", "--shard_id=2"),
+    ("decoder", "--output_attention=true", "--output_attention"),
+    ("decoder", "--resume=true", "--decode_to_file"),
+    ("decoder", "--score_file=pairs", "pairs:2:"),
+    ("decoder", "--score_file=x --decode_hparams=beam_size=4", "--decode_hparams=beam_size has no effect with"),
+    ("decoder", "--decode_interactive=true --decode_to_file=y", "--decode_to_file has no effect with --decode_inter"),
+    ("decoder", "--output_format=jsonl --decode_hparams=write_beam_scores=true", "write_beam_scores has no effect"),
+    ("decoder", "--decode_to_file=x.gz", "choose a name without .gz"),
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
     ("evalb", "--gold=wrong", "wrong:1: 'dog' "),
     ("evalb", "--gold=", "--gold is required: "),
