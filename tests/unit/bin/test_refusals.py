@@ -23,6 +23,7 @@ FLAGS = {
     "paper": [],
     "query-server": ["--server=localhost:1", "--servable_name=x", "--rest=true", "--decode_to_file=y"],
     "reproduce": ["--problem=wmt_ende"],
+    "translate-beam": ["--output_dir=model", "--decode_from_file=two", "--decode_to_file=y"],
 }
 """For each program, flags that a case may replace."""
 FILES = {"two": "ab", "three": "cde", "pair": "cd", "empty": "", "trees": ["(S (X a))"], "wrong": ["dog"],
@@ -110,6 +111,12 @@ CASES = [
     ("reproduce", "--row=bsae", "unknown row 'bsae'; did you mean 'base'?"),
     ("reproduce", "--row=base --decode_hparams=n=2", "decode_hparams: n=2 has no effect here: one output of each "),
     ("reproduce", "--row=base --data_dir=data --output_dir=new", "; run t2t-datagen --problem=wmt_ende"),
+    ("translate-beam", "--decode_from_file=/nowhere/x*", "--decode_from_file=/nowhere/x*: no such file"),
+    ("translate-beam", "--decode_from_file=nope://x/y", "nope://x/y: Unable to get filesystem"),
+    ("translate-beam", "--decode_to_file=y[1]", "Beam takes a path with *, ? or [ for a pattern"),
+    ("translate-beam", "--decode_hparams=prefix_file=x", "prefix_file"),
+    ("translate-beam", "--beam_options=--runner=Nobody", "FlinkRunner"),
+    ("translate-beam", "--beam_options=--direct_num_workrs=2", "Beam has no option --direct_num_workrs"),
 ]
 
 
