@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from golden_model import GOLDEN, golden_model, load
 from t2t_repro import registry
+from t2t_repro.decoding.batches import unpadded
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.transformer import Transformer
@@ -62,22 +63,17 @@ def search(model: Transformer, inputs: Any, decode_hparams: DecodeHParams) -> Hy
     return beam_search(Scoring(model.decode_step), cache, memory, limits, decode_hparams)
 
 
-def without_padding(ids: Any) -> list[int]:
-    """Returns `ids` up to and including the first end token (1). If it is missing, returns all ids but padding (0)."""
-    ids = [int(i) for i in ids]
-    return ids[: ids.index(1) + 1] if 1 in ids else [i for i in ids if i]
-
-
 @pytest.mark.parametrize(("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)])
 def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], DecodeHParams(4, alpha, n=4))
-    ids, scores = golden[f"{name}/ids"], golden[f"{name}/scores"]
+    ids, scores = golden[f"{name}/ids"].tolist(), golden[f"{name}/scores"]
+    our_ids = ours.ids.numpy().tolist()
     for row in range(len(ids)):
-        assert without_padding(ours.ids[row, 0]) == without_padding(ids[row, 0])
+        assert unpadded(our_ids[row][0]) == unpadded(ids[row][0])
         assert float(ours.scores[row, 0]) == pytest.approx(scores[row, 0], abs=1e-4)
         for beam in range(1, 4):
-            is_same = without_padding(ours.ids[row, beam]) == without_padding(ids[row, beam])
+            is_same = unpadded(our_ids[row][beam]) == unpadded(ids[row][beam])
             is_close = float(ours.scores[row, beam]) == pytest.approx(scores[row, beam], abs=1e-4)
             assert (is_same and is_close) or float(ours.scores[row, beam]) > scores[row, beam], (row, beam)
 
@@ -86,7 +82,7 @@ def test_the_output_of_greedy_search_in_a_graph_is_the_same(model: Transformer) 
     golden = load("model_v1_postnorm_beam")
     ours = tf.function(search, autograph=False)(model, golden["inputs"], DecodeHParams(1, 0.0))
     for row, (ids, score) in enumerate(zip(golden["greedy/ids"], golden["greedy/scores"], strict=True)):
-        assert without_padding(ours.ids[row, 0]) == without_padding(ids)
+        assert unpadded(ours.ids[row, 0].numpy().tolist()) == unpadded(ids.tolist())
         assert float(ours.scores[row, 0]) == pytest.approx(score, abs=1e-4)
 
 
