@@ -109,7 +109,9 @@ class Served(tf.Module):
             "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
             "scores": float32 [B], as in `translate`.
         """
-        inputs = self._clean(inputs)
+        has_ended = tf.cumsum(tf.cast(inputs == EOS_ID, tf.int32), axis=1) > 0
+        is_valid = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size) & ~has_ended
+        inputs = _with_ends(tf.ragged.boolean_mask(inputs, is_valid), self._longest_source)
         not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
         sources = tf.gather(inputs, not_empty[:, 0])
         best = self._search(sources, _decode(self._sources, sources), self._best_params)
@@ -202,12 +204,6 @@ class Served(tf.Module):
         """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as `_with_ends` does."""
         ids = tf.concat([tags, self._sources.tokenize(graph_strip(texts))], axis=1)
         return _with_ends(ids, self._longest_source)
-
-    def _clean(self, ids: Any) -> Any:
-        """Returns source ids [B, S] as `_with_ends` does, without invalid ids and ids after a row's first end token."""
-        has_ended = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) > 0
-        is_valid = (ids > PAD_ID) & (ids < self._translator.vocabulary.sources.size) & ~has_ended
-        return _with_ends(tf.ragged.boolean_mask(ids, is_valid), self._longest_source)
 
 
 def _joined(sentences: Any, outputs: Any, scores: Any) -> tuple[Any, Any]:
