@@ -101,7 +101,9 @@ def main(values: flags.FlagValues) -> None:
         kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
         drawings = draw(kinds, values) if has_pictures(values) else {}
     if drawings:
-        report_missing_characters(kinds)
+        texts = [text for kind in kinds.values() for text in (*kind.caption, *kind.queries, *kind.keys)]
+        if missing := shortened("".join(filter(str.isprintable, fonts(texts)[1])), 20):
+            say(f"no font here has {missing}; PNG and PDF show boxes.\nInstall a font, e.g. Noto Sans CJK")
     files = {WRITERS[form][0]: WRITERS[form][1](kinds) for form in values.format if form in WRITERS}
     for name, drawing in drawings.items():
         files |= {f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS}
@@ -163,13 +165,6 @@ def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, 
         if "heatmap" in values.style:
             drawings[f"{kind}_heatmap"] = heat_maps(attention)
     return drawings
-
-
-def report_missing_characters(kinds: Mapping[str, Attention]) -> None:
-    """Prints the characters of the labels that no installed font has."""
-    texts = [text for attention in kinds.values() for text in (*attention.caption, *attention.queries, *attention.keys)]
-    if missing := "".join(filter(str.isprintable, fonts(texts)[1])):
-        say(f"no font here has {shortened(missing, 20)}; PNG and PDF show boxes.\nInstall a font, e.g. Noto Sans CJK")
 
 
 def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:

@@ -79,8 +79,13 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         with whole_file(without_links(path)) as file:
             yield file
         return
+    target = without_links(path)
     with named_errors(path):
-        raw = _Output(_open_stream(path), "wb")
+        if match := OPEN_FILE.fullmatch(str(target)):  # a copy of its descriptor continues at the same position
+            descriptor = os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
+        else:
+            descriptor = os.open(target, os.O_WRONLY | os.O_APPEND)
+        raw = _Output(descriptor, "wb")
     raw.output = path
     with io.BufferedWriter(raw) as file:
         yield file
@@ -174,18 +179,6 @@ def is_stream(path: str | Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def _open_stream(path: str | Path) -> int:
-    """Opens a path for which `is_stream` is True. Returns a new file descriptor.
-
-    For an open file, such as /dev/stdout, the new descriptor continues at the position of the old one, so that nothing
-    that was written before is lost.
-    """
-    target = without_links(path)
-    if match := OPEN_FILE.fullmatch(str(target)):
-        return os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
-    return os.open(target, os.O_WRONLY | os.O_APPEND)
 
 
 def refuse_irregular(path: Path) -> None:
