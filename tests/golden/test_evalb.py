@@ -1,7 +1,5 @@
 """Our bracketing scores equal EVALB's: those that its authors published, and those of malformed trees."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

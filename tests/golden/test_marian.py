@@ -1,7 +1,5 @@
 """Compares vocabularies and models that were imported from transformers with `MarianTokenizer` and `MarianMTModel`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

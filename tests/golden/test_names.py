@@ -1,7 +1,5 @@
 """Version 1.x has all names and defaults of the last release, as docs/versions.md promises."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from public_names import names

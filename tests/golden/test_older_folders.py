@@ -3,8 +3,6 @@
 data/README.md says how the files of data/2e29fd7 were made.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Compares models that were imported from OpenNMT-tf with their logits and greedy outputs there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """t2t-paper prints the paper's figures, and computes model sizes and training costs that agree with them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

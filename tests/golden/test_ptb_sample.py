@@ -1,7 +1,5 @@
 """The Penn Treebank's free sample has the published numbers of trees and words, and linearization loses nothing."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests that hparams that tensor2tensor wrote into its model folders exist here or have an answer."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -2,8 +2,6 @@
 directories generate the same data here.
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import shutil

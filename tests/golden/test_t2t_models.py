@@ -1,7 +1,5 @@
 """Imports the models that tensor2tensor trained, and compares their outputs and scores with tensor2tensor's own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 The files come from tensor2tensor's own text encoders; ../shared/golden/t2t_models/README.md describes them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

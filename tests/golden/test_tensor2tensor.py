@@ -3,8 +3,6 @@
 tests/golden/data/README.md describes the numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

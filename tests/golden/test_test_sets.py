@@ -1,7 +1,5 @@
 """The WMT problems yield newstest2014's published text, and t2t-bleu's scores on it equal those of sacreBLEU."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """Compares vocabularies from elsewhere, in Python and as TensorFlow operations, with results of their own libraries."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

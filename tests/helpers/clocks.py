@@ -1,7 +1,5 @@
 """A clock that a test sets, in place of the module `time`."""
 
-from __future__ import annotations
-
 
 class Clock:
     """Fake `time` module. Tests set the time by assigning to `now`."""

@@ -1,7 +1,5 @@
 """Starts processes that train one model together. The variable TF_CONFIG tells each process the addresses of all."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

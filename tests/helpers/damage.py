@@ -1,7 +1,5 @@
 """Strategies of hypothesis that damage the contents of files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

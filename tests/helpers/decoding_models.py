@@ -1,7 +1,5 @@
 """Small models of all families, and checks of their decoding, which raise AssertionError if a model fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Simulates a full disk."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Small models of several families, with weights and inputs from numpy, which are the same on each backend of Keras."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reads and writes all files of a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

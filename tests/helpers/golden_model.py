@@ -3,8 +3,6 @@
 tests/golden/data/README.md describes the numbers. This module does not import TensorFlow, so tests of JAX can use it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

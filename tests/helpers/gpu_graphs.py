@@ -7,8 +7,6 @@ host's memory. If an operation on the device (the GPU) needs a tensor that is on
 and if an operation on the host needs one from the device, it also waits until the device has computed the tensor.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Usage: python jax_process.py FOLDER, in a process in which JAX can be imported, 
 hparams.json, the data directory "data", and the program train_jax.py of docs/jax.md.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import runpy

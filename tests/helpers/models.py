@@ -1,7 +1,5 @@
 """Models without weights, and functions to write checkpoints of untrained models."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A mixture of experts in numpy (Shazeer et al. 2017), computed position by position."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

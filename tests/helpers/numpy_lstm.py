@@ -1,7 +1,5 @@
 """LSTMs and additive attention in numpy, with the weights of our layers, to compare recurrent models with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

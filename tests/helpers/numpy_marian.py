@@ -1,7 +1,5 @@
 """MarianMTModel of transformers in NumPy, to run a folder without transformers."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

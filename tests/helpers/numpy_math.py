@@ -1,7 +1,5 @@
 """Functions of logits, in numpy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

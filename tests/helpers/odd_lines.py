@@ -1,7 +1,5 @@
 """Lines of text on which programs that read text often disagree."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Writes model folders like those of tensor2tensor, with the golden model's weights."""
 
-from __future__ import annotations
-
 import json
 import string
 from pathlib import Path

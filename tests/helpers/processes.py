@@ -4,8 +4,6 @@ Importing TensorFlow takes three seconds. The import starts no threads and sets 
 use TensorFlow as if it had imported it itself.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -3,8 +3,6 @@
 A program starts faster in pytest's process, because TensorFlow is already imported there.
 """
 
-from __future__ import annotations
-
 import copy
 import gzip
 import importlib

@@ -3,8 +3,6 @@
 `python tests/helpers/public_names.py` prints them; tests/golden/data/ has those of the last release.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """SentencePiece models with the defaults of spm_train."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -4,8 +4,6 @@ The gRPC interface uses the PredictionService and the messages of tensorflow-ser
 paths, JSON format, status codes and messages of TensorFlow Serving's http_rest_api_handler.cc and json_tensor.cc.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

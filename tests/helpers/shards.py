@@ -1,7 +1,5 @@
 """Writes shards of records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

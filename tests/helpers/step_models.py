@@ -1,7 +1,5 @@
 """A model for tests of training steps, whose graph is built quickly."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """A small subword vocabulary in the format of tensor2tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from t2t_repro.data.vocabularies.tensor2tensor import SubwordVocabulary

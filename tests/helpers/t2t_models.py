@@ -1,7 +1,5 @@
 """The folder of models, data and encodings that tensor2tensor wrote, and the mark of tests that need it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Writes small tar archives, which tests use instead of published ones."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Mapping

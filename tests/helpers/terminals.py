@@ -1,7 +1,5 @@
 """Pseudo-terminals, on which programs and functions behave as in front of a user."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

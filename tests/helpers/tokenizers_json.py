@@ -1,7 +1,5 @@
 """A small `tokenizer.json` of Hugging Face's library tokenizers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

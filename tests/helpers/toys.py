@@ -1,7 +1,5 @@
 """Problems with a few words and few lines, whose data is generated within a second."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar

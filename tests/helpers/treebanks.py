@@ -1,7 +1,5 @@
 """Trees: parsed, random, and as a small treebank with the folder layout of the Penn Treebank."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The message of a UserError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of t2t-insights in a real browser, and its server in a thread, with two untrained models."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Trains the model that the system tests share."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

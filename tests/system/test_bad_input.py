@@ -1,7 +1,5 @@
 """After a user's mistake, a program prints one line with the remedy, exits with code 2 and leaves no partial file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

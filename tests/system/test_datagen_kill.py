@@ -1,7 +1,5 @@
 """If t2t-datagen is killed and started again, it writes the same files as an undisturbed run, and no other files."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """t2t-decoder translates files, pipes and lines at a prompt, with one model or several, and refuses bad input."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

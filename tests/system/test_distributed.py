@@ -4,8 +4,6 @@ The tests train the model Lookup. tests/unit/training/test_step.py tests that a 
 devices and with any micro-batches.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import signal

@@ -1,7 +1,5 @@
 """Tests a model whose vocabulary another program made, from the data to the served model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import tensorflow as tf

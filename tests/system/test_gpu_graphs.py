@@ -1,7 +1,5 @@
 """On a GPU, all operations run there except those on text, and few tensors are copied between host and device."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tests the page of t2t-insights in a real browser. Expected texts and numbers are the server's own answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

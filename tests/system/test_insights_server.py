@@ -1,7 +1,5 @@
 """Tests t2t-insights as a user runs it: it prints its address, answers requests, and ends with Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

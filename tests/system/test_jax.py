@@ -3,8 +3,6 @@
 One process with JAX computes all values, see tests/helpers/jax_process.py.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Keras trains as t2t-trainer does, on two devices; the code in docs/keras.md runs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One model for several target languages, from text files to translations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

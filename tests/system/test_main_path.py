@@ -3,8 +3,6 @@
 test_served.py tests the exported model.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

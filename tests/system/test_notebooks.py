@@ -1,7 +1,5 @@
 """Executes the notebooks with few training steps, and checks the outputs that are stored in them."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Tests that programs work with files and folders of odd names."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

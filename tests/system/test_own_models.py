@@ -1,7 +1,5 @@
 """All programs work with user-defined code: a problem, an hparams set, and models."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parsing with all programs, from the folder of a treebank to scored trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from programs import LOOKUP, SMALL, succeed

@@ -1,7 +1,5 @@
 """t2t-query-server sends lines to served models and writes the translations."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -3,8 +3,6 @@
 The model is Lookup, which trains and decodes faster than a Transformer.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -3,8 +3,6 @@
 The model is Lookup, with dropout. Its data are two corpora with weights, and its subwords are sampled.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import signal

@@ -1,7 +1,5 @@
 """Servers can run an exported model without this project's code and without Python."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of the documentation site, which this module builds with mkdocs.yml and then reads without mkdocs."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """t2t-trainer logs metrics, pictures and translations, and ends early if the loss stops falling or is not finite."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """t2t-translate-beam translates each line like t2t-decoder, no matter how Beam distributes the lines."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tests that the wheel has all files of the package, and that each program starts from it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

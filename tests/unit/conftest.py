@@ -1,7 +1,5 @@
 """Fixtures for unit tests: a tiny model folder, its hparams and its vocabulary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

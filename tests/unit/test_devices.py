@@ -1,7 +1,5 @@
 """Tests of how TensorFlow uses memory, of exact float32 in all computations, and of the support of bfloat16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

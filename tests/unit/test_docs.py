@@ -1,7 +1,5 @@
 """Tests that quotes, links, commands, imports and versions in README.md and in docs/ are correct."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import itertools

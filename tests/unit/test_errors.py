@@ -1,7 +1,5 @@
 """Tests of the error message for an unknown name, and of the first line of TensorFlow's errors."""
 
-from __future__ import annotations
-
 from t2t_repro.errors import UserError, counted, first_line, unknown
 
 

@@ -1,7 +1,5 @@
 """Tests of overrides and validation of hyper-parameters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

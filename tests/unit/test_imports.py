@@ -1,7 +1,5 @@
 """Tests that imports have no cycles between modules or folders, and follow the order in docs/architecture.md."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import importlib

@@ -1,7 +1,5 @@
 """Tests that the settings of a problem inherit help texts, and may have new help texts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

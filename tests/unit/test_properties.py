@@ -1,7 +1,5 @@
 """Tests hparams overrides, and cut and joined lines, on random examples."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

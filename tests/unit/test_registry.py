@@ -1,7 +1,5 @@
 """Tests that problems, hparams sets and models are registered by name, including those in the user's package."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator

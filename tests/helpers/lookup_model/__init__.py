@@ -3,8 +3,6 @@
 programs.LOOKUP has the flags that train this model. A program traces the Transformer for several seconds.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Tests parts of the Beam pipeline: reading batches of lines, and naming and writing shards."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 from collections.abc import Sequence

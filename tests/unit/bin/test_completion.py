@@ -1,7 +1,5 @@
 """Tests --completion: in bash and zsh, a user types the beginnings of words, and the shell completes them."""
 
-from __future__ import annotations
-
 import os
 import pty
 import shutil

@@ -1,7 +1,5 @@
 """Tests which GPUs each program uses, and how it reports a GPU without free memory. No GPU is needed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that flags that repeat the content of a model folder must agree with it."""
 
-from __future__ import annotations
-
 import pytest
 from absl import flags
 

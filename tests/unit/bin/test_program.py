@@ -1,7 +1,5 @@
 """Tests of `program.run`, which parses flags, returns exit codes, and prints errors in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Tests the list of all programs, and what they say if a library or the system that they need is missing."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests which flags of the programs for scores, pictures and the paper are refused, before any work, in one line."""
 
-from __future__ import annotations
-
 import re
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests t2t-attention: the files that it writes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """t2t-augment translates text into a corpus that t2t-datagen reads, and refuses what does not fit together."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

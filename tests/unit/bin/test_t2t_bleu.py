@@ -1,7 +1,5 @@
 """Tests that t2t-bleu prints one line per score. test_refusals.py has wrong files and flags."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of t2t-datagen's flags: the number of processes, and the settings of a problem."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

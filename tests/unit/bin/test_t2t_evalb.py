@@ -1,7 +1,5 @@
 """Tests that t2t-evalb prints EVALB's tables, and reports wrong files and flags in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from programs import output, run, succeed, write_lines

@@ -1,7 +1,5 @@
 """Tests which languages and scores t2t-exporter writes into a model card."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests t2t-import: what it finds by itself, what it is told, and what it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests the flags of t2t-paper and its three formats."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """Tests what t2t-trainer passes on from its flags to the training loop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

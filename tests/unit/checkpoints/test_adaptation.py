@@ -1,7 +1,5 @@
 """Tests which rows a model's embeddings get when its vocabulary changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

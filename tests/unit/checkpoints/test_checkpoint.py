@@ -1,7 +1,5 @@
 """Tests which checkpoints are kept, and that they can be restored exactly, averaged, and used for a warm start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests that complete checkpoints survive kills and full disks, and that damaged checkpoints are never used."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

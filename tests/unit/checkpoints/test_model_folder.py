@@ -1,7 +1,5 @@
 """Tests that a model folder is created once, refuses a different training run, and returns the trained model."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests that checkpoints are listed in the order of their steps, and that weights have the variables' names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

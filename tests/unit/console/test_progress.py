@@ -1,7 +1,5 @@
 """Tests the lines and bars that show progress."""
 
-from __future__ import annotations
-
 import re
 import sys
 

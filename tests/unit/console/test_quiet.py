@@ -1,7 +1,5 @@
 """Tests that log messages of TensorFlow and SentencePiece are hidden, and nothing else is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests that two small tables are formatted as text, Markdown and CSV."""
 
-from __future__ import annotations
-
 from t2t_repro.console.tables import Column, Table, to_csv, to_markdown, to_text
 
 COLUMNS = (

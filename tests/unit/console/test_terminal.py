@@ -1,7 +1,5 @@
 """Tests that text is broken only between words, and commands so that they can be copied."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

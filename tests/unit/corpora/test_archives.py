@@ -1,7 +1,5 @@
 """Tests that archives are found, downloaded, verified and unpacked."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import http.server

@@ -1,7 +1,5 @@
 """Tests that parallel text is read from two files."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

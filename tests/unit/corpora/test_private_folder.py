@@ -1,7 +1,5 @@
 """Tests the default folder of downloads, and that a folder in which other users can write is refused."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

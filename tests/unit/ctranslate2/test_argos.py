@@ -1,7 +1,5 @@
 """Tests packages for Argos Translate: their files, and that CTranslate2 runs the model."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

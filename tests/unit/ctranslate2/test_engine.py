@@ -1,7 +1,5 @@
 """Tests of CTranslate2 as an engine: its outputs are TensorFlow's, and its conversions are safe."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

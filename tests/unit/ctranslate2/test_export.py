@@ -1,7 +1,5 @@
 """Tests that an exported CTranslate2 model computes what our model computes."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests the plan of an epoch's steps, and the cutting of a step into micro-batches."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 

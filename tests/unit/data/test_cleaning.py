@@ -1,7 +1,5 @@
 """Tests Cleaning against a naive implementation that keeps all pairs in memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """Tests the vocabulary, shards and description that datagen writes, with any number of processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

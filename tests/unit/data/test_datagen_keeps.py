@@ -1,7 +1,5 @@
 """Tests which existing files datagen keeps, replaces and refuses to replace, and what an interrupted run leaves."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

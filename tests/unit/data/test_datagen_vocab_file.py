@@ -1,7 +1,5 @@
 """Tests data generation with a vocabulary that the user supplies as --vocab_file."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

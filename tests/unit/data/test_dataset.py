@@ -1,7 +1,5 @@
 """Tests that data is opened with its settings, and only if its files are from one run of datagen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

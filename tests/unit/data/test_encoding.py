@@ -1,7 +1,5 @@
 """Tests that any number of processes encodes text to the same records, and that the processes end."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

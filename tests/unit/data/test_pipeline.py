@@ -1,7 +1,5 @@
 """Tests that a step has the same batch no matter where a run starts, and that an epoch has each example once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests TFRecord shards and their indexes against TensorFlow's readers and writers."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of serialized examples against TensorFlow's own message class, `tf.train.Example`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Tests the shards of several corpora, and that shards of unchanged corpora are kept when another corpus is added."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Tests that sampled pieces have the right probabilities, spell the text, and depend on example, epoch and seed."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Tests the summary of generated data against figures that the tests compute from the text."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

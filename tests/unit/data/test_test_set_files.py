@@ -1,7 +1,5 @@
 """Tests that a problem's test sets are written as text files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

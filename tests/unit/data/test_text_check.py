@@ -1,7 +1,5 @@
 """Tests the warnings about text that was probably given by mistake."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that `as_dataset` has the batches of the pipeline."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures for decoding tests: untrained Transformers whose outputs are whole words."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

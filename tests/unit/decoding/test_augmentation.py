@@ -1,7 +1,5 @@
 """Tests that a corpus of augmented text is the same after any kill, and that at most one shard is translated again."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator

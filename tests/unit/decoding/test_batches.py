@@ -1,7 +1,5 @@
 """Tests that batches join texts of similar length, and that padding is removed from rows of ids."""
 
-from __future__ import annotations
-
 import random
 import threading
 from contextlib import nullcontext

@@ -3,8 +3,6 @@
 A table replaces the model. It has a row for each prefix, with the log-probabilities of the next token.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tests of decoding in bfloat16: scores are almost those of float32, and each program uses its --precision."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import keras

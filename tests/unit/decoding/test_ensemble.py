@@ -1,7 +1,5 @@
 """Tests that an ensemble's log-probabilities are the mean over its models, in steps and for whole outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that a resumed decode finds in the journal all translations that the interrupted decode finished."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests that long texts are split after sentences, and that the translations of their segments are joined."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

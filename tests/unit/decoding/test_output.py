@@ -1,7 +1,5 @@
 """Tests the lines that represent a translation: plain text, columns and JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 

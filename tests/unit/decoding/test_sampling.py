@@ -3,8 +3,6 @@
 A table replaces the model. It has a row for each token, with the logits of the token that follows.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The tests compute the expected scores and penalties without a search.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Compares top-k and argmax with a stable sort by NumPy, on values with many ties."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Tests that each source of a model for several target languages gets its tag, and each segment of a long source."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests the translator: it returns one translation per text, in order, independent of the other texts in the batch."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Compares the search with well_formed=true with a list of all trees, and checks that its outputs need no repairs."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Tests that each damaged or hostile file is read, or refused in one line, and that no reader hangs or fills memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

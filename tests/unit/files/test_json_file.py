@@ -1,7 +1,5 @@
 """Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight digits."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

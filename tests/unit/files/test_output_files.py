@@ -1,7 +1,5 @@
 """Tests that output goes into pipes and devices without replacing them, follows links, and spares the input files."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

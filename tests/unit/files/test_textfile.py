@@ -1,7 +1,5 @@
 """Tests that lines of text are read exactly."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """Tests that the module of tensor2tensor's sets has its names and sizes."""
 
-from __future__ import annotations
-
 from t2t_repro import registry
 from t2t_repro.hparams import tensor2tensor
 

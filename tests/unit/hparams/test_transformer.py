@@ -1,7 +1,5 @@
 """Tests that the hparams sets have the values of the paper's Table 3 and section 5, and of tensor2tensor's sets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

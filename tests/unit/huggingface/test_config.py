@@ -1,7 +1,5 @@
 """Tests which models can be imported from a folder of transformers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests that a folder for transformers computes what our model computes, and that an imported one is as it was."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tests which models are imported from folders of transformers, and that a refused one leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

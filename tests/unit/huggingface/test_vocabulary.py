@@ -1,7 +1,5 @@
 """Tests how the ids of a MarianMT model's tables become ours, and which folders are refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that weights are read without PyTorch, and that no file of a stranger runs code or does other harm."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Models that the tests of the page explore."""
 
-from __future__ import annotations
-
 import keras
 import pytest
 

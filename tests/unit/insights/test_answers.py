@@ -1,7 +1,5 @@
 """Tests what the page shows about a model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

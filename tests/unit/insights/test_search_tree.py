@@ -1,7 +1,5 @@
 """Tests the recorded beam search against beam search itself, which tests/unit/decoding compares with plain Python."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

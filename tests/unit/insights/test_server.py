@@ -1,7 +1,5 @@
 """Tests the server's requests, its headers, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

@@ -1,7 +1,5 @@
 """Tests that a `TranslationModel` trains, translates and is saved as the programs do it, with the means of Keras."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 tests/unit/models compares attention of all kinds with numpy.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

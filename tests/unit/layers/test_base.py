@@ -1,7 +1,5 @@
 """Tests weights that are zeros."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

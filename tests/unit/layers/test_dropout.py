@@ -1,7 +1,5 @@
 """Tests dropout: its masks, which belong to the examples, its rate and its scale."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

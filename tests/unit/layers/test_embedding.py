@@ -1,7 +1,5 @@
 """Tests an embedding's vectors, and the logits that the embedding computes with the same matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

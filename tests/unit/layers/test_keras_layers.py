@@ -1,7 +1,5 @@
 """All layers and models are ordinary Keras layers: symbolic calls, dtype policies, configurations, files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Tests position signals. tests/unit/models compares them with numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests the residual connection with the norm after or before the sub-layer. Models are compared with numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Tests that scores equal those computed by hand and by sacreBLEU."""
 
-from __future__ import annotations
-
 import math
 from importlib.metadata import version
 

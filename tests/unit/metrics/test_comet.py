@@ -1,7 +1,5 @@
 """Tests that COMET equals comet-score's own figures, and the significance of its differences."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

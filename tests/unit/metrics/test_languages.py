@@ -1,7 +1,5 @@
 """Tests that the codes of a language in different standards are one code with one tokenizer, and names are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from t2t_repro.metrics.languages import language_code, tokenizer

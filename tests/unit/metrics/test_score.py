@@ -1,7 +1,5 @@
 """Tests of the score "exact matches", and of the names of metrics."""
 
-from __future__ import annotations
-
 from t2t_repro.metrics.score import Score, exact_matches
 
 

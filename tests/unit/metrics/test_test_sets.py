@@ -1,7 +1,5 @@
 """Tests that published test sets are read from sacreBLEU's folder, archives or the network, and damage is reported."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests the check of registered models, and the interface that `KerasModel` adds to a Keras model."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Compares the Transformer with numpy, at once and by steps, and tests where it has dropout."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests which models OpenNMT-tf's model_description.py describes, and that it never runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

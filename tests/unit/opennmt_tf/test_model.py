@@ -1,7 +1,5 @@
 """Tests which trainings of OpenNMT-tf are imported, and that a refused one leaves nothing behind."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that t2t-reproduce's report shows scores beside the paper's figures, and names what limits a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

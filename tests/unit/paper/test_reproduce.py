@@ -1,7 +1,5 @@
 """Tests that t2t-reproduce, after training, keeps finished work, redoes outdated work, and stores its results."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

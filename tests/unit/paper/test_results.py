@@ -1,7 +1,5 @@
 """Tests that results.json is read back as it was written, and that a damaged file is reported in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that the rows of the paper's tables agree with the hparams sets that reproduce them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

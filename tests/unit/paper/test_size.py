@@ -1,7 +1,5 @@
 """Compares counted parameters and operations with real models, and with a sum by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import keras

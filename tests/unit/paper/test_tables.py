@@ -1,7 +1,5 @@
 """Tests that trained models appear in the rows that they reproduce, with their results and what limits them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

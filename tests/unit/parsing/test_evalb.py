@@ -1,7 +1,5 @@
 """Tests that bracketing scores equal those counted by hand, and those of a brute-force comparison."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tests that EVALB's parameter files are read, and that lines without effect are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

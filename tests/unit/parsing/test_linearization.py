@@ -1,7 +1,5 @@
 """Tests that trees are converted to target text, and that any output of a model is converted to a tree."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that bracketed text is read as trees and written again, and that treebank trees are prepared for parsing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

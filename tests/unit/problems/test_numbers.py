@@ -1,7 +1,5 @@
 """Tests the problem numbers_ende, which translates numbers in English words to German words."""
 
-from __future__ import annotations
-
 import pytest
 from num2words import num2words
 from sacrebleu import corpus_chrf

@@ -1,7 +1,5 @@
 """Tests the problem text_files, which reads parallel text from the user's files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

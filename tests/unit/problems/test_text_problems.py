@@ -1,7 +1,5 @@
 """Tests that problem classes of tensor2tensor run here after a change of their import lines."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

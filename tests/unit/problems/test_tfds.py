@@ -1,7 +1,5 @@
 """Tests that pairs of TensorFlow Datasets are read from data sets that the tests prepare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

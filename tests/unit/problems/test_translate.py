@@ -1,7 +1,5 @@
 """Tests of tensor2tensor's translation problems: their names, vocabularies and source files."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests the WMT 2014 problems on small archives. The archives and their files have the published names."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Tests the parsing problems on a treebank of a few sentences."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compares ByteNet with a model in numpy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests convolutions of unknown lengths. The models of convolutions are compared with loops in numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

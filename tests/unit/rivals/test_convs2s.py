@@ -1,7 +1,5 @@
 """Tests ConvS2S against a computation in numpy, and which inputs affect which outputs and gradients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

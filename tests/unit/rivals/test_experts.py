@@ -1,7 +1,5 @@
 """Compares mixtures of experts with loops over positions and with the formulas of Shazeer et al. (2017)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

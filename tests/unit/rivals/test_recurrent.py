@@ -1,7 +1,5 @@
 """Compares GNMT, Deep-Att and MoE with models in numpy, at once and by steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

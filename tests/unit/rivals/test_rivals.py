@@ -1,7 +1,5 @@
 """Tests that hold for every built-in model: gradients, dropout, steps in a graph, 16 bits, and hparams."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests where the Transformer with experts has them, and its steps. test_rivals.py and test_experts.py test more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from decoding_models import FAMILIES, check_steps, small_model

@@ -1,7 +1,5 @@
 """Tests that the client translates over gRPC and REST, and that no server can harm it or keep it waiting."""
 
-from __future__ import annotations
-
 import json
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """Tests that a served graph gives the same texts and scores as the translator."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that the files for TensorFlow Serving have the right formats, and that files that the user edits stay."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

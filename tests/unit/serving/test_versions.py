@@ -1,7 +1,5 @@
 """Tests that versions of an exported model have numbers, appear only when complete, and never after an error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that data directories that tensor2tensor wrote are read. TensorFlow writes their shards in the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests that tensor2tensor's hparams become ours, or are refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that every name of tensor2tensor works here or is answered in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that weights of tensor2tensor get our names, and that no variable is lost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

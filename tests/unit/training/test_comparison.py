@@ -1,7 +1,5 @@
 """Tests whether an average or the last checkpoint is called better. tests/system compares their figures."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

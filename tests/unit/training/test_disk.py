@@ -1,7 +1,5 @@
 """Tests that a run needs the disk space that a dry run states, and that it does not start on a full disk."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

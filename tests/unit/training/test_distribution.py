@@ -1,7 +1,5 @@
 """Tests that the workers in TF_CONFIG find each other, compare their flags and weights, and end together."""
 
-from __future__ import annotations
-
 import json
 import socket
 

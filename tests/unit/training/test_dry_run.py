@@ -1,7 +1,5 @@
 """Tests that a dry run describes the batches that the training run uses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

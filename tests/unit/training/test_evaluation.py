@@ -1,7 +1,5 @@
 """Tests that a split's loss agrees with the losses of single sentences, and that decoded text has correct scores."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tests that both logs have all values, drop those after the last checkpoint, and measure the speed of training."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Tests of the training loop, its tasks after a step, and the start of a run, in the test's own process."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from pathlib import Path

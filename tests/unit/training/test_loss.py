@@ -3,8 +3,6 @@
 tests/golden compares the smoothed cross-entropy and its gradient.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests that the optimizer is Adam, with and without Adafactor's relative steps, after Keras has saved it."""
 
-from __future__ import annotations
-
 import json
 
 import keras

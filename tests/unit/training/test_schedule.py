@@ -1,7 +1,5 @@
 """Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

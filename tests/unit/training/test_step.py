@@ -1,7 +1,5 @@
 """Tests that a step does not depend on the number of micro-batches or devices, and that a float16 step is scaled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

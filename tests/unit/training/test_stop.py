@@ -1,7 +1,5 @@
 """Tests that the first signal requests a stop, the second ends the process, and earlier handlers are restored."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

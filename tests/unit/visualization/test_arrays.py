@@ -1,7 +1,5 @@
 """Tests the files of attention weights for other programs."""
 
-from __future__ import annotations
-
 import io
 import json
 

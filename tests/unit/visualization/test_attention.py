@@ -1,7 +1,5 @@
 """Tests the attention weights of a model's layers, and their tokens and words."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from types import SimpleNamespace

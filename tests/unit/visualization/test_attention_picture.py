@@ -1,7 +1,5 @@
 """Tests heat maps of attention weights by their panels, and the finished pictures by their pixels."""
 
-from __future__ import annotations
-
 import io
 import itertools
 

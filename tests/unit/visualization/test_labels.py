@@ -1,7 +1,5 @@
 """Tests labels and the choice of fonts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib

@@ -1,7 +1,5 @@
 """Tests pictures of words joined by strokes by their strokes, colors and words."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

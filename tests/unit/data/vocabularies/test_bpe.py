@@ -1,7 +1,5 @@
 """Tests the pieces of subword-nmt's vocabularies and damaged files. test_vocabularies.py of golden compares texts."""
 
-from __future__ import annotations
-
 import pytest
 
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary

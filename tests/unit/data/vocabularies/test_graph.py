@@ -1,7 +1,5 @@
 """Tests that the vocabularies as TensorFlow operations encode and decode as the vocabularies in Python do."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec

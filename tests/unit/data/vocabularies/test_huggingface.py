@@ -3,8 +3,6 @@
 tests/golden/test_vocabularies.py compares texts with results of the library tokenizers.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

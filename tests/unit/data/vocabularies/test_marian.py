@@ -1,7 +1,5 @@
 """Tests of the vocabularies of MarianMT models; tests/golden/test_marian.py compares them with `MarianTokenizer`."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of learned vocabularies, which are lossless, and of models that other programs made with SentencePiece."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 

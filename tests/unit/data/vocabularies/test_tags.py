@@ -1,7 +1,5 @@
 """Tests the tags of target languages, in Python and in TensorFlow, and how a vocabulary encodes tagged sources."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

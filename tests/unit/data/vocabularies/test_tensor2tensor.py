@@ -3,8 +3,6 @@
 tests/golden/test_t2t_vocabularies.py compares them with tensor2tensor's own results.
 """
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that the rules about text give the same results in Python and in a TensorFlow graph."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import numpy as np
