@@ -3,8 +3,6 @@
 Shapes: B batch, S source length, T target length, V vocabulary.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import dataclasses
