@@ -13,20 +13,17 @@ optimizer_adafactor_multiply_by_parameter_scale, Adam does this here too, so Ada
 """
 
 from dataclasses import replace
-from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.hparams.transformer import (  # noqa: F401, user directories use them
+    BIG,
     transformer_base_v1,
     transformer_base_v2,
     transformer_base_v3,
 )
 
 transformer_base = transformer_base_v3
-BIG: dict[str, Any] = {
-    "hidden_size": 1024, "filter_size": 4096, "num_heads": 16, "layer_prepostprocess_dropout": 0.3
-}  # fmt: skip
 
 
 @registry.register_hparams

@@ -21,6 +21,10 @@ TINY_TRAINING: dict[str, Any] = {
     "learning_rate_warmup_steps": 800,
 }
 """Batches, steps and schedule of transformer_tiny and of the small sets of the other models."""
+BIG: dict[str, Any] = {
+    "hidden_size": 1024, "filter_size": 4096, "num_heads": 16, "layer_prepostprocess_dropout": 0.3
+}  # fmt: skip
+"""Sizes and dropout of the big models."""
 
 
 @registry.register_hparams
@@ -41,10 +45,7 @@ def transformer_big() -> HParams:
     """
     return replace(
         transformer_base(),
-        hidden_size=1024,
-        filter_size=4096,
-        num_heads=16,
-        layer_prepostprocess_dropout=0.3,
+        **BIG,
         train_steps=300000,
         local_eval_frequency=600,  # evaluation and checkpoint every ten minutes at the paper's 1.0 s per step
         num_last_checkpoints=20,

@@ -24,8 +24,6 @@ class NumbersEnde(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings: size of the vocabulary and of the train split."""
-
         vocab_size: int = setting(512)
         train_size: int = setting(20000, "numbers to train on")
 

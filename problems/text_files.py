@@ -44,8 +44,6 @@ class TextFiles(StatedLanguages):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings: the paths of the user's text files."""
-
         train: str = setting(
             "",
             "source and target file to train on, separated by a comma, or one file .tsv or .jsonl; plain or "

@@ -53,8 +53,6 @@ class Text2TextProblem(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings with the vocabulary size of `approx_vocab_size`."""
-
         vocab_size: int = setting(0, "subwords in the shared vocabulary; 0 is the problem's approx_vocab_size")
 
     def __init__(self, settings: dict[str, Any] | None = None, was_reversed: bool = False, name: str = "") -> None:

@@ -21,8 +21,6 @@ class Tfds(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings that choose the data set, its features and its splits."""
-
         tfds_name: str = setting("", "data set in TensorFlow Datasets: NAME, NAME/CONFIG or NAME/CONFIG:VERSION")
         languages: str = setting("", "features of sources and targets, e.g. en,de; by default, the data set names them")
         tfds_train: str = setting("train", 'split to train on, e.g. "train[1000:]"')

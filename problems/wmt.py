@@ -95,8 +95,6 @@ class WmtEnde(Wmt14):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings with the paper's vocabulary size."""
-
         vocab_size: int = setting(37000)
 
 
@@ -109,6 +107,4 @@ class WmtEnfr(Wmt14):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings with the paper's vocabulary size."""
-
         vocab_size: int = setting(32000)

@@ -42,8 +42,6 @@ class WsjParsing(Problem):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        """Settings for the treebank files of each split, and for the symbols that stand for words in a tree."""
-
         vocab_size: int = setting(16000)
         train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
         dev_sections: str = setting("22", "sections and files to compute the dev loss on")
@@ -177,8 +175,6 @@ class WsjParsingSemi(WsjParsing):
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
-        """Settings of WsjParsing, and the path of the trees that another parser made."""
-
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
             "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or compressed"
