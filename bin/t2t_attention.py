@@ -69,7 +69,6 @@ class Flags:
 FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path")
 
 USELESS = {"with --figure": ("attention", "style", "merge_subwords")}
-"""For the mode of the program with --figure, the flags that have no effect; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:

@@ -75,7 +75,6 @@ USELESS = {
     "with --test_set=list": ("translation",),
     "without --test_set": ("language_pair",),
 }
-"""For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:

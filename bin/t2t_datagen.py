@@ -16,7 +16,6 @@ from t2t_repro.data.job import Options
 FLAGS = program.make_flags(Options, "problem", "data_dir", "tmp_dir")
 
 USELESS = {"with --vocab_file": ("vocab_size",), "without --vocab_file": ("source_vocab_file",)}
-"""Flags that have no effect; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:

@@ -86,7 +86,6 @@ def totals(summary: Summary) -> str:
 
 
 def summary_lines(summary: Summary) -> str:
-    """Returns the lines of a summary, each of the form "name = figure"."""
     figures = {
         "Number of sentence": summary.sentences,
         "Number of Error sentence": summary.errors,

@@ -75,7 +75,6 @@ USELESS = {
     "with --format=argos": OF_SAVED_MODEL,
     "with --format=huggingface": ("quantization", *OF_SAVED_MODEL),
 }
-"""For each value of --format, the flags that have no effect with it; see `program.refuse_useless`."""
 
 
 def main(values: flags.FlagValues) -> None:

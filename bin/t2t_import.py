@@ -33,7 +33,6 @@ USELESS = {
     "with --opennmt_tf": sorted(FIELDS - OF_OPENNMT),
     "without --opennmt_tf": ["sentencepiece_model"],
 }
-"""For each kind of model, the flags that have no effect; see `program.refuse_useless`."""
 
 FLAGS = program.make_flags(Request)
 flags.DEFINE_string(

@@ -24,7 +24,6 @@ from t2t_repro.paper.results import FILE
 from t2t_repro.paper.rows import find_hparams_set
 
 REPORT = "report.md"
-"""Name of the report in the model folder."""
 
 FLAGS = t2t_trainer.make_flags("decode_hparams")
 flags.DEFINE_string(

@@ -51,7 +51,6 @@ class Archive:
         return self.url.rpartition("/")[2]
 
     def __str__(self) -> str:
-        """Returns the name, size and address of the archive, for error messages."""
         return f"{self.name} ({'' if self.size is None else f'{self.size:,} bytes, '}{self.url})"
 
 

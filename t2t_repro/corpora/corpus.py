@@ -23,11 +23,9 @@ class StoredCorpus(Corpus):
     stop: int = 0
     """Its records have the numbers `start` to `stop` - 1 in their split."""
     shards: int = 0
-    """Number of its shards."""
     text: str = ""
     """Hash of the text of its pairs, as hex digits."""
     text_bytes: int = 0
-    """Number of bytes in its text."""
     byte_pieces: int = 0
     """Number of ids that stand for one byte."""
     tokens: dict = field(default_factory=dict)

@@ -36,7 +36,6 @@ class MultiHeadAttention(Layer):
     """
 
     collector: ClassVar[Collector]
-    """Collects the attention weights."""
 
     def __init__(self, hparams: HParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)

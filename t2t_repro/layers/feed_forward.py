@@ -10,7 +10,6 @@ from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 
 ACTIVATIONS = {"relu": ops.relu, "swish": ops.silu, "gelu": keras.activations.gelu}
-"""The functions for hparams.activation."""
 
 
 class FeedForward(Layer):

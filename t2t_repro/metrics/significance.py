@@ -16,7 +16,6 @@ class Compared:
     """A translation's score by one metric, beside that of the baseline."""
 
     name: str
-    """Name of the translation."""
     score: float
     """Score of all lines, 0 to 100."""
     interval: float

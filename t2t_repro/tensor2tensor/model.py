@@ -70,7 +70,6 @@ class Import:
 
     variables_class: ClassVar[type[OldVariables]] = OldVariables
     prefix: ClassVar[str] = CHECKPOINT
-    """Prefix of the names of checkpoints."""
 
     def __init__(self, request: Request) -> None:
         if bool(request.t2t_model) == bool(request.checkpoint):

@@ -85,13 +85,11 @@ class OldVariables:
     """
 
     names: ClassVar[Mapping[str, str]] = NAMES
-    """Patterns of names of weights without `SCOPE`, and our names."""
     only: ClassVar[str] = ONLY
     """End of the error messages about another model."""
     scope: ClassVar[str] = SCOPE
     """Beginning of the names of weights in the checkpoint."""
     kinds: ClassVar[Mapping[str, str]] = UNUSED
-    """Kinds of variables that are not weights, and patterns of their names."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self.step = paths[-1], 0

@@ -12,7 +12,6 @@ from t2t_repro.files.json_file import to_json_line
 from t2t_repro.visualization.attention import START, Attention
 
 FIELDS = ("queries", "keys", "layers", "heads", "weights")
-"""The fields of `Attention` that files contain."""
 
 
 def npz(kinds: Mapping[str, Attention]) -> bytes:

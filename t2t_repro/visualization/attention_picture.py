@@ -40,7 +40,6 @@ MAX_INCHES = 160
 DPI = 100
 """Pixels per inch of PNG files."""
 FORMATS = ("png", "svg", "pdf")
-"""File formats of pictures."""
 AXES = {
     "encoder": ("source", "source"),
     "decoder": ("target to predict", "target already read"),

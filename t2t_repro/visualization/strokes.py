@@ -47,7 +47,6 @@ class Panel:
     attention: Attention
     """Weights of one layer."""
     title: str
-    """Text above the panel."""
     query: int | None = None
     """Index of the only query whose strokes are drawn; None for all queries."""
 
