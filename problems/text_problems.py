@@ -98,12 +98,10 @@ class Text2TextProblem(Problem):
 
     @property
     def source_vocab_name(self) -> str:
-        """Name of the source vocabulary's file in a data directory of tensor2tensor."""
         return self.vocab_filename
 
     @property
     def target_vocab_name(self) -> str:
-        """Name of the target vocabulary's file in a data directory of tensor2tensor."""
         return self.vocab_filename
 
     @property

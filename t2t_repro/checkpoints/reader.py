@@ -38,7 +38,6 @@ def checkpoints_in(folder: Path, prefix: str = CHECKPOINT) -> list[str]:
 
 
 def step_of(checkpoint: str) -> int:
-    """Returns the step number at the end of a checkpoint's path."""
     return int(checkpoint.rpartition("-")[2])
 
 
@@ -110,7 +109,6 @@ def assign_weights(model: Any, content: Checkpoint, checkpoint: str) -> None:
 
 
 def _files(checkpoint: str) -> list[Path]:
-    """Returns the paths of a checkpoint's files."""
     return list(Path(checkpoint).parent.glob(f"{glob.escape(Path(checkpoint).name)}.*"))
 
 

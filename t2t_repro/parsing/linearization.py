@@ -95,12 +95,10 @@ def tag_of(word: str) -> str:
 
 
 def kind_of(word: str) -> int:
-    """Returns the kind of a word: `ORDINARY`, `MARK` or `EITHER`."""
     return EITHER if word == APOSTROPHE else MARK if tag_of(word) in PUNCTUATION else ORDINARY
 
 
 def kinds_of(line: str) -> list[int]:
-    """Returns the kind of each word of a line."""
     return [kind_of(word) for word in words_of(line)]
 
 

@@ -118,7 +118,6 @@ def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
 
 
 def read_trees(path: str) -> Iterator[Tree]:
-    """Yields the trees in a plain or compressed file."""
     return parse_trees(read_lines(path), path)
 
 

@@ -55,7 +55,6 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
 
 
 def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:
-    """Returns facts about the steps of a run."""
     epoch, lengths = pipeline.first_epoch, pipeline.lengths
     steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)
     tokens = np.add.reduceat(lengths[1, epoch.order], epoch.ends[:-1], dtype=np.int64)[epoch.shuffle].sum(axis=1)

@@ -43,8 +43,6 @@ SAMPLES = 5
 
 @dataclass(frozen=True)
 class Decoded:
-    """The result of decoding lines of a split."""
-
     scores: list[Score]
     """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int

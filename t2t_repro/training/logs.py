@@ -91,12 +91,10 @@ class TensorBoardLog:
         self._add(step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()))
 
     def text(self, step: int, tag: str, markdown: str) -> None:
-        """Logs a Markdown text under the name `tag`."""
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
         self._add(step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown)))
 
     def image(self, step: int, tag: str, png: bytes) -> None:
-        """Logs a PNG picture under the name `tag`."""
         width, height = struct.unpack(">II", png[16:24])
         image = Summary.Image(encoded_image_string=png, width=width, height=height)
         self._add(step, Summary.Value(tag=tag, image=image))
@@ -157,7 +155,6 @@ class Logs:
         return self.metrics.is_best(values | details)
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """Logs an evaluation of the dev split after `step` steps."""
         values, details = self._fields(evaluation)
         if evaluation.decoded:
             self.tensorboard.text(step, "dev/translations", _markdown(evaluation.decoded.samples))
@@ -196,7 +193,6 @@ def _tags(group: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _markdown(rows: list[tuple[str, str, str]]) -> str:
-    """Returns (source, reference, output) rows as a Markdown table."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])

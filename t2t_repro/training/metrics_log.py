@@ -75,7 +75,6 @@ class Evaluations:
         self.best_by: str = best_by or (self._lines[-1].get("best_by", LOSS) if self._lines else LOSS)
 
     def has_evaluation(self, step: int) -> bool:
-        """Returns True if the log has an evaluation of this step."""
         return any(line["step"] == step for line in self._lines)
 
     def is_best(self, line: dict[str, Any]) -> bool:
@@ -136,7 +135,6 @@ class MetricsLog(Evaluations):
         """Seconds that earlier processes of this run have trained."""
 
     def add(self, step: int, **values: Any) -> None:
-        """Appends a line with the fields "step" and `values`."""
         # Rounded losses equal those that a resumed run will read from the file.
         line = {"step": step, **rounded(values)}
         if "dev_loss" in line:

@@ -29,7 +29,6 @@ class Adam(keras.optimizers.Adam):
         self.has_relative_steps = has_relative_steps
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor, as Keras's optimizers do."""
         return super().get_config() | {"has_relative_steps": self.has_relative_steps}
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:

@@ -58,7 +58,6 @@ class Run:
         return bool(self.strategy.extended.should_checkpoint)
 
     def say(self, text: str) -> None:
-        """Prints a line if this process is the chief."""
         if self.is_chief:
             say(text)
 

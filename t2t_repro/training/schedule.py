@@ -33,7 +33,6 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns the schedule of a result of `get_config`."""
         return cls(SimpleNamespace(**config))  # type: ignore[arg-type]  # it has all fields that a schedule reads
 
     def __call__(self, step: Any) -> Any:

@@ -35,8 +35,6 @@ a step has two rounds. With graphs of one round only, steps of transformer_tiny 
 
 
 class Result(NamedTuple):
-    """The result of a training step."""
-
     loss: float
     """Loss per target token, with label smoothing and without auxiliary losses."""
     auxiliary_loss: float
