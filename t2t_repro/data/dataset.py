@@ -140,8 +140,6 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
 
 @dataclass(frozen=True)
 class Data:
-    """The data of one problem."""
-
     problem: Problem
     vocabulary: Vocabulary
     description: Description
@@ -152,7 +150,6 @@ class Data:
 
 
 def has_data(data_dir: str, problem_name: str) -> bool:
-    """Returns True if the directory has finished data of a problem."""
     return description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists()
 
 

@@ -68,8 +68,6 @@ def differences(vocabulary: Vocabulary) -> str:
 
 
 class GraphSentencePieceVocabulary(tf.Module):
-    """`SentencePieceVocabulary` as TensorFlow operations."""
-
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         super().__init__()
         with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
@@ -114,8 +112,6 @@ class GraphSentencePieceVocabulary(tf.Module):
 
 
 class GraphMarianVocabulary(GraphSentencePieceVocabulary):
-    """`MarianVocabulary` as TensorFlow operations."""
-
     def __init__(self, vocabulary: MarianVocabulary) -> None:
         super().__init__(model := vocabulary.sentencepiece)
         name = f"strings_{model.fingerprint}"
@@ -146,8 +142,6 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
 
 
 class GraphSubwordVocabulary(tf.Module):
-    """`SubwordVocabulary` as TensorFlow operations."""
-
     def __init__(self, vocabulary: SubwordVocabulary) -> None:
         super().__init__()
         self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
@@ -214,8 +208,6 @@ class GraphTokenVocabulary(tf.Module):
 
 
 class GraphByteVocabulary(tf.Module):
-    """`ByteVocabulary` as TensorFlow operations."""
-
     def __init__(self, _: ByteVocabulary) -> None:
         super().__init__()
 

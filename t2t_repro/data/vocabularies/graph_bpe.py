@@ -107,8 +107,6 @@ def _least(values: Any, rows: Any) -> Any:
 
 
 class GraphBpeVocabulary(_GraphBytePairs):
-    """`BpeVocabulary` as TensorFlow operations."""
-
     def __init__(self, vocabulary: BpeVocabulary) -> None:
         super().__init__(vocabulary.merges, is_greedy=False)
         self._has_final_symbol, self._end = vocabulary.has_final_symbol, vocabulary.symbol_of[END]
@@ -143,8 +141,6 @@ def _is_last(words: Any) -> Any:
 
 
 class GraphTokenizerVocabulary(_GraphBytePairs):
-    """`TokenizerVocabulary` as TensorFlow operations."""
-
     def __init__(self, vocabulary: TokenizerVocabulary) -> None:
         super().__init__(vocabulary.merges, is_greedy=True)
         pieces, (_, before, after) = vocabulary.pieces(range(vocabulary.size)), vocabulary.kinds

@@ -37,7 +37,6 @@ class SubwordSampler(abc.ABC):
         self._inside = {number for number, (piece, _) in pieces.items() if not piece.startswith(SPACE)}
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        """Returns the new ids of a text."""
         sampled, draw = list[int](), self.draws(random)
         bounds = [place for place, number in enumerate(ids) if number not in self._inside or not place]
         for start, stop in itertools.pairwise([*bounds, len(ids)]):

@@ -22,12 +22,10 @@ def tag(language: str) -> str:
 
 
 def language_of(tag: str) -> str:
-    """Returns the target language of a tag."""
     return tag[2:-2]
 
 
 def is_tag(piece: str) -> bool:
-    """Returns True if a piece of a vocabulary is a tag."""
     return bool(re.fullmatch(TAG, piece))
 
 

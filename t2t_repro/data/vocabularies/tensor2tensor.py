@@ -84,7 +84,6 @@ def escaped(token: str, alphabet: set[str]) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    """Returns the character for which an escape stands."""
     if not escape[1]:
         return "_" if escape[0] == "\\u" else "\\"
     try:
