@@ -240,7 +240,8 @@ def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[
             return [*boundaries, len(lengths)]
         rest = lengths[boundaries[-1] :]
         # With padding, each example of the batch is at least as long as the first. So no more examples than these fit.
-        rest = rest[: limit // max(int(rest[0]), 1) + 1]
+        if rest[0]:
+            rest = rest[: limit // int(rest[0]) + 1]
         positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a batch that ends after each example
         boundaries.append(boundaries[-1] + max(int(np.searchsorted(positions, limit, "right")), 1))
     return boundaries

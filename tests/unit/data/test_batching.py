@@ -77,7 +77,7 @@ def plain_cuts(lengths: list[int], limit: int) -> list[int]:
 
 @few
 @example([[1, 1, 1]], 10, 2)
-@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=25), min_size=1, max_size=3), st.integers(1, 150),
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3), st.integers(1, 150),
        st.integers(1, 4))  # fmt: skip
 def test_micro_batches_equal_those_of_a_search_over_all_limits(
     sides: list[list[int]], max_tokens: int, replicas: int

@@ -201,7 +201,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny
     log.add(5, seconds=1.5, train_loss=2.0, hardware="A", gpu_count=2)
     log.add(5, dev_loss=1.0, dev_perplexity=2.5)
     write_results(folder, Results(steps=5, bleu={"wmt14": 27.3}, signatures=["wmt14: x"]))
-    weights = {"a/b": tf.Variable(np.ones((8, 4), np.float32)), "c": tf.Variable(np.ones(16, np.float32))}
+    weights = {"a/b": tf.Variable(np.ones((64, 4), np.float32)), "c": tf.Variable(np.ones(16, np.float32))}
     write_checkpoint(folder, 5, weights, tiny_vocabulary.fingerprint)
     keep_only(folder, [str(folder / "model.ckpt-5")])
     for kind in KINDS:
@@ -258,7 +258,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path)
 
     check()
     if kind.is_checked:
-        assert sum(refusals) >= len(refusals) // 8
+        assert sum(refusals) >= len(refusals) // 4
 
 
 def make_huge(path: Path) -> None:
