@@ -20,6 +20,8 @@ class T2tText(StatedLanguages):
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
+        """Settings: facts about the problem that the model's hparams do not contain."""
+
         languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
         target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")
         symbols: str = setting("", "tags of several target languages, e.g. >>de<<,>>fr<<", is_new=True)

@@ -85,6 +85,7 @@ class Translate(beam.DoFn):
         self._job = job
 
     def process(self, batch: LineBatch) -> Iterator[str]:
+        """Translates a batch, writes its shard and yields the shard's path. A resumed run keeps existing shards."""
         shard = shard_name(self._job.decode_to_file, batch)
         if self._job.resume and match(shard):
             counts = {EXISTING: 1}

@@ -136,6 +136,7 @@ class ModelFolder:
         return folder
 
     def save(self) -> None:
+        """Writes hparams.json, problem.json and the vocabularies."""
         for name, values in zip(DESCRIPTION, (self.hparams, self.origin), strict=True):
             write_file(self.path / name, to_json(values))
         for name, vocabulary in zip(self.origin.vocabularies, (self.vocabulary, self.vocabulary.sources), strict=False):
@@ -154,6 +155,7 @@ class ModelFolder:
         return locked(Path(path) / LOCK, refusal)
 
     def description_files(self) -> list[Path]:
+        """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""
         return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
 
     def _refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:

@@ -18,6 +18,8 @@ FILE_NAME = "augment.json"
 
 @dataclass(frozen=True)
 class Augmentation:
+    """The content of augment.json."""
+
     settings: dict
     """Everything on which the pairs depend: the model, a hash of the text, the decode hparams and so on."""
     source_language: str

@@ -44,6 +44,7 @@ class SampledRecords:
         return [new if len(new) <= self._max_length else ids for new, ids in zip(sampled, pair, strict=True)]
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of examples as `Records.read` does."""
         pairs = [self._pairs[number] for number in numbers.tolist()]
         source, target = (np.fromiter(chain.from_iterable(pair[side] for pair in pairs), np.int32) for side in (0, 1))
         return source, target

@@ -68,6 +68,7 @@ class ExploredModel:
         return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, source)
 
     def describe(self) -> dict[str, Any]:
+        """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
         layers, heads = (max((shape[axis] for shape in self._attention_shapes.values()), default=0) for axis in (0, 1))
         return {
             "name": self.name,

@@ -169,6 +169,7 @@ class TranslationModel(keras.Model):
         return self._updated_metrics(x, y, weights, passes[0], loss)
 
     def test_step(self, data: Any) -> dict[str, Any]:
+        """Evaluates a global batch; returns the metrics."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         logits = self(x, training=False)
         loss = self.compute_loss(x, y, logits, weights, training=False)

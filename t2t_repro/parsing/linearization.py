@@ -95,6 +95,7 @@ def tag_of(word: str) -> str:
 
 
 def kind_of(word: str) -> int:
+    """Returns the kind of a word: `ORDINARY`, `MARK` or `EITHER`."""
     return EITHER if word == APOSTROPHE else MARK if tag_of(word) in PUNCTUATION else ORDINARY
 
 

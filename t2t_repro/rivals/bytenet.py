@@ -54,6 +54,7 @@ class Linear(Layer):
         self.bias = self.add_weight((width_out,), "zeros", name="bias", dtype="float32")
 
     def call(self, x: Tensor) -> Tensor:
+        """Returns the linear map of x, float32."""
         return float32(self.product(x, self.weight)) + self.bias
 
 

@@ -94,6 +94,7 @@ class ConvS2SHParams(HParams):
 
     @property
     def output_width(self) -> int:
+        """Width of the vectors before the pre-softmax projection."""
         return self.output_embedding_size or self.hidden_size
 
 

@@ -135,6 +135,7 @@ class MetricsLog(Evaluations):
         """Seconds that earlier processes of this run have trained."""
 
     def add(self, step: int, **values: Any) -> None:
+        """Appends a line with the fields "step" and `values`."""
         # Rounded losses equal those that a resumed run will read from the file.
         line = {"step": step, **rounded(values)}
         if "dev_loss" in line:
