@@ -12,12 +12,6 @@ from t2t_repro.hparam import overrides
 
 IMPORTED = "t2t_text"
 """Problem of imported models. It stands for tensor2tensor's problem, which may not be registered here."""
-SIZES = (
-    "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
-    "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
-    "shared_embedding", "shared_embedding_and_softmax_weights", "use_target_space_embedding",
-)  # fmt: skip
-"""Hparams in which the hparams set of --hparams_set must agree with the model folder."""
 
 
 def define_model_flags(values: flags.FlagValues) -> None:
@@ -44,8 +38,8 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
             raise _contradiction(f"--hparams={name}={value}", folder, f"{name}={getattr(hparams, name)}")
     if values.hparams_set and not is_imported:
         registered = registry.hparams(values.hparams_set)
-        for name in SIZES:
-            value, folder_value = getattr(registered, name), getattr(hparams, name)
+        for name in hparams.shapes_weights:
+            value, folder_value = getattr(registered, name, None), getattr(hparams, name)
             if name not in changes and value != folder_value:
                 flag = f"--hparams_set={values.hparams_set} has {name}={value}"
                 raise _contradiction(flag, folder, f"{name}={folder_value}")

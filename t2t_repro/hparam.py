@@ -256,6 +256,23 @@ class HParams:
         )
 
     @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights.
+
+        All fields that a subclass adds count as such, unless it says otherwise.
+        """
+        base = {field.name for field in dataclasses.fields(HParams)}
+        names = [
+            "model", "num_hidden_layers", "num_encoder_layers", "num_decoder_layers", "hidden_size", "filter_size",
+            "attention_key_channels", "attention_value_channels", "norm_before", "pos", "self_attention_type",
+            "max_relative_position", "shared_embedding", "shared_embedding_and_softmax_weights",
+            "use_target_space_embedding", "use_attention_biases", "use_softmax_bias",
+        ]  # fmt: skip
+        names += ["max_length"] if self.pos == "emb" else []
+        names += ["num_heads"] if self.max_relative_position else []
+        return names + [name for name in vars(self) if name not in base]
+
+    @property
     def encoder_layers(self) -> int:
         """Number of layers in the encoder."""
         return self.num_encoder_layers or self.num_hidden_layers

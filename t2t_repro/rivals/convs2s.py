@@ -97,6 +97,11 @@ class ConvS2SHParams(HParams):
         """Width of the vectors before the pre-softmax projection."""
         return self.output_embedding_size or self.hidden_size
 
+    @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights."""
+        return [*super().shapes_weights, "max_length"]
+
 
 class NormalizedLinear(Layer):
     """A linear layer x W + b with weight normalization (Salimans and Kingma 2016).

@@ -45,6 +45,11 @@ class ExpertsHParams(HParams):
         if self.moe_k >= self.moe_num_experts:
             raise UserError(f"moe_k={self.moe_k} must be less than moe_num_experts={self.moe_num_experts}")
 
+    @property
+    def shapes_weights(self) -> list[str]:
+        """Names of the fields that determine the names and shapes of the model's weights."""
+        return [name for name in super().shapes_weights if name not in ("moe_k", "moe_loss_coef")]
+
 
 class Experts(Layer):
     """n feed-forward networks max(0, x W1) W2, and the gating network that chooses k of them for each position."""

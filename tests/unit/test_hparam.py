@@ -108,3 +108,10 @@ def test_hparams_of_another_model_keep_what_both_have() -> None:
     assert HParams.of(MyHParams(hidden_size=8), model="transformer") == HParams(hidden_size=8)
     assert "depth=4 has no effect in the model transformer" in user_error(HParams.of, mine, model="transformer")
     assert "hidden_size='256' must be of type int" in user_error(HParams, hidden_size="256")
+
+
+def test_the_fields_that_determine_the_shapes_of_weights() -> None:
+    assert not {"max_length", "num_heads"} & set(HParams().shapes_weights)
+    assert "max_length" in HParams(pos="emb").shapes_weights
+    assert "num_heads" in override(HParams(), f"{RELATIVE},max_relative_position=9").shapes_weights
+    assert {"depth", "share", "hidden_size"} <= set(MyHParams().shapes_weights)
