@@ -1,11 +1,12 @@
 """The built-in hparams sets. Importing this package imports all its modules, and each of them registers its sets.
 
-It also imports the package of the rivals, which registers the models that the sets of rivals are for.
+It also imports the packages that register the other models for which there are sets.
 """
 
 import importlib
 import pkgutil
 
+import t2t_repro.opennmt_tf
 import t2t_repro.rivals  # noqa: F401
 
 for module in pkgutil.iter_modules(__path__):

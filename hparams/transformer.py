@@ -8,7 +8,7 @@ quarter of these are padding, so about 25,000 tokens remain, as in the paper. t2
 from dataclasses import replace
 from typing import Any
 
-from t2t_repro import opennmt_tf, registry
+from t2t_repro import registry
 from t2t_repro.hparam import HParams
 
 TINY_TRAINING: dict[str, Any] = {
@@ -160,7 +160,7 @@ def opennmt_base() -> HParams:
     """
     return replace(
         marian_base(),
-        model=opennmt_tf.opennmt_transformer.__name__,
+        model="opennmt_transformer",
         norm_before=True,
         norm_epsilon=1e-3,
         pos="timing",

@@ -47,7 +47,7 @@ def _value(name: str, kind: int, sizes: str) -> dict[int, Any]:
 
 
 def _message(fields: dict[int, Any]) -> bytes:
-    """Returns a message of protocol buffers with the values of these fields, of which a list has several."""
+    """Returns a message of protocol buffers with these fields. A field whose value is a list is repeated."""
     data = b""
     for number, values in fields.items():
         for value in values if isinstance(values, list) else [values]:

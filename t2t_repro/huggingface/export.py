@@ -29,7 +29,7 @@ from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
 EPSILON = 1e-5
-"""What MarianMTModel adds to the variance in layer norm."""
+"""MarianMTModel's epsilon of layer norm, which is added to the variance."""
 MIN_POSITIONS = 1024
 """Minimum number of positions in a table. MarianMTModel fails for longer texts."""
 MAX_OUTPUT = 512

@@ -12,7 +12,7 @@ from t2t_repro.checkpoints.reader import step_of
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model card says about a checkpoint. `write` writes it."""
+    """The content of the model card of a checkpoint, and the method `write`."""
 
     folder: ModelFolder
     checkpoint: str

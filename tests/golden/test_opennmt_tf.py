@@ -32,7 +32,7 @@ def test_imported_models(name: str, tmp_path: Path) -> None:
     for row in results["rows"]:
         [inputs] = vocabulary.encode_sources([results["sources"][row]])
         [targets] = vocabulary.encode_targets([results["targets"][row]])
-        # The padding shows that neither it nor the end of the source has an effect.
+        # Sources end with an end token and padding, which must have no effect.
         actual = model(tf.constant([[*inputs, 0, 0]]), tf.constant([targets]))[0]
         np.testing.assert_allclose(actual, logits[f"{name}_{row}"][:, order], atol=1e-4)
     translations = translator.translate(results["sources"], beam_size=1)

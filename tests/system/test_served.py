@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
-from programs import TrainedModel, succeed, without_extras
+from programs import TrainedModel, refused, run, succeed, without_extras
 from serving import serve
 from t2t_repro.decoding import Translator
 
@@ -176,3 +176,9 @@ def test_ctranslate2_translates_almost_the_same(
         options = {"beam_size": 4, "length_penalty": 0.6, "max_decoding_length": len(pieces) + 1 + 5}
         same += tokenizer.decode(translator.translate_batch([pieces], **options)[0].hypotheses[0]) == text
     assert same > 50
+
+
+def test_a_random_search_is_not_served(trained: TrainedModel) -> None:
+    result = run("exporter", f"--output_dir={trained.folder}", "--decode_hparams=sampling_method=random")
+    refused(result, "sampling_method", "beam search")
+    assert not (trained.folder / "export").exists()
