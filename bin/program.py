@@ -361,8 +361,9 @@ def load_translator(
     from t2t_repro.decoding.translator import Translator
 
     engine = computation(values.precision, values.engine, values.quantization)
+    translator = Translator.from_folders(folders, checkpoints, decode_hparams, engine)
     say(f"{', '.join(checkpoints)}: {engine}, {decode_hparams}")
-    return Translator.from_folders(folders, checkpoints, decode_hparams, engine)
+    return translator
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:
