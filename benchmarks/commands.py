@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from t2t_repro.training.metrics_log import read_metrics
+from t2t_repro.training.metrics_log import Evaluations, read_metrics
 
 
 def run(program: str, *arguments: str) -> tuple[str, str]:
@@ -32,11 +32,14 @@ def run(program: str, *arguments: str) -> tuple[str, str]:
 def run_trainer(model: str | Path, *arguments: str) -> list[dict[str, Any]]:
     """Runs t2t-trainer for the model folder `model`. Returns the lines of metrics.jsonl that are evaluations.
 
-    Exits if a signal stopped the run before its last step, because t2t-trainer then has exit code 0.
+    Exits if a signal stopped the run before its last step, because t2t-trainer then has exit code 0. Early stopping may
+    end the run earlier.
     """
     run("trainer", f"--output_dir={model}", *arguments)
     train_steps = json.loads((Path(model) / "hparams.json").read_text())["train_steps"]
     evaluations = [line for line in read_metrics(model) if "dev_loss" in line]
-    if not evaluations or evaluations[-1]["step"] < train_steps:
+    patience = next((int(flag.partition("=")[2]) for flag in arguments if "early_stopping_patience" in flag), 0)
+    has_converged = 0 < patience <= Evaluations(evaluations).evaluations_since_best()
+    if not has_converged and (not evaluations or evaluations[-1]["step"] < train_steps):
         sys.exit(f"{model}: training stopped before step {train_steps}; run the same command to continue")
     return evaluations

@@ -4,25 +4,23 @@
     python benchmarks/table2_small.py --results=docs/table2_small.json --table [--picture=docs/table2_small.png]
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
-test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, steps, precision,
-search and score. For each family, the script tries the learning rates in `FACTORS` in short runs, and trains with
-the rate of the lowest dev loss, twice with different seeds. It also tries the higher rates in `ALL_FACTORS`. If one of
-them has the lowest dev loss of all trials, the script trains the family with that rate, too, once. It writes each run
-to the results file, by default results.json in the work folder, and skips runs that this file has. So the same command
+test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, schedule, precision,
+search and score, and the same number of trials: short runs for the learning rate and the initial gain (`RATES`,
+`GAINS`), then a full run for each dropout rate (`DROPOUTS`). A full run ends when the dev loss has not fallen for
+`PATIENCE` epochs. The best dropout rate gets a second full run with another seed. The script writes each run to the
+results file, by default results.json in the work folder, and skips runs that this file has. So the same command
 continues after an interruption.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gzip
+import itertools
 import resource
 import statistics
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import app, flags
 
@@ -49,16 +47,20 @@ FAMILIES = flags.DEFINE_list(
 )
 RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
+TRIALS_ONLY = flags.DEFINE_bool("trials_only", False, "only take the short trials")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against training operations")
 
-FACTORS = (0.5, 1.0, 2.0)
-"""The tuning trials: factors of the set's learning_rate_constant."""
-ALL_FACTORS = (*FACTORS, 4.0, 8.0, 16.0)
-"""All trials. Those with the higher rates do not choose the rate; they show whether a higher one would be better."""
-TRIAL_STEPS, STEPS, POINTS = 336, 1008, 4
-"""Steps of a trial and of a full run, and the number of checkpoints of a full run that are decoded for the curve."""
-WARMUP = 0.3
-"""Share of a run's steps in which the learning rate rises; afterwards it falls linearly to 0."""
+RATES, GAINS, DROPOUTS = (0.0025, 0.005, 0.01, 0.02), (0.25, 1.0, 4.0), (0.2, 0.3)
+"""The values that are tried of the highest learning rate, of initializer_gain and of layer_prepostprocess_dropout."""
+EPOCH, TRIAL_EPOCHS, EPOCHS, PATIENCE = 224, 4, 40, 3
+"""Steps of an epoch; epochs of a short trial; largest number of epochs of a full run; number of epochs without a
+lower dev loss that end it."""
+WARMUP = 400
+"""Number of steps in which the learning rate rises. Afterwards it falls with the inverse square root of the step."""
+CHECKPOINTS = 5
+"""Number of last checkpoints, one of each epoch, whose average is scored."""
+THRESHOLD = 30.0
+"""Dev BLEU for which the table has the number of operations."""
 VOCAB_SIZE = 8000
 SEEDS = ("1", "2")
 SEARCH = "--decode_hparams=alpha=1.0"
@@ -83,11 +85,26 @@ def text_file(split: str, language: str) -> str:
     return str(path)
 
 
-def bleu(model: str, split: str, checkpoint: str = "") -> float:
-    """Returns the BLEU of a model, or of one of its checkpoints, on a split."""
-    output = f"{model}.{split}{Path(checkpoint).suffix}"
-    run("decoder", f"--output_dir={model}", f"--checkpoint_path={checkpoint}", SEARCH,
-        f"--decode_from_file={text_file(split, 'en')}", f"--decode_to_file={output}")  # fmt: skip
+class Settings(NamedTuple):
+    """What is tuned. The defaults are those of the first trials."""
+
+    rate: float = 0.005
+    gain: float = 1.0
+    dropout: float = 0.2
+
+
+class Best(NamedTuple):
+    """The best settings of a family, and its full runs with them, one for each seed."""
+
+    settings: Settings
+    runs: list[dict[str, Any]]
+
+
+def bleu(model: str, split: str) -> float:
+    """Returns the BLEU of a model's average on a split."""
+    output = f"{model}.{split}"
+    run("decoder", f"--output_dir={model}", SEARCH, f"--decode_from_file={text_file(split, 'en')}",
+        f"--decode_to_file={output}")  # fmt: skip
     reference = text_file(split, "de")
     return float(run("bleu", f"--translation={output}", f"--reference={reference}")[0].split()[0])
 
@@ -98,42 +115,48 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def train(model: str, name: str, factor: float, seed: str, steps: int, points: int) -> float:
-    """Trains a family with a learning rate and saves `points` checkpoints. Returns the dev loss after the last step."""
-    rate = factor * registry.hparams(name).learning_rate_constant
-    overrides = f"learning_rate_constant={rate},learning_rate_warmup_steps={round(WARMUP * steps)},batch_size=2048"
-    evaluations = run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
-        f"--random_seed={seed}", f"--train_steps={steps}", "--eval_decode_lines=0",
-        f"--local_eval_frequency={steps // points}", f"--hparams={overrides}",
-        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
-        "--inter_op_parallelism_threads=1")  # fmt: skip
-    return round(evaluations[-1]["dev_loss"], 3)
+def train(model: str, name: str, settings: Settings, seed: str, *arguments: str) -> list[dict[str, Any]]:
+    """Trains a family in the folder `model`. Returns its evaluations. `arguments` are further flags of t2t-trainer."""
+    overrides = (
+        "batch_size=2048,learning_rate_schedule=constant*linear_warmup*rsqrt_decay,"
+        f"learning_rate_warmup_steps={WARMUP},learning_rate_constant={settings.rate * WARMUP**0.5},"
+        f"initializer_gain={settings.gain},layer_prepostprocess_dropout={settings.dropout}"
+    )
+    return run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
+        f"--random_seed={seed}", f"--hparams={overrides}", f"--keep_checkpoint_max={CHECKPOINTS}",
+        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
+        *arguments)  # fmt: skip
 
 
-def measure_trial(name: str, factor: float) -> float:
-    """Returns the dev loss of a family after a short training with a learning rate."""
-    return train(f"{WORK.value}/{name}_trial_{factor}", name, factor, "1", TRIAL_STEPS, 1)
+def measure_trial(name: str, settings: Settings) -> float:
+    """Returns the dev loss of a family after a short training."""
+    steps = TRIAL_EPOCHS * EPOCH
+    arguments = f"--train_steps={steps}", f"--local_eval_frequency={steps}", "--eval_decode_lines=0"
+    model = f"{WORK.value}/{run_name(name, settings)}"
+    return round(train(model, name, settings, SEEDS[0], *arguments)[-1]["dev_loss"], 3)
 
 
-def measure(name: str, factor: float, seed: str) -> dict[str, Any]:
-    """Trains a family with a learning rate, and scores it.
+def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
+    """Trains a family until its dev loss stops falling, averages the last checkpoints, and scores them.
 
-    Returns its dev loss, BLEU on val and on test_2016_flickr, [step, BLEU on val] of each decoded checkpoint, the CPU
-    minutes of training (None if another process did a part of it), and the CPU seconds of decoding the test set.
+    Returns the lowest dev loss, the BLEU of the average on val and on test_2016_flickr, [step, dev loss, dev BLEU] of
+    each epoch, the CPU minutes of training (None if another process did a part of it), the CPU seconds of decoding the
+    test set, and the operations of a step.
     """
-    model = f"{WORK.value}/{name}_{factor}_seed_{seed}"
+    model = f"{WORK.value}/{run_name(name, settings, seed)}"
     is_new, before = not Path(model).exists(), cpu_seconds()
-    loss = train(model, name, factor, seed, STEPS, POINTS)
+    evaluations = train(model, name, settings, seed, f"--train_steps={EPOCHS * EPOCH}",
+        f"--local_eval_frequency={EPOCH}", "--eval_decode_lines=1014",
+        f"--early_stopping_patience={PATIENCE}")  # fmt: skip
     training = cpu_seconds() - before
-    steps = [STEPS * number // POINTS for number in range(1, POINTS + 1)]
-    curve = [(step, bleu(model, "val", f"{model}/model.ckpt-{step}")) for step in steps]
-    before = cpu_seconds()
+    run("avg-checkpoints", f"--output_dir={model}", f"--num_last_checkpoints={CHECKPOINTS}", "--nocompare")
+    val, before = bleu(model, "val"), cpu_seconds()
     test = bleu(model, "test_2016_flickr")
     return {
-        "loss": loss,
-        "val": curve[-1][1],
+        "loss": round(min(line["dev_loss"] for line in evaluations), 3),
+        "val": val,
         "test": test,
-        "curve": curve,
+        "curve": [[line["step"], round(line["dev_loss"], 3), round(line["dev_bleu"], 2)] for line in evaluations],
         "train_minutes": round(training / 60, 1) if is_new else None,
         "decode_seconds": round(cpu_seconds() - before, 1),
         "flops": step_flops(name),
@@ -147,93 +170,88 @@ def step_flops(name: str) -> int:
     return size.step_flops(registry.hparams(name), VOCAB_SIZE, source, target)
 
 
-def trial_name(name: str, factor: float) -> str:
-    """Returns the name of a trial in the results file."""
-    return f"{name}, rate x {factor:g}, trial"
+def run_name(name: str, settings: Settings, seed: str = "") -> str:
+    """Returns the name of a full run, or without a seed that of a short trial, in the results file."""
+    values = f"{name}, rate {settings.rate:g}, gain {settings.gain:g}, dropout {settings.dropout:g}"
+    return f"{values}, seed {seed}" if seed else f"{values}, trial"
 
 
-def run_name(name: str, factor: float, seed: str) -> str:
-    """Returns the name of a full run in the results file."""
-    return f"{name}, rate x {factor:g}, seed {seed}"
+def short_trials(settings: Settings, results: Results, name: str) -> Settings:
+    """Returns the settings with the lowest dev loss of the short trials: of each rate, then of each gain."""
+
+    def loss(settings: Settings) -> float:
+        return results.measure(run_name(name, settings), functools.partial(measure_trial, name, settings))
+
+    settings = min((settings._replace(rate=rate) for rate in RATES), key=loss)
+    return min((settings._replace(gain=gain) for gain in GAINS), key=loss)
 
 
-def best_factor(name: str, runs: dict[str, Any], factors: Sequence[float] = FACTORS) -> float | None:
-    """Returns the factor of the trial with the lowest dev loss, or None if a trial is missing."""
-    losses = {factor: runs[trial] for factor in factors if (trial := trial_name(name, factor)) in runs}
-    return min(factors, key=lambda factor: losses[factor]) if len(losses) == len(factors) else None
+def tune(name: str, results: Results) -> Best:
+    """Returns the best settings of a family with its full runs. Takes missing runs."""
+
+    def full_run(settings: Settings, seed: str = SEEDS[0]) -> dict[str, Any]:
+        return results.measure(run_name(name, settings, seed), functools.partial(measure, name, settings, seed))
+
+    settings = short_trials(Settings(), results, name)
+    settings = min((settings._replace(dropout=rate) for rate in DROPOUTS), key=lambda tried: full_run(tried)["loss"])
+    return Best(settings, [full_run(settings, seed) for seed in SEEDS])
 
 
-def better_factor(name: str, runs: dict[str, Any]) -> float | None:
-    """Returns the factor of the trial with the lowest dev loss of all, or None if it is a tuning trial."""
-    factor = best_factor(name, runs, ALL_FACTORS)
-    return None if factor in FACTORS else factor
+def operations_to(score: float, run: dict[str, Any]) -> float | None:
+    """Returns the training operations at which a run's dev BLEU first reaches `score`; None if it does not.
+
+    Between two epochs, BLEU is interpolated linearly.
+    """
+    for (step, _, bleu), (next_step, _, next_bleu) in itertools.pairwise([[0, 0, 0.0], *run["curve"]]):
+        if next_bleu >= score:
+            return run["flops"] * (step + (next_step - step) * (score - bleu) / (next_bleu - bleu))
+    return None
 
 
-def full_runs(name: str, runs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns a family's finished full runs with the best learning rate."""
-    factor = best_factor(name, runs)
-    names = [] if factor is None else [run_name(name, factor, seed) for seed in SEEDS]
-    return [runs[full_run] for full_run in names if full_run in runs]
-
-
-def print_tables(runs: dict[str, Any]) -> None:
-    """Prints tables of the families with their best learning rates, of the trials, and of runs with higher rates."""
-    print_families(runs)
-    print(f"\n| dev loss | {' | '.join(f'rate x {factor:g}' for factor in ALL_FACTORS)} |")
-    print(f"| --- |{' ---: |' * len(ALL_FACTORS)}")
-    for name in FAMILIES.value:
-        trials = (runs.get(trial_name(name, factor)) for factor in ALL_FACTORS)
-        cells = ["not run" if loss is None else f"{loss:.2f}" for loss in trials]
-        print(f"| `{name}` | {' | '.join(cells)} |")
-    print("\n| family | rate | BLEU val | BLEU test | higher rate | BLEU val | BLEU test |")
-    print("| --- |" + " ---: |" * 6)
-    for name in FAMILIES.value:
-        factors = [factor for factor in (best_factor(name, runs), better_factor(name, runs)) if factor]
-        pair = [(factor, runs[run]) for factor in factors if (run := run_name(name, factor, SEEDS[0])) in runs]
-        if len(pair) == 2:
-            base = registry.hparams(name).learning_rate_constant
-            cells = [f"{factor * base:g} | {run['val']:.2f} | {run['test']:.2f}" for factor, run in pair]
-            print(f"| `{name}` | {' | '.join(cells)} |")
-
-
-def print_families(runs: dict[str, Any]) -> None:
-    """Prints a table of the families with their best learning rates."""
-    columns = ("parameters", "rate", "BLEU val", "BLEU test", "test by seed", "training FLOPs", "CPU minutes")
-    print(f"| family | {' | '.join(columns)} | decoding, s | sequential operations | maximum path |")
-    print(f"| --- |{' ---: |' * 3} ---: | --- |{' ---: |' * 3} --- | --- |")
-    for name in FAMILIES.value:
-        factor, seeds = best_factor(name, runs), full_runs(name, runs)
-        if factor is None or not seeds:
-            continue
-        hparams = registry.hparams(name)
-        minutes = [run["train_minutes"] for run in seeds if run["train_minutes"] is not None]
+def print_tables(families: dict[str, Best], results: dict[str, Any]) -> None:
+    """Prints a table of the families with their best settings, and one of all trials."""
+    columns = ("parameters", "BLEU val", "BLEU test", "test by seed", "epochs", "FLOPs", f"FLOPs to {THRESHOLD:g} BLEU")
+    columns += ("CPU minutes", "decoding, s", "sequential operations", "maximum path")
+    print(f"| hparams set | {' | '.join(columns)} |")
+    print(f"| --- |{' ---: |' * 3} --- |{' ---: |' * 5} --- | --- |")
+    for name, (_, runs) in families.items():
+        minutes = [run["train_minutes"] for run in runs if run["train_minutes"] is not None]
+        reached = [flops for run in runs if (flops := operations_to(THRESHOLD, run)) is not None]
         cells = [
-            f"{size.parameters(hparams, VOCAB_SIZE):,}",
-            f"{factor * hparams.learning_rate_constant:g}",
-            *(f"{statistics.mean(run[split] for run in seeds):.2f}" for split in ("val", "test")),
-            ", ".join(f"{run['test']:.2f}" for run in seeds),
-            f"{STEPS * seeds[0]['flops']:.1e}",
-            f"{statistics.mean(minutes):.1f}" if minutes else "-",
-            f"{statistics.mean(run['decode_seconds'] for run in seeds):.0f}",
-            *PATHS[hparams.model],
+            f"{size.parameters(registry.hparams(name), VOCAB_SIZE):,}",
+            *(f"{statistics.mean(run[split] for run in runs):.2f}" for split in ("val", "test")),
+            ", ".join(f"{run['test']:.2f}" for run in runs),
+            ", ".join(f"{run['curve'][-1][0] // EPOCH}" for run in runs),
+            f"{statistics.mean(run['flops'] * run['curve'][-1][0] for run in runs):.1e}",
+            f"{statistics.mean(reached):.1e}" if len(reached) == len(runs) else "-",
+            f"{statistics.mean(minutes):.0f}" if minutes else "-",
+            f"{statistics.mean(run['decode_seconds'] for run in runs):.0f}",
+            *PATHS[registry.hparams(name).model],
         ]
         print(f"| `{name}` | {' | '.join(cells)} |")
+    print("\n| hparams set | rate | gain | dropout | dev loss after 4 epochs | lowest dev loss | chosen |")
+    print(f"| --- |{' ---: |' * 5} --- |")
+    for label, measured in sorted(results.items()):
+        name, *values, kind = label.split(", ")
+        cells = [value.split()[1] for value in values]
+        is_trial = kind == "trial"
+        losses = [measured, ""] if is_trial else ["", f"{measured['loss']} ({kind})"]
+        is_chosen = name in families and run_name(name, families[name].settings, kind.split()[-1]) == label
+        print(f"| `{name}` | {' | '.join(map(str, cells + losses))} | {'yes' if is_chosen else ''} |")
 
 
-def draw(runs: dict[str, Any], path: str) -> None:
+def draw(families: dict[str, Best], path: str) -> None:
     """Draws BLEU on val against training operations for each family, as a mean over seeds; saves the picture."""
     from matplotlib.figure import Figure
 
     figure = Figure((8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name in FAMILIES.value:
-        if not (seeds := full_runs(name, runs)):
-            continue
-        steps = [step for step, _ in seeds[0]["curve"]]
-        scores = [
-            statistics.mean(score for _, score in point) for point in zip(*(run["curve"] for run in seeds), strict=True)
-        ]
-        axes.plot([step * seeds[0]["flops"] for step in steps], scores, "o-", label=name.removesuffix("_tiny"))
+    for name, (_, runs) in families.items():
+        epochs = list(zip(*(run["curve"] for run in runs), strict=False))  # up to the end of the shorter run
+        operations = [runs[0]["flops"] * points[0][0] for points in epochs]
+        scores = [statistics.mean(score for _, _, score in points) for points in epochs]
+        axes.plot(operations, scores, ".-", label=name.removesuffix("_tiny"))
+    axes.axhline(THRESHOLD, color="gray", linewidth=0.8)
     axes.set(xlabel="training operations (matrix products)", ylabel="BLEU on val", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
@@ -246,26 +264,19 @@ def main(argv: list[str]) -> None:
         raise app.UsageError("give --data and --work, or --table and --results")
     results = Results(RESULTS.value or Path(WORK.value) / "results.json")
     if not TABLE.value:
-        work, start = Path(WORK.value), time.monotonic()
+        work = Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)
         train, dev = (",".join(text_file(split, side) for side in ("en", "de")) for split in ("train", "val"))
         run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE}",
             f"--data_dir={work}/data")  # fmt: skip
-        for name in FAMILIES.value:
-            for factor in ALL_FACTORS:
-                results.measure(trial_name(name, factor), functools.partial(measure_trial, name, factor))
-            best = best_factor(name, results.read())
-            assert best
-            for seed in SEEDS:
-                results.measure(run_name(name, best, seed), functools.partial(measure, name, best, seed))
-            if better := better_factor(name, results.read()):
-                higher = functools.partial(measure, name, better, SEEDS[0])
-                with contextlib.suppress(SystemExit):  # t2t-trainer fails if the loss is not finite at such a rate
-                    results.measure(run_name(name, better, SEEDS[0]), higher)
-            print(f"{name}: done after {(time.monotonic() - start) / 60:.0f} minutes", flush=True)
-    print_tables(results.read())
+        if TRIALS_ONLY.value:
+            for name in FAMILIES.value:
+                print(name, short_trials(Settings(), results, name), flush=True)
+            return
+    families = {name: tune(name, results) for name in FAMILIES.value}
+    print_tables(families, results.read())
     if PICTURE.value:
-        draw(results.read(), PICTURE.value)
+        draw(families, PICTURE.value)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def moe_tiny() -> HParams:
         moe_num_experts=4,
         moe_loss_coef=0.01,
         layer_prepostprocess_dropout=0.2,
+        multiply_embedding_mode="sqrt_depth",
         **TINY_TRAINING,
     )
 
@@ -165,7 +166,11 @@ def gnmt() -> HParams:
 def gnmt_tiny() -> HParams:
     """3 encoder and 3 decoder layers of width 120. Three layers are the fewest with a residual connection."""
     return registry.hparams_class("gnmt")(
-        num_hidden_layers=3, hidden_size=120, layer_prepostprocess_dropout=0.2, **TINY_TRAINING
+        num_hidden_layers=3,
+        hidden_size=120,
+        layer_prepostprocess_dropout=0.2,
+        multiply_embedding_mode="sqrt_depth",
+        **TINY_TRAINING,
     )
 
 
@@ -226,6 +231,7 @@ def deep_att_tiny() -> HParams:
     return registry.hparams_class("deep_att")(
         num_hidden_layers=3,
         hidden_size=88,
+        multiply_embedding_mode="sqrt_depth",
         initializer_gain=0.5,  # with 1, it learned 50 pairs more slowly; with 2, it did not learn them
         **TINY_TRAINING | {"learning_rate_constant": 0.002},
     )

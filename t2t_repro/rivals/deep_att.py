@@ -16,22 +16,21 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY, HParams
+from t2t_repro.hparam import OPTIONAL_WIDTH
 from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.lstm import LSTM
-from t2t_repro.rivals.recurrent import RecurrentModel
+from t2t_repro.rivals.recurrent import RecurrentHParams, RecurrentModel
 
 
 @dataclass(frozen=True)
-class DeepAttHParams(HParams):
+class DeepAttHParams(RecurrentHParams):
     model: str = "deep_att"
     embedding_size: int = 0
     """E: width of the embeddings; 0 means hidden_size."""
 
-    ranges: ClassVar = HParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
-    unused = TRANSFORMER_ONLY
+    ranges: ClassVar = RecurrentHParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
 
     def __post_init__(self) -> None:
         super().__post_init__()

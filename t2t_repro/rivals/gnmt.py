@@ -20,21 +20,18 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
-from t2t_repro.rivals.recurrent import RecurrentModel
+from t2t_repro.rivals.recurrent import RecurrentHParams, RecurrentModel
 
 FIRST_RESIDUAL = 2
 """Index of the first layer of a stack with a residual connection: the third from the bottom (section 3.1)."""
 
 
 @dataclass(frozen=True)
-class GNMTHParams(HParams):
+class GNMTHParams(RecurrentHParams):
     model: str = "gnmt"
-
-    unused = TRANSFORMER_ONLY
 
 
 class GNMT(RecurrentModel):

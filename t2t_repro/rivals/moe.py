@@ -29,16 +29,16 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from t2t_repro.hparam import OPTIONAL_WIDTH, TRANSFORMER_ONLY
+from t2t_repro.hparam import OPTIONAL_WIDTH
 from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.experts import Experts, ExpertsHParams
-from t2t_repro.rivals.recurrent import RecurrentModel
+from t2t_repro.rivals.recurrent import RecurrentHParams, RecurrentModel
 
 
 @dataclass(frozen=True)
-class MoEHParams(ExpertsHParams):
+class MoEHParams(RecurrentHParams, ExpertsHParams):
     """The model's hparams. `filter_size` is the inner width of each expert."""
 
     model: str = "moe"
@@ -47,7 +47,7 @@ class MoEHParams(ExpertsHParams):
     projection."""
 
     ranges: ClassVar = ExpertsHParams.ranges | {"cell_size": OPTIONAL_WIDTH}
-    unused = tuple(name for name in TRANSFORMER_ONLY if name != "filter_size")
+    unused = tuple(name for name in RecurrentHParams.unused if name != "filter_size")
 
 
 class MoE(RecurrentModel):

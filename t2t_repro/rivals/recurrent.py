@@ -4,12 +4,24 @@ Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D
 V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
+from dataclasses import dataclass
+
+from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.models.encoder_decoder import EncoderDecoder
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
 from t2t_repro.rivals.lstm import LSTM, State
+
+
+@dataclass(frozen=True)
+class RecurrentHParams(HParams):
+    multiply_embedding_mode: str = "none"
+    """Factor of the rows of the embedding matrix: "none" for 1, as in the publications, or "sqrt_depth" for the square
+    root of their width, as in tensor2tensor, with which small models learn far faster (docs/rivals.md)."""
+
+    unused = tuple(name for name in TRANSFORMER_ONLY if name != "multiply_embedding_mode")
 
 
 class RecurrentModel(EncoderDecoder):
@@ -28,7 +40,7 @@ class RecurrentModel(EncoderDecoder):
 
     def add_tables(self, width: int) -> None:
         """Makes the embeddings, which have this width, and the pre-softmax projection."""
-        self.add_embeddings(width, stddev=width**-0.5)
+        self.add_embeddings(width, None if self.hparams.multiply_embedding_mode == "sqrt_depth" else width**-0.5)
         self.add_softmax(self.hparams.hidden_size)
 
     def add_bottom(self, width_in: int, memory_width: int) -> None:
