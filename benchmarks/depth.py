@@ -23,19 +23,16 @@ from typing import Any
 if importlib.util.find_spec("torch"):
     import torch._dynamo  # noqa: F401, before TensorFlow; otherwise their two copies of LLVM end the process
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
+from learning import EVAL_TOKENS, SEED, VOCAB_SIZE, Run, measured
 from results import Results
-from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once
+from t2t_repro.data.pipeline import Pipeline, batches_once
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.hparam import HParams, override
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.optimizer import adam
-from t2t_repro.training.step import IDS, TrainStep
 
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")
@@ -49,7 +46,6 @@ SETTINGS = (
 )
 TOKENS, MEASURED_AT = 448 * 4096, 4
 """Number of target tokens in each training run, and number of measurements during the run, at equal distances."""
-VOCAB_SIZE, SEED, EVAL_TOKENS = 8000, 1, 4096
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Variant:
     """Part of the names of the kernels whose initial values are multiplied by `factor`."""
     factor: float = 1.0
     pytorch: str = ""
-    """Name of an initialization in `pytorch_transformer.py`, which then trains the model; empty for our model."""
+    """Name of an initialization of `pytorch_transformer.py`, whose model is then trained; empty for our model."""
 
 
 VARIANTS_BY_NAME = {
@@ -108,90 +104,29 @@ class Recorder:
         return self._residual(x, y, seeds=seeds)
 
 
-class Run:
-    """Our model, and its training.
+def layers(run: Run, sources: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
+    """Returns figures of each sub-layer, by name, without dropout, for sources [B, S] and targets [B, T].
 
-    Args:
-        variant: what differs from SETTINGS.
-        hparams: all hparams of the run.
+    "branch" is the norm of the sub-layer's output, divided by the norm of the residual input to which it is added.
+    "gradient" is the norm of the gradients of the sub-layer's kernels.
     """
-
-    def __init__(self, variant: Variant, hparams: HParams) -> None:
-        keras.utils.set_random_seed(SEED)
-        self.model = Transformer(hparams, VOCAB_SIZE, dtype=variant.precision)
-        for weight in self.model.trainable_variables:
-            if variant.scaled and variant.scaled in weight.path and len(weight.shape) == 2:
-                weight.assign(weight * variant.factor)
-        self._step = TrainStep(self.model, adam(hparams), hparams, tf.distribute.get_strategy())
-        self._measured = tf.function(self._measure, autograph=False, input_signature=[IDS, IDS])
-
-    def take_step(self, batch: Batch) -> None:
-        """Takes a training step."""
-        self._step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
-
-    def measure(self, sources: np.ndarray, targets: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Returns two losses [] and an entropy [N], each summed over the target tokens of a batch.
-
-        Args:
-            sources: ids [B, S].
-            targets: ids [B, T].
-
-        Returns:
-            The loss; the loss with each source replaced by its neighbour in the batch; and for each decoder layer, the
-            entropy of the attention over the source, divided by the entropy of uniform attention.
-        """
-        loss, other_loss, entropy = self._measured(sources, targets)
-        return float(loss), float(other_loss), entropy.numpy()
-
-    def layers(self, sources: np.ndarray, targets: np.ndarray) -> dict[str, dict[str, float]]:
-        """Returns figures of each sub-layer, by name, without dropout, for sources [B, S] and targets [B, T].
-
-        "branch" is the norm of the sub-layer's output, divided by the norm of the residual input to which it is added.
-        "gradient" is the norm of the gradients of the sub-layer's kernels.
-        """
-        branches: list[float] = []
-        layers = [*self.model.encoder, *self.model.decoder]
-        residuals = [layer.residuals for layer in layers]
-        for layer in layers:
-            object.__setattr__(layer, "residuals", [Recorder(residual, branches) for residual in layer.residuals])
-        with tf.GradientTape() as tape:
-            loss = smoothed_cross_entropy(self.model(sources, targets), targets, 0.0) / (targets != 0).sum()
-        gradients = tape.gradient(loss, [weight.value for weight in self.model.trainable_variables])
-        for layer, layer_residuals in zip(layers, residuals, strict=True):
-            object.__setattr__(layer, "residuals", layer_residuals)
-        norms: dict[str, float] = {}
-        for weight, gradient in zip(self.model.trainable_variables, gradients, strict=True):
-            if "/layer_" in weight.path and len(weight.shape) == 2:
-                name = "/".join(weight.path.split("/")[1:-1])
-                norms[name] = math.hypot(norms.get(name, 0.0), float(tf.norm(gradient)))
-        figures = zip(branches, norms.items(), strict=True)
-        return {name: {"branch": round(branch, 3), "gradient": round(norm, 4)} for branch, (name, norm) in figures}
-
-    def _measure(self, sources: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        weights: list[tf.Tensor] = []
-        logits = self.model.decode(targets, self.model.encode(sources), save_weights_to=weights)
-        other_logits = self.model.decode(targets, self.model.encode(tf.roll(sources, 1, axis=0)))
-        lengths = tf.reduce_sum(tf.cast(sources != 0, tf.float32), axis=1, keepdims=True)
-        is_token = tf.cast(targets != 0, tf.float32)
-        entropies = []
-        for layer in weights:
-            entropy = tf.reduce_mean(-tf.reduce_sum(tf.math.xlogy(layer, layer), axis=3), axis=1)
-            entropies.append(tf.reduce_sum(entropy / tf.math.log(lengths) * is_token))
-        losses = [smoothed_cross_entropy(x, targets, 0.0) for x in (logits, other_logits)]
-        return losses[0], losses[1], tf.stack(entropies)
-
-
-def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
-    """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
-    tokens = sum(int((targets != 0).sum()) for _, targets, _ in dev)
-    loss, other_loss, entropy = (
-        sum(values) / tokens for values in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
-    )
-    return {
-        "loss": round(loss, 3),
-        "rise": round(other_loss - loss, 3),
-        "entropy": [round(float(layer), 3) for layer in entropy],
-    }
+    branches: list[float] = []
+    stacks = [*run.model.encoder, *run.model.decoder]
+    residuals = [layer.residuals for layer in stacks]
+    for layer in stacks:
+        object.__setattr__(layer, "residuals", [Recorder(residual, branches) for residual in layer.residuals])
+    with tf.GradientTape() as tape:
+        loss = smoothed_cross_entropy(run.model(sources, targets), targets, 0.0) / (targets != 0).sum()
+    gradients = tape.gradient(loss, [weight.value for weight in run.model.trainable_variables])
+    for layer, layer_residuals in zip(stacks, residuals, strict=True):
+        object.__setattr__(layer, "residuals", layer_residuals)
+    norms: dict[str, float] = {}
+    for weight, gradient in zip(run.model.trainable_variables, gradients, strict=True):
+        if "/layer_" in weight.path and len(weight.shape) == 2:
+            name = "/".join(weight.path.split("/")[1:-1])
+            norms[name] = math.hypot(norms.get(name, 0.0), float(tf.norm(gradient)))
+    figures = zip(branches, norms.items(), strict=True)
+    return {name: {"branch": round(branch, 3), "gradient": round(norm, 4)} for branch, (name, norm) in figures}
 
 
 def train(name: str, data: str) -> list[dict[str, Any]]:
@@ -202,20 +137,20 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
     dev = list(batches_once(records["dev"], EVAL_TOKENS))
     run: Any
     if variant.pytorch:
-        from pytorch_transformer import PyTorchRun
+        from pytorch_transformer import Model, PyTorchRun
 
-        run = PyTorchRun(variant.pytorch, hparams, VOCAB_SIZE)
+        run = PyTorchRun(lambda: Model(hparams, VOCAB_SIZE, variant.pytorch == "fairseq"), hparams)
     else:
-        run = Run(variant, hparams)
+        run = Run(hparams, variant.precision, {variant.scaled: variant.factor} if variant.scaled else {})
     steps, start = TOKENS // hparams.batch_size, time.process_time()
     if isinstance(run, Run):
-        lines.append({"step": 0, "layers": run.layers(*dev[len(dev) // 2][:2]), **measured(run, dev)})
+        lines.append({"step": 0, "layers": layers(run, *dev[len(dev) // 2][:2]), **measured(run, dev)})
     for batch in Pipeline(records["train"], hparams, SEED, EVAL_TOKENS, replicas=1).batches(0, steps):
         run.take_step(batch)
         if (batch.step + 1) % (steps // MEASURED_AT) == 0:
             seconds = {"cpu_seconds": round(time.process_time() - start)}
-            layers = {"layers": run.layers(*dev[len(dev) // 2][:2])} if isinstance(run, Run) else {}
-            lines.append({"step": batch.step + 1, **layers, **measured(run, dev), **seconds})
+            figures = {"layers": layers(run, *dev[len(dev) // 2][:2])} if isinstance(run, Run) else {}
+            lines.append({"step": batch.step + 1, **figures, **measured(run, dev), **seconds})
             print(name, lines[-1], flush=True)
     return lines
 

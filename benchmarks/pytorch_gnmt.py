@@ -23,6 +23,7 @@ class Model(nn.Module):
         super().__init__()
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
+        self.factor = width**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
         self.bidirectional = nn.LSTM(width, width, batch_first=True, bidirectional=True)
         widths = [2 * width if i == 1 else width for i in range(1, hparams.encoder_layers)]
         self.encoder = nn.ModuleList(nn.LSTM(width_in, width, batch_first=True) for width_in in widths)
@@ -36,9 +37,9 @@ class Model(nn.Module):
         return functional.dropout(x, self.rate, self.training)
 
     def embed(self, ids: Any) -> Any:
-        return functional.embedding(ids, self.table) * (ids != 0).unsqueeze(-1)
+        return self.factor * functional.embedding(ids, self.table) * (ids != 0).unsqueeze(-1)
 
-    def forward(self, sources: Any, targets: Any) -> Any:
+    def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
         x = self.bidirectional(self.dropout(self.embed(sources)))[0]
         for i, layer in enumerate(self.encoder):
@@ -47,13 +48,15 @@ class Model(nn.Module):
         memory, keys, is_padding = x, self.keys(x), sources == 0
         previous = self.dropout(functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1])
         state = (torch.zeros_like(memory[:, 0]),) * 2
-        outputs, contexts = [], []
+        outputs, contexts, attention = [], [], []
         for embedding in previous.unbind(1):
             logits = (self.query(state[0]).unsqueeze(1) + keys).tanh() @ self.vector
-            weights = logits.masked_fill(is_padding, -1e9).softmax(-1)
-            contexts.append(torch.bmm(weights.unsqueeze(1), memory).squeeze(1))
+            attention.append(logits.masked_fill(is_padding, -1e9).softmax(-1))
+            contexts.append(torch.bmm(attention[-1].unsqueeze(1), memory).squeeze(1))
             state = self.bottom(torch.cat([embedding, contexts[-1]], dim=1), state)
             outputs.append(state[0])
+        if weights is not None:
+            weights.append(torch.stack(attention, dim=1).unsqueeze(1))
         x, context = torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
         for i, layer in enumerate(self.decoder):
             y = layer(torch.cat([self.dropout(x), context], dim=2))[0]

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.hparam import HParams
+from t2t_repro.training.schedule import Schedule
 
 
 def linear(width_in: int, width_out: int, gain: float, bias: bool) -> Any:
@@ -128,39 +129,38 @@ def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
 
 
 class PyTorchRun:
-    """The model and its training, with the methods of `depth.Run`.
+    """The training of a PyTorch model, with the methods of `learning.Run`.
 
     Args:
-        initialization: "glorot", as in our model, or "fairseq": a gain of 1/sqrt(2) for queries, keys and values,
-            biases in attention, and PyTorch's default for the feed-forward network.
+        make_model: returns a model, called as model(sources, targets, weights) -> logits. It appends the weights of
+            each layer's attention to the source [B, H, T, S] to the list `weights`, unless this is None.
         hparams: hparams of the run.
-        vocab_size: V.
     """
 
-    def __init__(self, initialization: str, hparams: HParams, vocab_size: int) -> None:
+    def __init__(self, make_model: Callable[[], Any], hparams: HParams) -> None:
         torch.manual_seed(1)
         torch.set_num_threads(1)
-        self.hparams = hparams
-        self.model = Model(hparams, vocab_size, initialization == "fairseq")
+        self.model, self.hparams, self.gradient_norm = make_model(), hparams, 0.0
+        self._schedule = Schedule(hparams)
         betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
         self._adam = torch.optim.Adam(self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon)
 
     def take_step(self, batch: Batch) -> None:
-        """Takes a training step. The learning rate rises linearly; the run must end before the warmup does."""
-        hparams = self.hparams
-        assert batch.step <= hparams.learning_rate_warmup_steps
+        """Takes a training step."""
         for group in self._adam.param_groups:
-            group["lr"] = hparams.learning_rate_constant * batch.step / hparams.learning_rate_warmup_steps
+            group["lr"] = float(self._schedule(batch.step))
         self._adam.zero_grad()
         for micro_batch in batch.micro_batches:
             sources, targets = (torch.from_numpy(ids).long() for ids in micro_batch[:2])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = self.model(sources, targets)
-            (cross_entropy(logits, targets, hparams.label_smoothing) / batch.target_tokens).backward()
+            (cross_entropy(logits, targets, self.hparams.label_smoothing) / batch.target_tokens).backward()
+        norms = [parameter.grad.norm() for parameter in self.model.parameters()]
+        self.gradient_norm = float(torch.stack(norms).norm())
         self._adam.step()
 
     def measure(self, sources: np.ndarray, targets: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Returns two losses [] and an entropy [N], each summed over the target tokens; see `depth.Run.measure`."""
+        """Returns two losses [] and an entropy [N], each summed over the target tokens; see `learning.Run.measure`."""
         inputs, outputs = torch.from_numpy(sources).long(), torch.from_numpy(targets).long()
         lengths, weights = (inputs != 0).sum(1, keepdim=True), []  # type: ignore[var-annotated]
         self.model.eval()

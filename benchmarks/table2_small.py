@@ -14,11 +14,13 @@ continues after an interruption.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import itertools
 import resource
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,6 +93,10 @@ class Settings(NamedTuple):
     rate: float = 0.005
     gain: float = 1.0
     dropout: float = 0.2
+
+
+Measured = Callable[[str, Callable[[], Any]], Any]
+"""A function that returns the measurements of the run of a name. The second argument, called, takes the run."""
 
 
 class Best(NamedTuple):
@@ -176,23 +182,23 @@ def run_name(name: str, settings: Settings, seed: str = "") -> str:
     return f"{values}, seed {seed}" if seed else f"{values}, trial"
 
 
-def short_trials(settings: Settings, results: Results, name: str) -> Settings:
+def short_trials(name: str, measured: Measured) -> Settings:
     """Returns the settings with the lowest dev loss of the short trials: of each rate, then of each gain."""
 
     def loss(settings: Settings) -> float:
-        return results.measure(run_name(name, settings), functools.partial(measure_trial, name, settings))
+        return measured(run_name(name, settings), functools.partial(measure_trial, name, settings))
 
-    settings = min((settings._replace(rate=rate) for rate in RATES), key=loss)
+    settings = min((Settings(rate=rate) for rate in RATES), key=loss)
     return min((settings._replace(gain=gain) for gain in GAINS), key=loss)
 
 
-def tune(name: str, results: Results) -> Best:
-    """Returns the best settings of a family with its full runs. Takes missing runs."""
+def tune(name: str, measured: Measured) -> Best:
+    """Returns the best settings of a family with its full runs."""
 
     def full_run(settings: Settings, seed: str = SEEDS[0]) -> dict[str, Any]:
-        return results.measure(run_name(name, settings, seed), functools.partial(measure, name, settings, seed))
+        return measured(run_name(name, settings, seed), functools.partial(measure, name, settings, seed))
 
-    settings = short_trials(Settings(), results, name)
+    settings = short_trials(name, measured)
     settings = min((settings._replace(dropout=rate) for rate in DROPOUTS), key=lambda tried: full_run(tried)["loss"])
     return Best(settings, [full_run(settings, seed) for seed in SEEDS])
 
@@ -210,9 +216,9 @@ def operations_to(score: float, run: dict[str, Any]) -> float | None:
 
 def print_tables(families: dict[str, Best], results: dict[str, Any]) -> None:
     """Prints a table of the families with their best settings, and one of all trials."""
-    columns = ("parameters", "BLEU val", "BLEU test", "test by seed", "epochs", "FLOPs", f"FLOPs to {THRESHOLD:g} BLEU")
-    columns += ("CPU minutes", "decoding, s", "sequential operations", "maximum path")
-    print(f"| hparams set | {' | '.join(columns)} |")
+    columns = "parameters", "BLEU val", "BLEU test", "test by seed", "epochs", "FLOPs", f"FLOPs to {THRESHOLD:g} BLEU"
+    more_columns = "CPU minutes", "decoding, s", "sequential operations", "maximum path"
+    print(f"| hparams set | {' | '.join(columns + more_columns)} |")
     print(f"| --- |{' ---: |' * 3} --- |{' ---: |' * 5} --- | --- |")
     for name, (_, runs) in families.items():
         minutes = [run["train_minutes"] for run in runs if run["train_minutes"] is not None]
@@ -271,9 +277,16 @@ def main(argv: list[str]) -> None:
             f"--data_dir={work}/data")  # fmt: skip
         if TRIALS_ONLY.value:
             for name in FAMILIES.value:
-                print(name, short_trials(Settings(), results, name), flush=True)
+                print(name, short_trials(name, results.measure), flush=True)
             return
-    families = {name: tune(name, results) for name in FAMILIES.value}
+    families, finished = {}, results.read()
+
+    def read(label: str, _: Any) -> Any:
+        return finished[label]
+
+    for name in FAMILIES.value:
+        with contextlib.suppress(KeyError):  # a run is missing
+            families[name] = tune(name, read if TABLE.value else results.measure)
     print_tables(families, results.read())
     if PICTURE.value:
         draw(families, PICTURE.value)
