@@ -33,9 +33,9 @@ def _table(kind: type[HParams]) -> str:
     """Returns a table of the fields of a class, without those of `HParams` that are the same."""
     classes = [base for base in reversed(kind.__mro__) if dataclasses.is_dataclass(base)]
     help = {name: text for base in classes for name, text in field_help(base).items()}
-    rows = []
+    rows, same = [], {} if kind is HParams else vars(HParams()) | {"model": kind.model}
     for field in dataclasses.fields(kind):
-        if kind is HParams or field.name not in ("model", *vars(HParams())):
+        if field.name not in same or field.default != same[field.name]:
             default = str(field.default).lower() if isinstance(field.default, bool) else field.default
             default = '""' if default == "" else default
             meaning = help[field.name].replace("*", r"\*").replace("|", r"\|")

@@ -384,9 +384,9 @@ def _exists(path: str) -> bool:
 def hparams_fingerprint(hparams: HParams) -> str:
     """Returns twelve hex digits that identify the hparams that must not change when training resumes.
 
-    Only fields that differ from their default are hashed, so a new field of `HParams` does not change old fingerprints.
+    Only fields that differ from their default are hashed, so a new field does not change old fingerprints.
     """
-    defaults = {field.name: getattr(HParams, field.name, field.default) for field in dataclasses.fields(hparams)}
+    defaults = {field.name: field.default for field in dataclasses.fields(hparams)} | {"model": HParams.model}
     changed = {
         name: value for name, value in vars(hparams).items() if name not in MAY_DIFFER and value != defaults[name]
     }

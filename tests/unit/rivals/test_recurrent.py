@@ -79,6 +79,7 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
     [
         (gnmt, {}),
         (gnmt, {"num_hidden_layers": 1, **SEPARATE}),
+        (gnmt, {"multiply_embedding_mode": "sqrt_depth"}),
         (moe, {}),
         (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "cell_size": 0}),
         (deep_att, {}),
@@ -92,7 +93,9 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
         layers = NumpyLayers(model, f"{model.name}/")
         sources = layers.weights["embedding/table"]
         table = layers.weights.get("target_embedding/table", sources)
-        y, weights = stacks(layers, sources[source], np.vstack([np.zeros_like(table[:1]), table[target[:-1]]]))
+        factor = sources.shape[1] ** 0.5 if model.hparams.multiply_embedding_mode == "sqrt_depth" else 1
+        previous = factor * np.vstack([np.zeros_like(table[:1]), table[target[:-1]]])
+        y, weights = stacks(layers, factor * sources[source], previous)
         return y @ layers.weights.get("softmax/table", table).T, [weights]
 
     check_against_numpy(small_model(replace(FAMILIES[stacks.__name__], **changes)), numpy_model)
