@@ -1,6 +1,6 @@
 """Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same number of parameters.
 
-    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,convs2s_tiny] [--results=FILE]
+    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,...] [--results=FILE]
     python benchmarks/table2_small.py --results=docs/table2_small.json --table [--picture=docs/table2_small.png]
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
