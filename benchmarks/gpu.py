@@ -98,7 +98,7 @@ def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch]
     import tensorflow as tf
 
     from t2t_repro import devices
-    from t2t_repro.training.optimizer import adam
+    from t2t_repro.training.optimizer import make_optimizer
     from t2t_repro.training.step import TrainStep
 
     devices.use_one_gpu()
@@ -106,7 +106,7 @@ def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch]
     keras.utils.set_random_seed(SEED)
     hparams = hparams_of(size)
     model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
-    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
+    step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     return model, lambda batch: step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
 
 

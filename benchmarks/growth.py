@@ -35,7 +35,7 @@ from t2t_repro.data.records import Records, chunk, find_shards, shard_path, writ
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 matplotlib.use("Agg")
@@ -79,7 +79,7 @@ def time_training(length: int = 16, **size: int) -> list[float]:
     """Returns microseconds of a training step for each target token. A step has `TOKENS` tokens on each side."""
     hparams = shape(**size)
     model = Transformer(hparams, VOCAB_SIZE)
-    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
+    step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = sentences(TOKENS // length, length)
     micro_batches = [MicroBatch(ids, ids, np.arange(len(ids)))]
     step(micro_batches, TOKENS, (1, 0))

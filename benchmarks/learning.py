@@ -12,7 +12,7 @@ from t2t_repro import registry
 from t2t_repro.data.pipeline import Batch, MicroBatch
 from t2t_repro.hparam import HParams
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import IDS, TrainStep
 
 VOCAB_SIZE, SEED, EVAL_TOKENS = 8000, 1, 4096
@@ -35,7 +35,7 @@ class Run:
             for part, factor in factors.items():
                 if part in weight.path and len(weight.shape) == 2:
                     weight.assign(weight * factor)
-        self._step = TrainStep(self.model, adam(hparams), hparams, tf.distribute.get_strategy())
+        self._step = TrainStep(self.model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
         self._measured = tf.function(self._measure, autograph=False, input_signature=[IDS, IDS])
 
     def take_step(self, batch: Batch) -> None:

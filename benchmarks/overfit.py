@@ -19,7 +19,7 @@ from absl import app, flags
 from t2t_repro import registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.models.model import make_model
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 MODELS = flags.DEFINE_list("models", [], "names of models; default: all")
@@ -63,7 +63,7 @@ def row(name: str) -> str:
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
-        model, optimizer = make_model(hparams, VOCAB), adam(hparams)
+        model, optimizer = make_model(hparams, VOCAB), make_optimizer(hparams)
     inputs, targets = texts(1), texts(2)
     step = TrainStep(model, optimizer, hparams, strategy)
     batch, tokens = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32)), int(np.count_nonzero(targets))

@@ -25,7 +25,7 @@ from t2t_repro import registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.models.model import make_model, parameter_count
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 VOCABULARIES = {
@@ -62,7 +62,7 @@ def row(name: str) -> str:
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
-        model, optimizer = make_model(hparams, vocab_size), adam(hparams)
+        model, optimizer = make_model(hparams, vocab_size), make_optimizer(hparams)
     inputs, targets = texts(vocab_size, 1), texts(vocab_size, 2)
 
     def loss() -> float:

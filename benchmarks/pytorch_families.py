@@ -30,7 +30,7 @@ from t2t_repro import devices, registry
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 VOCAB_SIZE = 8000
@@ -57,7 +57,7 @@ def micro_batches(tokens: int) -> list[MicroBatch]:
 
 def ours(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int) -> Callable[[], None]:
     """Returns a function that takes a training step with our model."""
-    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
+    step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     return lambda: TrainStep.read(step(batches, tokens, (1, 1))) and None
 
 

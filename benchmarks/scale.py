@@ -84,12 +84,12 @@ def operations() -> int:
     from tensorflow.python.eager import context
 
     from t2t_repro.models.transformer import Transformer
-    from t2t_repro.training.optimizer import adam
+    from t2t_repro.training.optimizer import make_optimizer
     from t2t_repro.training.step import TrainStep
 
     hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)  # the width does not change the number
     model = Transformer(hparams, 100)
-    step = TrainStep(model, adam(hparams), hparams, tf.distribute.get_strategy())
+    step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = np.ones((2, 3), np.int64)
     context.enable_graph_collection()
     step([MicroBatch(ids, ids, np.arange(2))] * 2, 12, (1, 0))

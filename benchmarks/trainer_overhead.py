@@ -35,7 +35,7 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.distribution import make_strategy
 from t2t_repro.training.loop import Loop
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.preparation import Run, prepare
 from t2t_repro.training.step import EXAMPLES, IDS, SCALAR
 
@@ -58,7 +58,7 @@ def clock() -> np.ndarray:
 
 def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
     """Returns a function that trains a new model with a batch of two micro-batches."""
-    model, optimizer = make_model(hparams, vocab_size, precision=PRECISION.value), adam(hparams)
+    model, optimizer = make_model(hparams, vocab_size, precision=PRECISION.value), make_optimizer(hparams)
     optimizer.build(model.trainable_variables)
 
     @tf.function(autograph=False, input_signature=[[[IDS, IDS, EXAMPLES]] * 2, SCALAR])

@@ -21,15 +21,23 @@ T = TypeVar("T")
 Range = tuple[float, float]
 """The smallest and the largest value of a hyper-parameter."""
 
-SCHEDULE_FACTORS = {
-    "constant": "learning_rate_constant",
-    "linear_warmup": "learning_rate_warmup_steps",
-    "noam": "learning_rate_warmup_steps",
-    "rsqrt_decay": "learning_rate_warmup_steps",
-    "linear_decay": "learning_rate_warmup_steps",
-    "rsqrt_hidden_size": "hidden_size",
+EXP_DECAY = "learning_rate_decay_rate", "learning_rate_decay_steps", "learning_rate_decay_staircase"
+SCHEDULE_FACTORS: dict[str, tuple[str, ...]] = {
+    "constant": ("learning_rate_constant",),
+    **dict.fromkeys(("linear_warmup", "noam", "rsqrt_decay", "linear_decay"), ("learning_rate_warmup_steps",)),
+    "exp_decay": ("learning_rate_warmup_steps", *EXP_DECAY),
+    "rsqrt_hidden_size": (),
 }
-"""Factors of learning_rate_schedule, with the hparam that each of them uses."""
+"""Factors of learning_rate_schedule, with the hparams that only a schedule uses and each of them uses."""
+OPTIMIZERS: dict[str, tuple[str, ...]] = {
+    "adam": (
+        "optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon",
+        "optimizer_adafactor_multiply_by_parameter_scale",
+    ),
+    "sgd": (),
+    "momentum": ("optimizer_momentum_momentum", "optimizer_momentum_nesterov"),
+}  # fmt: skip
+"""The optimizers, with the hparams that only they use."""
 
 MAX_INT = 2**31 - 1
 """Maximum of an integer: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
@@ -149,8 +157,20 @@ class HParams:
     learning_rate_constant: float = 1.0
     """Value of the factor "constant" in learning_rate_schedule."""
     learning_rate_warmup_steps: int = 4000
-    """Number of warm-up steps. Meanwhile, the factors "noam" and "linear_warmup" grow linearly, and "rsqrt_decay" and
-    "linear_decay" are constant."""
+    """Number of warm-up steps. Meanwhile, the factors "noam" and "linear_warmup" grow linearly, and "rsqrt_decay",
+    "linear_decay" and "exp_decay" are constant."""
+    learning_rate_decay_rate: float = 1.0
+    """Factor by which "exp_decay" multiplies the learning rate in every learning_rate_decay_steps steps."""
+    learning_rate_decay_steps: int = 5000
+    """Number of steps in which "exp_decay" multiplies the learning rate by learning_rate_decay_rate."""
+    learning_rate_decay_staircase: bool = False
+    """True: "exp_decay" changes the learning rate only every learning_rate_decay_steps steps. False: in every step."""
+    optimizer: str = "adam"
+    """The optimizer: "adam" (section 5.3), "sgd", or "momentum" for stochastic gradient descent with momentum."""
+    optimizer_momentum_momentum: float = 0.9
+    """Decay rate of the sum of updates in "momentum"."""
+    optimizer_momentum_nesterov: bool = False
+    """True: Nesterov's form of "momentum", which computes an update from the next sum."""
     optimizer_adam_beta1: float = 0.9
     """Adam's decay rate of the first moment (section 5.3)."""
     optimizer_adam_beta2: float = 0.98
@@ -176,16 +196,18 @@ class HParams:
         **dict.fromkeys(("attention_key_channels", "attention_value_channels"), OPTIONAL_WIDTH),
         **dict.fromkeys(("self_attention_neighborhood", "max_relative_position"), (0, MAX_INT)),
         **dict.fromkeys(("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing"), RATE),
-        **dict.fromkeys(("optimizer_adam_beta1", "optimizer_adam_beta2"), RATE),
+        **dict.fromkeys(("optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_momentum_momentum"), RATE),
+        "learning_rate_decay_rate": (POSITIVE[0], 1),
         **dict.fromkeys(("initializer_gain", "learning_rate_constant", "norm_epsilon"), POSITIVE),
         "optimizer_adam_epsilon": POSITIVE,
         **dict.fromkeys(("clip_grad_norm", "weight_decay", "rdrop_alpha"), (0, POSITIVE[1])),
         **dict.fromkeys(("batch_size", "max_length", "train_steps", "local_eval_frequency"), COUNT),
         **{"subword_alpha": RATE, "subword_nbest_size": (-1, 512)},
-        **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps"), COUNT),
+        **dict.fromkeys(("num_last_checkpoints", "learning_rate_warmup_steps", "learning_rate_decay_steps"), COUNT),
     }
     """Ranges of the numbers. A subclass adds those of its fields."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "optimizer": tuple(OPTIMIZERS),
         "pos": ("timing", "marian", "emb", "none"),
         "activation": ("relu", "swish", "gelu"),
         "multiply_embedding_mode": ("sqrt_depth", "none"),
@@ -404,20 +426,23 @@ def _check_values(values: HParams | DecodeHParams) -> None:
 
 
 def check_schedule(hparams: HParams) -> None:
-    """Raises UserError if an hparam of the learning rate is not at its default and no factor of the schedule uses it.
+    """Raises UserError if an hparam of the learning rate or of the optimizer is not at its default and has no effect.
 
     Only training needs this check: models from tensor2tensor may have such hparams.
     """
-    schedule = hparams.learning_rate_schedule
-    used = {SCHEDULE_FACTORS[factor] for factor in schedule.split("*")}
-    for name in ("learning_rate_constant", "learning_rate_warmup_steps"):
-        value, default = getattr(hparams, name), getattr(HParams, name)
-        if value != default and name not in used:
-            factor = next(factor for factor, user in SCHEDULE_FACTORS.items() if user == name)
-            raise UserError(
-                f"{name}={value} has no effect with learning_rate_schedule={schedule}; add a factor that uses it, e.g. "
-                f'"{factor}*{schedule}", or give {name}={default}'
-            )
+    factors, optimizer = hparams.learning_rate_schedule.split("*"), hparams.optimizer
+    for setting, chosen, users in (
+        ("learning_rate_schedule", factors, SCHEDULE_FACTORS), ("optimizer", [optimizer], OPTIMIZERS)
+    ):  # fmt: skip
+        for user, names in users.items():
+            for name in names:
+                value, default = getattr(hparams, name), getattr(HParams, name)
+                if value != default and not any(name in users[choice] for choice in chosen):
+                    example = f"{user}*{hparams.learning_rate_schedule}" if users is SCHEDULE_FACTORS else user
+                    raise UserError(
+                        f"{name}={value} has no effect with {setting}={getattr(hparams, setting)}; write e.g. "
+                        f"{setting}={example}, or give {name}={default}"
+                    )
 
 
 def refuse_decode_hparams(

@@ -35,7 +35,7 @@ from t2t_repro.models.model import make_model
 from t2t_repro.problem import Problem
 from t2t_repro.serving.export import export
 from t2t_repro.training.loss import smoothed_cross_entropy
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import passes_of_batch, trained_weights
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -129,7 +129,7 @@ class TranslationModel(keras.Model):
         The default loss is the label-smoothed cross-entropy per target token of the global batch. As in t2t-trainer,
         `evaluate` measures it without label smoothing. `options` are those of keras.Model.
         """
-        optimizer = adam(self.hparams) if optimizer == "auto" else optimizer
+        optimizer = make_optimizer(self.hparams) if optimizer == "auto" else optimizer
         metrics = [TokenAccuracy("accuracy"), Perplexity("perplexity")] if metrics == "auto" else metrics
         super().compile(optimizer, loss, metrics=metrics, **options)
         if self.dtype_policy.name == "mixed_float16" and self.distribute_strategy.num_replicas_in_sync > 1:

@@ -24,15 +24,13 @@ ANSWERS: dict[str, dict[str, str]] = {
         "learning_rate": "write learning_rate_constant, a factor of learning_rate_schedule; with tensor2tensor's "
         "schedule legacy, 0.2 was the factor 2.0 of constant*noam",
         "learning_rate_decay_scheme": "write learning_rate_schedule=constant*noam for the scheme noam",
-        "learning_rate_decay_* learning_rate_boundaries learning_rate_cosine_* learning_rate_m*":
+        "learning_rate_boundaries learning_rate_cosine_* learning_rate_m*":
             "learning_rate_schedule has no factor that uses it; omit it (linear_decay ends at train_steps)",
-        "optimizer": "the optimizer is always Adam; omit it, or for Adafactor's learning rates write "
-        "optimizer_adafactor_multiply_by_parameter_scale=true",
         "optimizer_multistep_accumulate_steps": "batch_size counts the tokens of a whole step, and gradients are "
         "accumulated automatically; omit it",
-        "optimizer_zero_grads optimizer_momentum_* optimizer_adafactor_beta? optimizer_adafactor_clipping_threshold "
+        "optimizer_zero_grads optimizer_adafactor_beta? optimizer_adafactor_clipping_threshold "
         "optimizer_adafactor_decay_type optimizer_adafactor_factored optimizer_adafactor_memory_exponent":
-            "the optimizer is always Adam; omit it",
+            "no optimizer here uses it; omit it",
         "grad_noise_scale weight_noise": "0 is its only value here; omit it",
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
@@ -89,11 +87,18 @@ ANSWERS: dict[str, dict[str, str]] = {
         "block_size guess_and_check_* insertion_parallel export_extra_infer_outputs multiproblem_task_id save_images "
         "display_decoded_images frames_per_second border_percent max_display_* vgg_ckpt_path mlperf_*": OTHER_TASKS,
     },
+    "optimizer": {
+        "Adam TrueAdam true_adam": "write adam",
+        "MultistepAdam multistep_adam": "write adam; gradients are accumulated automatically",
+        "Adafactor adafactor": "write adam, and optimizer_adafactor_multiply_by_parameter_scale=true for its learning "
+        "rates",
+        "Momentum SGD": "write it in small letters",
+    },
     "factor of learning_rate_schedule": {
         "legacy": "the schedule legacy with the scheme noam is constant*noam, with learning_rate_constant = 10 * "
         "tensor2tensor's learning_rate",
         "rsqrt_normalized_decay": "write rsqrt_decay, and multiply learning_rate_constant by sqrt(warmup steps)",
-        "cosdecay single_cycle_cos_decay multi_cycle_cos_decay exp_decay": "write rsqrt_decay or linear_decay",
+        "cosdecay single_cycle_cos_decay multi_cycle_cos_decay": "write rsqrt_decay or linear_decay",
     },
     "flag": {
         "alsologtostderr logtostderr verbosity v": "messages go to standard error; omit it",

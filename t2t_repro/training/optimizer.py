@@ -1,4 +1,4 @@
-"""Adam (section 5.3 of the paper), and the loss scale of training in float16."""
+"""Adam (section 5.3 of the paper), stochastic gradient descent, and the loss scale of training in float16."""
 
 from typing import Any
 
@@ -9,27 +9,12 @@ from t2t_repro.hparam import HParams
 from t2t_repro.training.schedule import Schedule
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
-class Adam(keras.optimizers.Adam):
-    """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
+class Optimizer(keras.optimizers.Optimizer):
+    """The base class of optimizers that update a weight by the sum of all replicas' gradients.
 
-    Weight decay applies only to weights with two or more dimensions. `TrainStep` calls `update`, and clips gradients
-    itself. `fit` of Keras calls `apply`.
-
-    Args:
-        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
-            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
-        arguments, options: those of keras.optimizers.Adam.
+    `TrainStep` calls `step_size` and `update`, and clips gradients itself. `fit` of Keras calls `apply`. Weight decay
+    applies only to weights with two or more dimensions. A subclass has `add_gradient`.
     """
-
-    MIN_SCALE = 1e-3
-
-    def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.has_relative_steps = has_relative_steps
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"has_relative_steps": self.has_relative_steps}
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Takes a step with the sum of the replicas' gradients. Every replica calls this method with its own."""
@@ -48,14 +33,48 @@ class Adam(keras.optimizers.Adam):
         """Does nothing, because `update` applies it. Keras would apply it to all weights."""
 
     def step_size(self, rate: tf.Tensor) -> tf.Tensor:
+        """Returns the factor of all updates of this step, given the learning rate."""
+        return rate
+
+    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        """Updates a weight and the optimizer's variables for it by the `step_size` of this step.
+
+        Does not count the step.
+        """
+        if self.weight_decay and len(variable.shape) > 1:
+            variable.assign_sub(variable * (self.weight_decay * self.learning_rate))
+        self.add_gradient(variable, gradient, step_size)
+
+    def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        """Does what `update` does after weight decay."""
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable("t2t_repro")
+class Adam(Optimizer, keras.optimizers.Adam):
+    """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
+
+    Args:
+        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
+            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
+        arguments, options: those of keras.optimizers.Adam.
+    """
+
+    MIN_SCALE = 1e-3
+
+    def __init__(self, *arguments: Any, has_relative_steps: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.has_relative_steps = has_relative_steps
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"has_relative_steps": self.has_relative_steps}
+
+    def step_size(self, rate: tf.Tensor) -> tf.Tensor:
         """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
         t = tf.cast(self.iterations.value + 1, tf.float32)
         return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
 
-    def update(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Updates a weight, its momentum and its velocity by the `step_size` of this step. Does not count the step."""
-        if self.weight_decay and len(variable.shape) > 1:
-            variable.assign_sub(variable * (self.weight_decay * self.learning_rate))
+    def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
         if self.has_relative_steps:
             step_size *= tf.maximum(tf.sqrt(tf.reduce_mean(tf.square(variable))), self.MIN_SCALE)
         index = self._get_variable_index(variable)  # Keras has no public names for these variables.
@@ -74,19 +93,46 @@ class Adam(keras.optimizers.Adam):
         )
 
 
-def adam(hparams: HParams) -> Adam:
-    """Returns Adam with the learning rate schedule and the other settings of the optimizer in `hparams`."""
+@keras.saving.register_keras_serializable("t2t_repro")
+class SGD(Optimizer, keras.optimizers.SGD):
+    """Keras's stochastic gradient descent, with or without momentum, which may be Nesterov's."""
+
+    def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
+        if not self.momentum:
+            variable.assign_sub(step_size * gradient)
+            return
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=self.momentums[self._get_variable_index(variable)].value.handle,
+            lr=step_size,
+            grad=gradient,
+            momentum=self.momentum,
+            use_nesterov=self.nesterov,
+        )
+
+
+def make_optimizer(hparams: HParams) -> Optimizer:
+    """Returns the optimizer with the learning rate schedule and the other settings in `hparams`."""
+    options: dict[str, Any] = {
+        "learning_rate": Schedule(hparams),
+        "global_clipnorm": hparams.clip_grad_norm or None,
+        "weight_decay": hparams.weight_decay or None,
+        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
+        # names than those in checkpoints.
+        "name": hparams.optimizer,
+    }
+    match hparams.optimizer:
+        case "sgd":
+            return SGD(**options)
+        case "momentum":
+            momentum, is_nesterov = hparams.optimizer_momentum_momentum, hparams.optimizer_momentum_nesterov
+            return SGD(momentum=momentum, nesterov=is_nesterov, **options)
     return Adam(
-        learning_rate=Schedule(hparams),
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
         epsilon=hparams.optimizer_adam_epsilon,
         has_relative_steps=hparams.optimizer_adafactor_multiply_by_parameter_scale,
-        global_clipnorm=hparams.clip_grad_norm or None,
-        weight_decay=hparams.weight_decay or None,
-        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
-        # names than those in checkpoints.
-        name="adam",
+        **options,
     )
 
 

@@ -26,7 +26,7 @@ from t2t_repro.training.distribution import from_chief, refuse_differences, work
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, refuse_missing_score
 from t2t_repro.training.logs import Logs
 from t2t_repro.training.metrics_log import OnMetrics
-from t2t_repro.training.optimizer import LossScale, adam
+from t2t_repro.training.optimizer import LossScale, make_optimizer
 from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep, trained_weights
 
@@ -139,7 +139,7 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
         model = make_model(
             run.hparams, vocabulary.size, data.problem.target_space_id, precision, vocabulary.separate_source_size
         )
-        optimizer = adam(run.hparams)
+        optimizer = make_optimizer(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
     return model, TrainStep(model, optimizer, run.hparams, run.strategy, loss_scale)
 

@@ -22,6 +22,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     - rsqrt_decay: max(s, w)^-0.5
     - rsqrt_hidden_size: d^-0.5
     - linear_decay: 1 until step w, then decreasing linearly to 0 at step n
+    - exp_decay: r ** max(0, (s - w) / k) for r, learning_rate_decay_rate, and k, learning_rate_decay_steps; the
+      exponent is rounded down if learning_rate_decay_staircase is true
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -47,12 +49,17 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             "linear_warmup": lambda: ops.minimum(1.0, s / w),
             "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(s, w)),
             "rsqrt_hidden_size": lambda: hparams.hidden_size**-0.5,
+            "exp_decay": lambda: hparams.learning_rate_decay_rate ** ops.maximum(0.0, self._decays(s - w)),
             "linear_decay": lambda: ops.clip((n - s) / (n - w), 0.0, 1.0),
         }
         rate = ops.ones(())
         for name in hparams.learning_rate_schedule.split("*"):
             rate = rate * factors[name]()
         return rate
+
+    def _decays(self, steps: Any) -> Any:
+        decays = steps / self.hparams.learning_rate_decay_steps
+        return ops.floor(decays) if self.hparams.learning_rate_decay_staircase else decays
 
 
 def learning_rates(hparams: HParams) -> str:

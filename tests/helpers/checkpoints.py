@@ -11,7 +11,7 @@ from step_models import Lookup
 from t2t_repro.checkpoints.checkpoint import Checkpoints
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 
 
 class Training:
@@ -21,7 +21,7 @@ class Training:
         self.strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
         with self.strategy.scope():
             self.model = Lookup(vocab_size)
-            self.optimizer = adam(folder.hparams)
+            self.optimizer = make_optimizer(folder.hparams)
             self.optimizer.build(self.model.trainable_variables)
         self.checkpoints = Checkpoints(folder, self.model, self.optimizer.variables, keep)
 

@@ -28,7 +28,7 @@ from t2t_repro.files.json_file import to_json
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
 from t2t_repro.tensor2tensor.variables import by_our_names
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 from toys import ENGLISH, GREEK
 
@@ -127,7 +127,7 @@ def test_the_program_on_the_page_trains_like_t2t_trainer_with_dropout(folder: Pa
     model = make_model(HPARAMS, data.vocabulary.size)
     for variable in model.trainable_variables:
         variable.assign(initial[variable.path])
-    step = TrainStep(model, adam(HPARAMS), HPARAMS, tf.distribute.get_strategy())
+    step = TrainStep(model, make_optimizer(HPARAMS), HPARAMS, tf.distribute.get_strategy())
     # These micro-batches are smaller than on the page. So the result must not depend on how a step is cut.
     pipeline = Pipeline(data.records["train"], HPARAMS, seed=1, max_tokens=200, replicas=1)
     losses = []

@@ -22,7 +22,7 @@ from t2t_repro.data.dataset import load_data
 from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.keras import TranslationModel
 from t2t_repro.models.model import make_model
-from t2t_repro.training.optimizer import Adam, adam
+from t2t_repro.training.optimizer import Adam, make_optimizer
 from t2t_repro.training.step import TrainStep
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -43,7 +43,7 @@ losses = model.fit(batches, epochs=20, steps_per_epoch=1, verbose=0).history["lo
 
 keras.utils.set_random_seed(1)
 with one_device.scope():
-    trained, optimizer = make_model(model.hparams, data.vocabulary.size), adam(model.hparams)
+    trained, optimizer = make_model(model.hparams, data.vocabulary.size), make_optimizer(model.hparams)
 step = TrainStep(trained, optimizer, model.hparams, one_device)
 steps = Pipeline(data.records["train"], model.hparams, 1, 60, 1).batches(0, 20)
 expected = [TrainStep.read(step(b.micro_batches, b.target_tokens, (1, b.step))).loss for b in steps]

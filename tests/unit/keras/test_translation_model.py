@@ -21,7 +21,7 @@ from t2t_repro.keras import TranslationModel
 from t2t_repro.keras.batches import EncodedPairs
 from t2t_repro.models.model import make_model
 from t2t_repro.training.evaluation import Evaluator
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 PAGE = Path(__file__).parents[3] / "docs" / "write_your_own_model.md"
@@ -139,7 +139,7 @@ def test_all_models_and_losses_train(tiny_vocabulary: Vocabulary, tmp_path: Path
     model = TranslationModel.from_preset(name, tiny_vocabulary, **SIZES | changes)
     keras.utils.set_random_seed(1)
     trained = make_model(model.hparams, tiny_vocabulary.size)
-    step = TrainStep(trained, adam(model.hparams), model.hparams, tf.distribute.get_strategy())
+    step = TrainStep(trained, make_optimizer(model.hparams), model.hparams, tf.distribute.get_strategy())
     batches = Pipeline(EncodedPairs(*DATA, tiny_vocabulary), model.hparams, 1, 0, 1).batches(0, 2)
     expected = [TrainStep.read(step(b.micro_batches, b.target_tokens, (1, b.step))).loss for b in batches]
     model.compile()

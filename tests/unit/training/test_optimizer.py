@@ -1,6 +1,7 @@
-"""Tests that the optimizer is Adam, with and without Adafactor's relative steps, after Keras has saved it."""
+"""Tests that optimizers are Adam, with and without Adafactor's relative steps, and SGD, after Keras has saved them."""
 
 import json
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.hparam import HParams
-from t2t_repro.training.optimizer import adam
+from t2t_repro.training.optimizer import make_optimizer
 
 
 @pytest.mark.parametrize("is_relative", [False, True])
@@ -18,7 +19,7 @@ def test_the_optimizer_is_adam(is_relative: bool) -> None:
         optimizer_adam_epsilon=1e-9, optimizer_adafactor_multiply_by_parameter_scale=is_relative,
     )  # fmt: skip
     variable = keras.Variable([1.0, -2.0, 0.5], dtype="float32")
-    config = json.loads(json.dumps(keras.saving.serialize_keras_object(adam(hparams))))
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(make_optimizer(hparams))))
     optimizer = keras.saving.deserialize_keras_object(config)
     optimizer.build([variable])
     value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
@@ -32,9 +33,36 @@ def test_the_optimizer_is_adam(is_relative: bool) -> None:
         np.testing.assert_allclose(variable, value, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "sgd"},
+        *({"optimizer": "momentum", "optimizer_momentum_nesterov": is_nesterov} for is_nesterov in (False, True)),
+    ],
+)
+def test_the_optimizer_is_gradient_descent(changes: dict[str, Any]) -> None:
+    # Sutskever et al. 2013, equations 1 to 4, in Keras's form: the velocity includes the learning rate.
+    hparams = HParams(
+        learning_rate_schedule="constant*linear_warmup", learning_rate_constant=0.5, learning_rate_warmup_steps=2,
+        **changes,
+    )  # fmt: skip
+    variable = keras.Variable([1.0, -2.0], dtype="float32")
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(make_optimizer(hparams))))
+    optimizer = keras.saving.deserialize_keras_object(config)
+    optimizer.build([variable])
+    momentum = 0.9 if hparams.optimizer == "momentum" else 0.0
+    value, velocity = variable.numpy().astype(np.float64), np.zeros(2)
+    for step, gradient in enumerate(np.array([[0.3, -1.0], [0.1, 3.0], [-2.0, 0.5], [1.0, 1.0]])):
+        optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
+        update = -0.5 * min(1, step / 2) * gradient
+        velocity = momentum * velocity + update
+        value += momentum * velocity + update if hparams.optimizer_momentum_nesterov else velocity
+        np.testing.assert_allclose(variable, value, rtol=1e-5)
+
+
 def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
     variable = keras.Variable([0.0, 0.0], dtype="float32")
-    optimizer = adam(HParams(optimizer_adafactor_multiply_by_parameter_scale=True))
+    optimizer = make_optimizer(HParams(optimizer_adafactor_multiply_by_parameter_scale=True))
     optimizer.build([variable])
     optimizer.update(variable.value, tf.constant([2.0, -3.0]), optimizer.step_size(tf.constant(0.5)))
     np.testing.assert_allclose(variable, [-0.5e-3, 0.5e-3], rtol=1e-4)
@@ -42,7 +70,7 @@ def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
 
 def test_weight_decay_shrinks_matrices_by_the_learning_rate() -> None:
     matrix, bias = keras.Variable([[4.0, -8.0]], dtype="float32"), keras.Variable([4.0], dtype="float32")
-    optimizer = adam(HParams(learning_rate_schedule="constant", learning_rate_constant=0.1, weight_decay=0.5))
+    optimizer = make_optimizer(HParams(learning_rate_schedule="constant", learning_rate_constant=0.1, weight_decay=0.5))
     optimizer.build([matrix, bias])
     for variable in (matrix, bias):
         optimizer.update(variable.value, tf.zeros(variable.shape), optimizer.step_size(tf.constant(0.1)))

@@ -1,5 +1,6 @@
 """Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from t2t_repro.training.schedule import Schedule
 
 def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
     """Returns the learning rate of the next step after `step` finished steps."""
-    values = {"hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, **changes}
+    values = {
+        "hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, "learning_rate_decay_rate": 0.25,
+        "learning_rate_decay_steps": 120, **changes
+    }  # fmt: skip
     return float(Schedule(HParams(learning_rate_schedule=schedule, **values))(step))
 
 
@@ -30,10 +34,18 @@ def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
         ("constant*constant*rsqrt_decay*linear_decay", 400, 9 * 0.05 * 0.25),
         ("linear_decay", 500, 0.0),
         ("linear_decay", 600, 0.0),
+        ("exp_decay", 100, 1.0),
+        ("exp_decay", 160, 0.25**0.5),
     ],
 )
 def test_a_factor_by_hand(factor: str, step: int, expected: float) -> None:
     assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def test_a_staircase_halves_the_rate_after_each_of_its_steps() -> None:
+    decay = {"learning_rate_decay_rate": 0.5, "learning_rate_decay_steps": 200, "learning_rate_decay_staircase": True}
+    rates = [rate(step, "exp_decay", **decay) for step in (0, 100, 299, 300, 499, 500)]
+    assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
 
 
 def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
@@ -42,13 +54,22 @@ def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
 
 
 @pytest.mark.parametrize("factor", SCHEDULE_FACTORS)
-@pytest.mark.parametrize("change", [{"learning_rate_constant": 3.0}, {"learning_rate_warmup_steps": 50}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learning_rate_constant": 3.0},
+        {"learning_rate_warmup_steps": 50},
+        {"learning_rate_decay_rate": 0.5},
+        {"learning_rate_decay_steps": 7},
+        {"learning_rate_decay_staircase": True},
+    ],
+)
 def test_the_check_of_a_schedule_refuses_exactly_the_hparams_that_change_no_rate(
     factor: str, change: dict[str, Any]
 ) -> None:
     default = {"learning_rate_constant": 1.0, "learning_rate_warmup_steps": 4000}
     changes_a_rate = any(
-        rate(step, factor, **{**default, **change}) != rate(step, factor, **default) for step in (0, 99, 499)
+        rate(step, factor, **{**default, **change}) != rate(step, factor, **default) for step in (0, 99, 499, 9001)
     )
     try:
         check_schedule(HParams(learning_rate_schedule=factor, **change))
@@ -56,3 +77,19 @@ def test_the_check_of_a_schedule_refuses_exactly_the_hparams_that_change_no_rate
     except UserError:
         is_accepted = False
     assert is_accepted == changes_a_rate
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "change", "is_accepted"),
+    [
+        ("momentum", {"optimizer_momentum_nesterov": True, "optimizer_momentum_momentum": 0.99}, True),
+        ("adam", {"optimizer_adam_beta2": 0.9, "optimizer_adafactor_multiply_by_parameter_scale": True}, True),
+        ("sgd", {"clip_grad_norm": 5.0, "weight_decay": 0.1}, True),
+        ("sgd", {"optimizer_momentum_momentum": 0.5}, False),
+        ("adam", {"optimizer_momentum_nesterov": True}, False),
+        ("momentum", {"optimizer_adam_epsilon": 1e-8}, False),
+    ],
+)
+def test_hparams_of_another_optimizer_are_refused(optimizer: str, change: dict[str, Any], is_accepted: bool) -> None:
+    with nullcontext() if is_accepted else pytest.raises(UserError):
+        check_schedule(HParams(optimizer=optimizer, **change))

@@ -20,7 +20,7 @@ from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
-from t2t_repro.training.optimizer import Adam, LossScale, adam
+from t2t_repro.training.optimizer import Adam, LossScale, make_optimizer
 from t2t_repro.training.step import Result, TrainStep
 
 VOCAB, HPARAMS = 12, HParams()
@@ -131,7 +131,7 @@ def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut:
     hparams = replace(tiny_hparams, layer_prepostprocess_dropout=0.3, rdrop_alpha=5.0)
     with ONE.scope():
         model = make_model(hparams, VOCAB)
-        step = TrainStep(model, adam(hparams), hparams, ONE)
+        step = TrainStep(model, make_optimizer(hparams), hparams, ONE)
     inputs, targets, examples = WHOLE[0]
     seed = example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
     passes = [model(inputs, targets, seeds) for seeds in (seed, hashed(seed))]
@@ -146,7 +146,7 @@ def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
     hparams = replace(tiny_hparams, frozen="embedding, encoder/*/self_attention")
     with ONE.scope():
         model = Transformer(tiny_hparams, VOCAB)
-        step = TrainStep(model, adam(hparams), hparams, ONE)
+        step = TrainStep(model, make_optimizer(hparams), hparams, ONE)
     start = {variable.path: variable.value.numpy() for variable in model.trainable_variables}
     step(CUTS["accumulated"], TOKENS, (1, 0))
     same = {path for path, value in start.items() if "embedding" in path or "encoder/layer_0/self" in path}
@@ -156,7 +156,7 @@ def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
     assert sum(sizes) == 2 * sum(value.size for path, value in start.items() if path not in same)  # Adam's moments
     for pattern in ("encodr", "*", "embedding,encoder,decoder"):
         with pytest.raises(UserError), ONE.scope():
-            TrainStep(model, adam(hparams), replace(hparams, frozen=pattern), ONE)
+            TrainStep(model, make_optimizer(hparams), replace(hparams, frozen=pattern), ONE)
 
 
 def test_the_seed_and_the_example_decide_dropout(lookup: Run) -> None:
@@ -209,8 +209,8 @@ def test_a_weight_that_the_loss_does_not_use_is_named() -> None:
 def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(tiny_hparams: HParams) -> None:
     with ONE.scope():
         scale = LossScale()
-        half = Run(Lookup(VOCAB, "float16"), optimizer=adam(tiny_hparams), scale=scale)
-        single = Run(Lookup(VOCAB), optimizer=adam(tiny_hparams))
+        half = Run(Lookup(VOCAB, "float16"), optimizer=make_optimizer(tiny_hparams), scale=scale)
+        single = Run(Lookup(VOCAB), optimizer=make_optimizer(tiny_hparams))
 
     def take(run: Run) -> Result:
         return TrainStep.read(run.step(WHOLE, TOKENS, (1, 1)))
@@ -240,18 +240,21 @@ tf.config.set_logical_device_configuration(
 )
 from step_models import Lookup
 from t2t_repro.hparam import HParams
-from t2t_repro.training.optimizer import LossScale, adam
+from t2t_repro.training.optimizer import LossScale, make_optimizer
 from t2t_repro.training.step import TrainStep
 
-hparams = HParams(learning_rate_constant=0.1, learning_rate_warmup_steps=4, optimizer_adam_epsilon=1e-3)
+schedule = dict(learning_rate_constant=0.1, learning_rate_warmup_steps=4)
+adam = HParams(**schedule, optimizer_adam_epsilon=1e-3)
+nesterov = HParams(**schedule, optimizer="momentum", optimizer_momentum_nesterov=True, clip_grad_norm=0.1)
 random = np.random.default_rng(0)
 inputs = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (4, 5, 6)]
 targets = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (5, 4, 7)]
 
-def run(devices, cuts, dtype="float32"):
+def run(hparams, devices, cuts, dtype="float32"):
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
-        model, optimizer, scale = Lookup(12, dtype), adam(hparams), LossScale() if dtype == "float16" else None
+        model, optimizer = Lookup(12, dtype), make_optimizer(hparams)
+        scale = LossScale() if dtype == "float16" else None
     step = TrainStep(model, optimizer, hparams, strategy, scale)
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
@@ -272,9 +275,13 @@ def run(devices, cuts, dtype="float32"):
     assert optimizer.iterations.value.numpy() == 3
     return losses, [variable[0] for variable in copies]
 
-one = run(["CPU:0"], [[], [], []])
-for dtype, cuts, tolerance in (("float32", [[5], [1, 3, 3], [2]], 1e-6), ("float16", [[5], [3], [2]], 2e-3)):
-    two = run(["CPU:0", "CPU:1"], cuts, dtype)
+for hparams, dtype, cuts, tolerance in (
+    (adam, "float32", [[5], [1, 3, 3], [2]], 1e-6),
+    (adam, "float16", [[5], [3], [2]], 2e-3),
+    (nesterov, "float32", [[5], [3], [2]], 1e-6),
+):
+    one = run(hparams, ["CPU:0"], [[], [], []])
+    two = run(hparams, ["CPU:0", "CPU:1"], cuts, dtype)
     np.testing.assert_allclose(two[0], one[0], rtol=10 * tolerance)
     for ours, theirs in zip(two[1], one[1]):
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
