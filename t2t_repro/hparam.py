@@ -118,9 +118,12 @@ class HParams:
     use_target_space_embedding: bool = False
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's `target_space_id`
     selects the vector. False, as in the paper, adds none."""
+    initializer: str = "uniform_unit_scaling"
+    """Distribution of initial weights. "uniform_unit_scaling": kernels are uniform, with a variance that depends on
+    their sizes (Glorot and Bengio 2010). "uniform": kernels and embeddings are uniform up to 0.1 * initializer_gain."""
     initializer_gain: float = 1.0
     """Factor of the initial variance of all kernels, but not of embeddings: initializer_gain * 2 / (m + n) for a kernel
-    [m, n]. On small data, models with 4 or more layers learn better with 0.5 (docs/depth.md)."""
+    [m, n]. On small data, models with 4 or more layers learn better with 0.5 (docs/depth.md). See also initializer."""
 
     layer_prepostprocess_dropout: float = 0.1
     """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and position encodings."""
@@ -207,6 +210,7 @@ class HParams:
     }
     """Ranges of the numbers. A subclass adds those of its fields."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "initializer": ("uniform_unit_scaling", "uniform"),
         "optimizer": tuple(OPTIMIZERS),
         "pos": ("timing", "marian", "emb", "none"),
         "activation": ("relu", "swish", "gelu"),

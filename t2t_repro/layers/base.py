@@ -21,6 +21,8 @@ Tensor = Any
 
 _makes_zeros = False
 """True inside `zero_weights`."""
+_uniform_limit = 0.0
+"""Above 0 inside `initial_weights` if weights are uniform up to this limit."""
 
 
 class Layer(keras.layers.Layer):
@@ -52,6 +54,9 @@ class Layer(keras.layers.Layer):
         """Returns a new weight; see `keras.layers.Layer.add_weight`, which has the same arguments."""
         # Methods cast kernels themselves. The other weights are added to float32 or multiplied by it.
         options = {"autocast": False} | options
+        is_random = not isinstance(initializer, str | keras.initializers.Constant)
+        if _uniform_limit and is_random:
+            initializer = keras.initializers.RandomUniform(-_uniform_limit, _uniform_limit)
         return super().add_weight(shape, "zeros" if _makes_zeros else initializer, **options)
 
     def fold_weights(self) -> None:
@@ -152,6 +157,17 @@ def zero_weights() -> Iterator[None]:
         yield
     finally:
         _makes_zeros = False
+
+
+@contextmanager
+def initial_weights(hparams: HParams) -> Iterator[None]:
+    """Makes layers inside a `with` block draw their random weights from the distribution hparams.initializer."""
+    global _uniform_limit
+    _uniform_limit = 0.1 * hparams.initializer_gain if hparams.initializer == "uniform" else 0.0
+    try:
+        yield
+    finally:
+        _uniform_limit = 0.0
 
 
 def outer_shape(x: Tensor) -> tuple:

@@ -11,7 +11,7 @@ from keras import ops
 
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Caches, Layer, Tensor
+from t2t_repro.layers.base import Caches, Layer, Tensor, initial_weights
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.embedding import Embedding
 
@@ -39,7 +39,7 @@ class EncoderDecoder(Layer):
         self.vocab_size, self.source_vocab_size = vocab_size, source_vocab_size or vocab_size
         self.rate = hparams.layer_prepostprocess_dropout
         self.seed_generator: keras.random.SeedGenerator | None = None
-        with keras.name_scope(self.name, caller=self):
+        with keras.name_scope(self.name, caller=self), initial_weights(hparams):
             self.add_layers()
 
     def add_layers(self) -> None:

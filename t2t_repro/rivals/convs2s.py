@@ -57,7 +57,7 @@ class ConvS2SHParams(HParams):
     """Width of the vectors before the pre-softmax projection; 0 means hidden_size."""
 
     ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS, "output_embedding_size": OPTIONAL_WIDTH}
-    unused = TRANSFORMER_ONLY
+    unused = (*TRANSFORMER_ONLY, "initializer")  # section 3.5 has the distribution of its weights
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,7 +35,6 @@ ANSWERS: dict[str, dict[str, str]] = {
         "layer_preprocess_sequence layer_postprocess_sequence":
             "write norm_before=true for n and da (pre-norm), norm_before=false for none and dan (post-norm)",
         "norm_type ffn_layer": "only layer norm and dense_relu_dense exist; omit it",
-        "initializer": "uniform_unit_scaling is the only one; omit it, or change initializer_gain",
         "dropout": "write layer_prepostprocess_dropout; the Transformer never used dropout",
         "*_dropout_broadcast_dims": "each element has its own dropout; omit it",
         "parameter_attention_* hard_attention_k gumbel_noise_weight proximity_bias unidirectional_encoder "
@@ -86,6 +85,10 @@ ANSWERS: dict[str, dict[str, str]] = {
         "decode_timeout_mins": NO_WAITING,
         "block_size guess_and_check_* insertion_parallel export_extra_infer_outputs multiproblem_task_id save_images "
         "display_decoded_images frames_per_second border_percent max_display_* vgg_ckpt_path mlperf_*": OTHER_TASKS,
+    },
+    "initializer": {
+        "xavier": "write uniform_unit_scaling, with initializer_gain=1",
+        "orthogonal normal_unit_scaling": "write uniform_unit_scaling",
     },
     "optimizer": {
         "Adam TrueAdam true_adam": "write adam",

@@ -15,6 +15,12 @@ def experts_outputs(kernels1: np.ndarray, kernels2: np.ndarray, x: np.ndarray) -
     return (np.maximum(0, x @ kernels1)[:, None] @ kernels2)[:, 0]
 
 
+def gates_in_groups(group_logits: np.ndarray, logits: np.ndarray, k: int) -> np.ndarray:
+    """Returns the gates of all experts [n] for logits of groups [a] and of the experts [n] (appendix B)."""
+    inner = [gates_of(part, k) for part in np.split(logits, len(group_logits))]
+    return np.concatenate([gate * part for gate, part in zip(gates_of(group_logits, k), inner, strict=True)])
+
+
 def mixture(gate: np.ndarray, kernels1: np.ndarray, kernels2: np.ndarray, k: int, x: np.ndarray) -> np.ndarray:
     """Returns the outputs of the mixture without noise, for x [N, D] (equation 1)."""
     rows = [gates_of(row @ gate, k) @ experts_outputs(kernels1, kernels2, row) for row in x]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from decoding_models import FAMILIES, INPUTS, TARGETS, small_model
-from numpy_experts import experts_outputs, gates_of, mixture
+from numpy_experts import experts_outputs, gates_in_groups, gates_of, mixture
 from t2t_repro import registry
 from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import Seeds, standard_normal
@@ -25,7 +25,9 @@ def layer(count: int = 6, chosen: int = 2, **changes: Any) -> Experts:
     sizes = {"hidden_size": 4, "num_heads": 1, "filter_size": 7, "moe_num_experts": count, "moe_k": chosen}
     result = Experts(registry.hparams_class("transformer_moe")(**sizes, **changes))
     random = np.random.default_rng(1)
-    for kernel in (result.gate_kernel, result.noise_kernel):
+    kernels = [result.gate_kernel, result.noise_kernel]
+    kernels += [result.group_gate_kernel, result.group_noise_kernel] if result.groups else []
+    for kernel in kernels:
         kernel.assign(random.normal(size=kernel.shape))
     return result
 
@@ -71,6 +73,52 @@ def test_training_adds_noise_and_both_balancing_losses() -> None:
     np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
     assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
     assert len(losses) == 1
+
+
+def load_of(clean: np.ndarray, noise: np.ndarray, deviation: np.ndarray, k: int) -> np.ndarray:
+    """Returns the probability that each of c is among the k highest if only its noise is drawn again (equation 9)."""
+    noisy = clean + noise * deviation
+    highest = [np.sort(np.delete(noisy, number))[-k] for number in range(len(clean))]
+    return 0.5 * (1 + np.vectorize(math.erf)((clean - highest) / deviation / math.sqrt(2)))
+
+
+def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
+    ours = layer(12, 2, moe_groups=4, moe_loss_coef=0.3)
+    kernels = ours.group_gate_kernel, ours.gate_kernel, ours.group_noise_kernel, ours.noise_kernel
+    group_gate, gate, group_noise, noise = map(np.asarray, kernels)
+    outputs = np.array(
+        [[experts_outputs(np.asarray(ours.kernels1), np.asarray(ours.kernels2), x) for x in row] for row in X]
+    )
+    gates = np.array([[gates_in_groups(x @ group_gate, x @ gate, 2) for x in row] for row in X])
+    np.testing.assert_allclose(ours(X), np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
+
+    is_token = np.array([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
+    seeds = Seeds(SEED)
+    seeds.is_token = is_token  # type: ignore[assignment]
+    with auxiliary_losses() as losses:
+        outputs_in_training = ours(X, seeds=seeds)
+    draws = Seeds(SEED)
+    group_draws = np.asarray(standard_normal((3, 5, 4), draws))
+    inner_draws = np.asarray(standard_normal((3, 5, 2, 3), draws))
+    importance, group_load, inner_load, positions = np.zeros(12), np.zeros(4), np.zeros((4, 3)), np.zeros(4)
+    for place in np.ndindex(3, 5):
+        x = X[place]
+        group_deviation, deviation = (np.log1p(np.exp(x @ kernel)) + MIN_DEVIATION for kernel in (group_noise, noise))
+        group_logits, logits = x @ group_gate + group_draws[place] * group_deviation, np.zeros(12)
+        for rank, group in enumerate(np.argsort(-group_logits)[:2]):
+            part = slice(3 * group, 3 * group + 3)
+            logits[part] = (x @ gate)[part] + inner_draws[place][rank] * deviation[part]
+            if is_token[place]:
+                inner_load[group] += load_of((x @ gate)[part], inner_draws[place][rank], deviation[part], 2)
+                positions[group] += 1
+        gates = gates_in_groups(group_logits, logits, 2)
+        np.testing.assert_allclose(outputs_in_training[place], gates @ outputs[place], atol=1e-5)
+        if is_token[place]:
+            importance += gates
+            group_load += load_of(x @ group_gate, group_draws[place], group_deviation, 2)
+    load = (inner_load * (group_load / positions)[:, None]).ravel()
+    variations = [(values.std() / values.mean()) ** 2 for values in (importance, load)]
+    assert float(losses[0]) == pytest.approx(0.3 * sum(variations), rel=1e-4)
 
 
 def test_gradients_are_finite_when_the_noise_vanishes() -> None:
