@@ -1,9 +1,10 @@
 """An LSTM that attends to the memory at each position. The query is the layer's output at the position before.
 
-Attention is additive (Bahdanau et al. 2015, section A.1.2): a feed-forward network with one hidden layer compares
-queries with keys. Query q and key k have the attention logit v . tanh(q W_q + k W_k). The context a that attention
-returns is part of the layer's input: [i, f, o, g] = x W + a W_a + y' W_r + b. The other equations are those of
-`rivals.lstm`. So attention is inside the loop over positions.
+A feed-forward network with one hidden layer compares queries with keys (Bahdanau et al. 2015, section A.1.2). Query q
+and key k have the attention logit v . tanh(q W_q + k W_k), or with the attention mechanism "tanh_product" the logit
+v . (tanh(q W_q) * tanh(k W_k)). The context a that attention returns is part of the layer's input:
+[i, f, o, g] = x W + a W_a + y' W_r + b. The other equations are those of `rivals.lstm`. So attention is inside the loop
+over positions.
 
 Shapes: B batch, T length, S source length, I width of the input without context, D width of the output, C number of
 cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.hparam import HParams
 from t2t_repro.layers.attention import save_cross_weights
 from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
 from t2t_repro.rivals.lstm import LSTM, State
@@ -26,16 +26,20 @@ class Memory(NamedTuple):
     bias: Tensor
     """Mask [B, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
     keys: Tensor
-    """k W_k [B, S, A], float32."""
+    """k W_k [B, S, A], or tanh(k W_k), float32."""
     values: Tensor
     """The vectors [B, S, M] that attention averages, in the dtype of the products."""
 
 
 class AdditiveAttention(Layer):
-    """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A."""
+    """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A.
 
-    def __init__(self, width: int, memory_width: int, gain: float, **kwargs: Any) -> None:
+    If `is_product` is true, the attention mechanism is "tanh_product".
+    """
+
+    def __init__(self, width: int, memory_width: int, gain: float, is_product: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.is_product = is_product
         self.query_kernel = self.kernel("query_kernel", width, width, gain)
         self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
         draw = keras.initializers.VarianceScaling(gain, "fan_avg", "uniform")
@@ -50,27 +54,33 @@ class AdditiveAttention(Layer):
     def memory(self, encoder_output: Tensor, bias: Tensor) -> Memory:
         """Returns the memory of the encoder output [B, S, M] and the mask [B, S]."""
         keys = float32(self.product(encoder_output, self.key_kernel))
-        return Memory(bias, keys, ops.cast(encoder_output, self.compute_dtype))
+        return Memory(bias, ops.tanh(keys) if self.is_product else keys, ops.cast(encoder_output, self.compute_dtype))
 
     def call(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Returns the contexts [B, Q, M] and the weights [B, Q, S] of queries [B, Q, D], float32."""
         bias, keys, values = memory  # a plain tuple in a model from a .keras file
         queries = float32(self.product(queries, self.query_kernel))
-        hidden = ops.tanh(queries[:, :, None] + keys[:, None])
-        weights = ops.softmax(ops.matmul(hidden, float32(self.vector)[:, None])[..., 0] + bias[:, None])
+        if self.is_product:
+            logits = ops.matmul(ops.tanh(queries) * float32(self.vector), ops.swapaxes(keys, 1, 2))
+        else:
+            hidden = ops.tanh(queries[:, :, None] + keys[:, None])
+            logits = ops.matmul(hidden, float32(self.vector)[:, None])[..., 0]
+        weights = ops.softmax(logits + bias[:, None])
         return float32(ops.matmul(ops.cast(weights, values.dtype), values)), weights
 
 
 class AttentiveLSTM(LSTM):
     """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
 
-    def __init__(self, hparams: HParams, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any) -> None:
+    def __init__(self, hparams: Any, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any) -> None:
         super().__init__(hparams, width_in, cells, **kwargs)
         widths = (self.cells,) * 4
         self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
         with keras.name_scope(self.name):
+            is_product = hparams.attention_mechanism == "tanh_product"
+            options = {"dtype": self.dtype_policy, "name": "attention"}
             self.attention = AdditiveAttention(
-                self.width, memory_width, hparams.initializer_gain, dtype=self.dtype_policy, name="attention"
+                self.width, memory_width, hparams.initializer_gain, is_product, **options
             )
 
     def attend(self, x: Tensor, memory: Memory, caches: Caches | None = None) -> tuple[Tensor, Tensor]:

@@ -143,7 +143,7 @@ class Experts(Layer):
         shape = (*ops.shape(x)[:-1], self.chosen)
         gates = ops.reshape(group_gates[..., None] * inner_gates, shape)
         experts = ops.reshape(groups[..., None] * size + inner, shape)
-        if probability is None:
+        if probability is None or group_probability is None:
             return gates, experts, None
         group_load = ops.sum(group_probability * weights, axis=(0, 1))
         counts = ops.ones_like(group_gates) * weights  # [B, T, k], 0 for padding

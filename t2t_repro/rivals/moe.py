@@ -14,10 +14,9 @@ The publication leaves open:
 - biases of LSTMs, width of attention's hidden layer, state of the decoder before the first position: here as in
   `rivals.gnmt`
 
-Two parts differ from the publication. The gating of all mixtures is here noisy top-k gating in one level, with both
-balancing losses; the publication has this only in its multilingual model, and otherwise strictly balanced gating
-(appendix F), in two levels from 512 experts on. Attention is GNMT's; the publication multiplies the tanh of query and
-key instead of taking the tanh of their sum, and found little difference (appendix G).
+One part differs from the publication. The gating of all mixtures is here noisy top-k gating with both balancing losses,
+in one level or two; the publication has this only in its multilingual model, and otherwise strictly balanced gating
+(appendix F), in two levels from 512 experts on.
 
 Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, C cells of an LSTM. Ids are 0
 for padding, 1 for the end of a text.

@@ -5,6 +5,7 @@ V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Caches, Tensor
@@ -21,6 +22,11 @@ class RecurrentHParams(HParams):
     """Factor of the rows of the embedding matrix: "none" for 1, as in the publications, or "sqrt_depth" for the square
     root of their width, as in tensor2tensor, with which small models learn far faster (docs/rivals.md)."""
 
+    attention_mechanism: str = "bahdanau"
+    """Logit of query q and key k: "bahdanau" for v . tanh(q W_q + k W_k) (Bahdanau et al. 2015), "tanh_product" for
+    v . (tanh(q W_q) * tanh(k W_k)), a matrix product (Shazeer et al. 2017, appendix G)."""
+
+    choices: ClassVar = HParams.choices | {"attention_mechanism": ("bahdanau", "tanh_product")}
     unused = tuple(name for name in TRANSFORMER_ONLY if name != "multiply_embedding_mode")
 
 

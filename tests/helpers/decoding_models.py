@@ -31,7 +31,10 @@ FAMILIES = {
             "max_length": 20,
         },
         "bytenet": {"num_hidden_layers": 3, "num_decoder_layers": 2, "hidden_size": 6, "norm_epsilon": 1e-3},
-        "moe": {"num_hidden_layers": 2, "hidden_size": 8, "cell_size": 12, "filter_size": 10, "moe_num_experts": 4},
+        "moe": {
+            "num_hidden_layers": 2, "hidden_size": 8, "cell_size": 12, "filter_size": 10, "moe_num_experts": 9,
+            "moe_groups": 3, "attention_mechanism": "tanh_product",
+        },
         "deep_att": {
             "num_encoder_layers": 3, "num_decoder_layers": 2, "hidden_size": 8, "embedding_size": 6,
             "shared_embedding_and_softmax_weights": False,

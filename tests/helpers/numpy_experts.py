@@ -21,7 +21,20 @@ def gates_in_groups(group_logits: np.ndarray, logits: np.ndarray, k: int) -> np.
     return np.concatenate([gate * part for gate, part in zip(gates_of(group_logits, k), inner, strict=True)])
 
 
-def mixture(gate: np.ndarray, kernels1: np.ndarray, kernels2: np.ndarray, k: int, x: np.ndarray) -> np.ndarray:
-    """Returns the outputs of the mixture without noise, for x [N, D] (equation 1)."""
-    rows = [gates_of(row @ gate, k) @ experts_outputs(kernels1, kernels2, row) for row in x]
-    return np.reshape(rows, x.shape)
+def mixture(
+    gate: np.ndarray,
+    kernels1: np.ndarray,
+    kernels2: np.ndarray,
+    k: int,
+    x: np.ndarray,
+    group_gate: np.ndarray | None = None,
+) -> np.ndarray:
+    """Returns the outputs of the mixture without noise, for x [N, D] (equation 1).
+
+    `group_gate` is None if there are no groups.
+    """
+
+    def gates(row: np.ndarray) -> np.ndarray:
+        return gates_of(row @ gate, k) if group_gate is None else gates_in_groups(row @ group_gate, row @ gate, k)
+
+    return np.reshape([gates(row) @ experts_outputs(kernels1, kernels2, row) for row in x], x.shape)

@@ -58,7 +58,9 @@ class NumpyLayers:
         y, c = self.start(name)
         outputs, contexts, all_weights = [], [], []
         for x in inputs:
-            odds = np.exp(np.tanh(y @ query_kernel + memory @ key_kernel) @ vector)
+            query, keys = y @ query_kernel, memory @ key_kernel
+            is_product = self.hparams.attention_mechanism == "tanh_product"
+            odds = np.exp((np.tanh(query) * np.tanh(keys) if is_product else np.tanh(query + keys)) @ vector)
             all_weights.append(odds / odds.sum())
             contexts.append(all_weights[-1] @ memory)
             y, c = self.step(name, self.sums(name, np.concatenate([x, contexts[-1]])), y, c)

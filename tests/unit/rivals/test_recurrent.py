@@ -41,7 +41,8 @@ def moe(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.nd
 
     def mixed(name: str, x: np.ndarray) -> np.ndarray:
         kernels = [layers.weights[f"{name}/experts/{part}"] for part in ("gate", "kernels1", "kernels2")]
-        return x + sigmoid(mixture(*kernels, layers.hparams.moe_k, x))
+        group_gate = layers.weights.get(f"{name}/experts/group_gate")
+        return x + sigmoid(mixture(*kernels, layers.hparams.moe_k, x, group_gate))
 
     x = x + layers.lstm("encoder/layer_0_forward", x) + layers.lstm("encoder/layer_0_backward", x, is_reversed=True)
     x = mixed("encoder", x)
@@ -81,7 +82,8 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
         (gnmt, {"num_hidden_layers": 1, **SEPARATE}),
         (gnmt, {"multiply_embedding_mode": "sqrt_depth"}),
         (moe, {}),
-        (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "cell_size": 0}),
+        (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "cell_size": 0, "moe_groups": 0}),
+        (moe, {"attention_mechanism": "bahdanau"}),
         (deep_att, {}),
         (deep_att, {"num_encoder_layers": 1, "num_decoder_layers": 1, **ONE_MATRIX}),
     ],

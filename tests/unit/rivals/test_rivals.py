@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -78,7 +79,9 @@ def test_bfloat16_is_close_to_float32_also_in_the_loop_of_a_search(name: str) ->
         ("bytenet", "kernel_height=1001", "kernel_height=1001"),
         ("deep_att", "shared_embedding_and_softmax_weights=true", "embedding_size=6 differs from hidden_size=8"),
         ("moe", "cell_size=-1", "cell_size=-1"),
-        ("moe", "moe_k=4", "less than moe_num_experts=4"),
+        ("transformer_moe", "moe_k=4", "less than moe_num_experts=4"),
+        ("moe", "moe_groups=2", "must divide moe_num_experts=9"),
+        ("moe", "moe_num_experts=6", "must exceed moe_k=2"),
         ("transformer_moe", "moe_loss_coef=-1", "moe_loss_coef=-1.0"),
         ("convs2s", "output_embedding_size=8", "output_embedding_size=8 differs from hidden_size=16"),
         ("convs2s", "kernel_height=5", "kernel_height=5 has no effect with convolutions=8x3*2+12x2"),
@@ -101,3 +104,21 @@ def test_another_model_gets_the_hparams_that_it_has() -> None:
         registry.override_hparams(moe, "", model="gnmt")
     model = make_model(HParams(model="bytenet", num_hidden_layers=1, hidden_size=8), VOCAB)
     assert model.hparams.kernel_height == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", FAMILIES.keys() - {"convs2s"})
+def test_uniform_initial_weights_are_all_those_that_are_random(name: str) -> None:
+    def weights(seed: int, hparams: HParams) -> dict[str, np.ndarray]:
+        keras.utils.set_random_seed(seed)
+        return {weight.path: np.asarray(weight) for weight in make_model(hparams, VOCAB).trainable_variables}
+
+    first, second = (weights(seed, FAMILIES[name]) for seed in (1, 2))
+    uniform = weights(1, replace(FAMILIES[name], initializer="uniform", initializer_gain=0.4))
+    drawn = []
+    for path, value in uniform.items():
+        if np.array_equal(first[path], second[path]):
+            np.testing.assert_array_equal(value, first[path])
+        else:
+            drawn.append(value.ravel())
+    values = np.concatenate(drawn)
+    assert np.abs(values).max() <= 0.04 and np.std(values) == pytest.approx(0.04 / 3**0.5, rel=0.05)
