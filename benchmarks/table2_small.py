@@ -18,6 +18,7 @@ import contextlib
 import functools
 import gzip
 import itertools
+import math
 import resource
 import statistics
 from collections.abc import Callable
@@ -134,12 +135,17 @@ def train(model: str, name: str, settings: Settings, seed: str, *arguments: str)
         *arguments)  # fmt: skip
 
 
-def measure_trial(name: str, settings: Settings) -> float:
-    """Returns the dev loss of a family after a short training."""
+def measure_trial(name: str, settings: Settings) -> float | None:
+    """Returns the dev loss of a family after a short training; None if its loss or gradient was not finite."""
     steps = TRIAL_EPOCHS * EPOCH
     arguments = f"--train_steps={steps}", f"--local_eval_frequency={steps}", "--eval_decode_lines=0"
     model = f"{WORK.value}/{run_name(name, settings)}"
-    return round(train(model, name, settings, SEEDS[0], *arguments)[-1]["dev_loss"], 3)
+    try:
+        return round(train(model, name, settings, SEEDS[0], *arguments)[-1]["dev_loss"], 3)
+    except SystemExit:
+        if list(Path(model).glob("not_finite-*")):
+            return None
+        raise
 
 
 def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
@@ -186,7 +192,8 @@ def short_trials(name: str, measured: Measured) -> Settings:
     """Returns the settings with the lowest dev loss of the short trials: of each rate, then of each gain."""
 
     def loss(settings: Settings) -> float:
-        return measured(run_name(name, settings), functools.partial(measure_trial, name, settings))
+        loss = measured(run_name(name, settings), functools.partial(measure_trial, name, settings))
+        return math.inf if loss is None else loss
 
     settings = min((Settings(rate=rate) for rate in RATES), key=loss)
     return min((settings._replace(gain=gain) for gain in GAINS), key=loss)
@@ -241,7 +248,9 @@ def print_tables(families: dict[str, Best], results: dict[str, Any]) -> None:
         name, *values, kind = label.split(", ")
         cells = [value.split()[1] for value in values]
         is_trial = kind == "trial"
-        losses = [measured, ""] if is_trial else ["", f"{measured['loss']} ({kind})"]
+        losses = (
+            ["not finite" if measured is None else measured, ""] if is_trial else ["", f"{measured['loss']} ({kind})"]
+        )
         is_chosen = name in families and run_name(name, families[name].settings, kind.split()[-1]) == label
         print(f"| `{name}` | {' | '.join(map(str, cells + losses))} | {'yes' if is_chosen else ''} |")
 
