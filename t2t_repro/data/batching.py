@@ -86,13 +86,19 @@ def plan(
     fewest, epoch_tokens = len(short), int(lengths[1, short].sum(dtype=np.int64))
     if any(corpus.weight for corpus in corpora):
         short, fewest = _weighted(lengths, short, corpora, seed, epoch)
-    order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], short, random)
-    del short
+    steps = min(max(1, round(epoch_tokens / batch_size)), fewest)
+    return arrange(lengths, short, steps, steps * min(BLOCKS, fewest // steps), random)
+
+
+def arrange(lengths: np.ndarray, examples: np.ndarray, steps: int, blocks: int, random: np.random.Generator) -> Plan:
+    """Returns a plan in which the examples form `blocks` blocks of similar size, and the blocks form steps.
+
+    `lengths`, int [2, N], has those of all examples, and `examples` the indices of the chosen ones, int32.
+    """
+    order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], examples, random)
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
-    steps = min(max(1, round(epoch_tokens / batch_size)), fewest)
-    blocks = steps * min(BLOCKS, fewest // steps)
     numbers = np.arange(blocks + 1)
     cuts = (numbers + random.uniform(-JITTER, JITTER, blocks + 1)) / blocks
     ends = np.searchsorted(tokens, tokens[-1] * cuts, "left")
@@ -143,16 +149,20 @@ def _weighted(
         fewest += int(quota) // int(lengths[1, group].max())
         for number_of_pass in range(start // size, -(-stop // size)):
             first, last = start - number_of_pass * size, stop - number_of_pass * size
-            examples = group
-            if first > 0 or last < size:
-                random = np.random.default_rng([seed, number_of_pass, number, 1])
-                examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), group, random)
-                # An example belongs to the epoch that has its first token.
-                starts = np.cumsum(lengths[1, examples], dtype=np.int64)
-                starts -= lengths[1, examples]
-                examples = examples[slice(*np.searchsorted(starts, (first, last)))]
-            chosen.append(examples)
+            random = np.random.default_rng([seed, number_of_pass, number, 1])
+            is_whole = first <= 0 and last >= size
+            chosen.append(group if is_whole else part_of_pass(lengths, group, first, last, random))
     return np.sort(np.concatenate(chosen)), max(fewest, 1)
+
+
+def part_of_pass(
+    lengths: np.ndarray, examples: np.ndarray, first: int, last: int, random: np.random.Generator
+) -> np.ndarray:
+    """Returns those of the examples, in a random order, whose first target token is one of `first` to `last` - 1."""
+    examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), examples, random)
+    starts = np.cumsum(lengths[1, examples], dtype=np.int64)
+    starts -= lengths[1, examples]
+    return examples[slice(*np.searchsorted(starts, (first, last)))]
 
 
 def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:

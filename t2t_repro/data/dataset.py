@@ -9,12 +9,13 @@ import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from t2t_repro import registry
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import summary
-from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.large_split import open_records
+from t2t_repro.data.records import find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
@@ -143,8 +144,8 @@ class Data:
     problem: Problem
     vocabulary: Vocabulary
     description: Description
-    records: dict[str, Records]
-    """The examples of each split, under "train" and "dev"."""
+    records: dict[str, Any]
+    """The examples of each split, under "train" and "dev": `Records`, or `LargeSplit` if they are many."""
     data_dir: str
     """The data directory."""
 
@@ -163,7 +164,7 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     records = {}
     for split in SPLITS:
         shards, corpora = find_shards(data_dir, problem.base_name, split), description.stored_corpora(split)
-        records[split] = split_records = Records(shards, problem.was_reversed, sizes, corpora)
+        records[split] = split_records = open_records(shards, problem.was_reversed, sizes, corpora)
         pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:

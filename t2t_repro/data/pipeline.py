@@ -13,6 +13,8 @@ import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
+from t2t_repro.data.groups import planned
+from t2t_repro.data.large_split import LargeSplit
 from t2t_repro.data.records import Records
 from t2t_repro.data.subword_sampling import SampledRecords
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -68,40 +70,36 @@ class Pipeline:
 
     def __init__(
         self,
-        records: Records,
+        records: Records | LargeSplit,
         hparams: HParams,
         seed: int,
         max_tokens: int,
         replicas: int,
         vocabulary: Vocabulary | None = None,
     ) -> None:
-        self.lengths = records.lengths
-        """int32 [2, N], number of source tokens (row 0) and target tokens (row 1) of each example, without sampling."""
-        self._examples: Records | SampledRecords = records
-        if hparams.subword_alpha:
-            if not vocabulary:
-                raise UserError("subword_alpha needs the vocabulary; give it to Pipeline")
-            self._examples = SampledRecords(records, vocabulary, hparams, seed)
+        self._groups = planned(records, hparams, seed)
+        self._vocabulary, self._hparams, self._seed = vocabulary, hparams, seed
         self.max_tokens, self.replicas = max_tokens, replicas
-        self._records, self._hparams, self._seed = records, hparams, seed
-        self._epoch, self._plan = 0, self._make_plan(0)
-        self.first_epoch = self._plan
-        """Plan of the steps of the first epoch."""
-        self.too_long = int((self.lengths.max(axis=0) > hparams.max_length).sum())
+        self.steps_per_epoch, self.examples_per_epoch = self._groups.steps_per_epoch, self._groups.examples_per_epoch
+        self.too_long = self._groups.too_long
         """Number of examples that are skipped because a side is longer than max_length."""
-        if not self._plan.steps:
+        if not self.steps_per_epoch:
             raise UserError(
                 f"all pairs ({len(records):,}) are longer than max_length={hparams.max_length} tokens; "
                 "give a higher limit by --hparams=max_length=N, or shorter text"
             )
+        if hparams.subword_alpha and not vocabulary:
+            raise UserError("subword_alpha needs the vocabulary; give it to Pipeline")
+        self._enter(0)
+        self.first_group = self._group
 
-    def _make_plan(self, epoch: int) -> batching.Plan:
-        hparams, corpora = self._hparams, self._records.corpora
-        return batching.plan(self.lengths, hparams.batch_size, hparams.max_length, self._seed, epoch, corpora)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self._plan.steps
+    def _enter(self, step: int) -> None:
+        """Plans the group of examples that has a step."""
+        self._group = self._groups.group(step)
+        self._examples: Records | SampledRecords = self._group.records
+        if self._hparams.subword_alpha:
+            assert self._vocabulary
+            self._examples = SampledRecords(self._group, self._vocabulary, self._hparams, self._seed)
 
     def batches(self, start: int, stop: int, local_replicas: range | None = None) -> Iterator[Batch]:
         """Yields the batches of the steps `start` to `stop` - 1.
@@ -115,22 +113,21 @@ class Pipeline:
             next_batches = builder.submit(list[Batch])  # returns no batches
             while start < stop:
                 batches = next_batches.result()
-                next_epoch = (start // self.steps_per_epoch + 1) * self.steps_per_epoch
-                steps = range(start, min(start + TOGETHER, next_epoch, stop))
+                steps = range(start, min(start + TOGETHER, self._groups.steps_of_group(start).stop, stop))
                 next_batches = builder.submit(self._build, steps, local_replicas)
                 yield from batches
                 start = steps.stop
             yield from next_batches.result()
 
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
-        """Returns the batches of steps of the same epoch. Makes its plan if the steps before were in another epoch."""
-        epoch = steps.start // self.steps_per_epoch
-        if epoch != self._epoch:
-            self._epoch, self._plan = epoch, self._make_plan(epoch)
-        blocks = [self._plan.blocks(step % self.steps_per_epoch) for step in steps]
+        """Returns the batches of steps of the same group. Plans it if the steps before were in another one."""
+        if steps.start not in self._group.steps:
+            self._enter(steps.start)
+        group = self._group
+        blocks = [group.plan.blocks(step - group.steps.start) for step in steps]
         lengths = self._examples.lengths
         if isinstance(self._examples, SampledRecords):
-            self._examples.draw(epoch, np.concatenate(list(itertools.chain(*blocks))))
+            self._examples.draw(np.concatenate(list(itertools.chain(*blocks))))
             # In the order of the new lengths, micro-batches need less padding.
             blocks = [
                 [block[lengths[:, block].max(axis=0).argsort(kind="stable")] for block in pair] for pair in blocks
@@ -143,13 +140,16 @@ class Pipeline:
             for step_groups in groups
             for position, group in enumerate(step_groups)
         ]
-        micro_batches, batches = iter(pad(self._examples, local_groups)), []
+        padded = pad(self._examples, local_groups)
+        micro_batches = (batch._replace(examples=group.numbers(batch.examples)) for batch in padded)
+        batches = []
         for step, step_groups in zip(steps, groups, strict=True):
             examples = np.concatenate(step_groups)
             source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
             positions = sum(batching.count_positions(lengths, group) for group in step_groups)
             step_batches = list(itertools.islice(micro_batches, len(step_groups)))
-            batches.append(Batch(step, step_batches, examples, source_tokens, target_tokens, positions))
+            numbers = group.numbers(examples)
+            batches.append(Batch(step, step_batches, numbers, source_tokens, target_tokens, positions))
         return batches
 
 

@@ -204,7 +204,8 @@ class Records:
         self._files = [os.open(path, os.O_RDONLY) for path in paths]
         weakref.finalize(self, list, map(os.close, self._files))
         indexes = [read_index(path) for path in paths]
-        self._starts = np.cumsum([0] + [len(index) for index in indexes])
+        self.starts = np.cumsum([0] + [len(index) for index in indexes])
+        """int64 [shards + 1], number of the first record of each shard, and the number of records."""
         self._index = np.concatenate([np.empty(0, INDEX), *indexes])
         self.lengths = np.stack([self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]])
         """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
@@ -212,12 +213,12 @@ class Records:
         """The corpora of the split, in the order of their records."""
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self.starts[-1])
 
     @property
     def index_lines(self) -> bytes:
         """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
-        parts = [self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self._starts)]
+        parts = [self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self.starts)]
         hashes = [hashlib.sha256(part.data).hexdigest() for part in parts]
         return "".join(f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)).encode()
 
@@ -226,10 +227,14 @@ class Records:
         """Hash of the names of the shards and of the sizes and lengths of all records, as hex digits."""
         return hashlib.sha256(self.index_lines).hexdigest()
 
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Returns the numbers of source and target tokens in the records `start` to `stop` - 1."""
+        return self.lengths[:, start:stop].sum(axis=1, dtype=np.int64).tolist()
+
     def locate(self, number: int) -> tuple[Path, int]:
         """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
-        shard = int(np.searchsorted(self._starts, number, "right")) - 1
-        return self.paths[shard], number - int(self._starts[shard])
+        shard = int(np.searchsorted(self.starts, number, "right")) - 1
+        return self.paths[shard], number - int(self.starts[shard])
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids and the target ids of a record, as int32 arrays."""
@@ -266,9 +271,9 @@ class Records:
 
     def _data(self, numbers: np.ndarray) -> list[bytes]:
         """Returns the serialized examples of several records. Raises UserError if a checksum differs."""
-        shards = np.searchsorted(self._starts, numbers, "right") - 1
+        shards = np.searchsorted(self.starts, numbers, "right") - 1
         rows = self._index[numbers]
-        columns = shards, numbers - self._starts[shards], rows["offset"], rows["size"]
+        columns = shards, numbers - self.starts[shards], rows["offset"], rows["size"]
         data = []
         for shard, number, offset, size in zip(*(column.tolist() for column in columns), strict=True):
             try:

@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from t2t_repro.console.progress import progress
 from t2t_repro.corpora.corpus import StoredCorpus
@@ -20,7 +21,7 @@ from t2t_repro.data.cleaning import CleanCorpus
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.encoding import Encoded, Portion
 from t2t_repro.data.job import Job
-from t2t_repro.data.records import Records
+from t2t_repro.data.large_split import open_records
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -28,8 +29,9 @@ from t2t_repro.errors import UserError
 FEW_PAIRS = 50_000
 """Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
 
-MAX_SHARDS, PAIRS_PER_SHARD = 100, 10_000
-"""Most shards of a train corpus and most pairs in each, if the problem does not set the number of shards."""
+MAX_SHARDS, PAIRS_PER_SHARD, MAX_PAIRS_PER_SHARD = 100, 10_000, 1_000_000
+"""Most shards of a train corpus and most pairs in each, if the problem does not set the number of shards. A corpus of
+more than 100 million pairs has more shards, with a million pairs in each."""
 
 
 def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path) -> None:
@@ -79,7 +81,7 @@ def _chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[recor
 def shard_sizes(job: Job, corpus: CleanCorpus) -> list[int]:
     """Returns the number of pairs in each shard of a corpus. The numbers differ by at most one."""
     pairs = corpus.cleaning.pairs_kept
-    by_default = min(MAX_SHARDS, -(-pairs // PAIRS_PER_SHARD))
+    by_default = max(min(MAX_SHARDS, -(-pairs // PAIRS_PER_SHARD)), -(-pairs // MAX_PAIRS_PER_SHARD))
     shards = min(job.problem.num_train_shards or by_default, pairs) if corpus.split == "train" else 1
     return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
 
@@ -111,8 +113,9 @@ def _link(old: Path, new: Path) -> None:
         shutil.copyfile(old, new)
 
 
-def open_shards(job: Job, folder: Path) -> dict[str, Records]:
-    return {split: Records(records.find_shards(folder, job.name, split)) for split in SPLITS}
+def open_shards(job: Job, folder: Path) -> dict[str, Any]:
+    """Returns the records of each split; see `Data.records`."""
+    return {split: open_records(records.find_shards(folder, job.name, split)) for split in SPLITS}
 
 
 def is_intact(job: Job, description: Description) -> bool:
@@ -125,7 +128,7 @@ def is_intact(job: Job, description: Description) -> bool:
         return False
 
 
-def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[StoredCorpus]) -> str:
+def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Any], train: Sequence[StoredCorpus]) -> str:
     """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the train corpora."""
     digest = hashlib.sha256(vocabulary.model)
     if vocabulary.separate_source_size:

@@ -5,35 +5,39 @@ from random import Random
 
 import numpy as np
 
-from t2t_repro.data.records import Records
+from t2t_repro.data.groups import Group
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
 
 
 class SampledRecords:
-    """Records whose texts are encoded again. New ids depend only on the example, the epoch and the arguments.
+    """The records of a group, whose texts are encoded again.
+
+    New ids depend only on the example, the epoch and the arguments.
 
     Raises UserError if the vocabulary cannot sample.
     """
 
-    def __init__(self, records: Records, vocabulary: Vocabulary, hparams: HParams, seed: int) -> None:
-        self.lengths = records.lengths.copy()
+    def __init__(self, group: Group, vocabulary: Vocabulary, hparams: HParams, seed: int) -> None:
+        self.lengths = group.records.lengths.copy()
         """int32 [2, N], as in `Records`; the lengths of the new ids for the examples of the last `draw`."""
-        self._records, self._max_length, self._seed = records, hparams.max_length, seed
+        self._group, self._records = group, group.records
+        self._max_length, self._seed = hparams.max_length, seed
         settings = hparams.subword_alpha, hparams.subword_nbest_size
         self._samplers = [side.sampler(*settings) for side in (vocabulary.sources, vocabulary)]
         self._pairs: dict[int, list[list[int]]] = {}
 
-    def draw(self, epoch: int, numbers: np.ndarray) -> None:
-        """Encodes the examples with these numbers for an epoch. `read` returns only the ids of these examples."""
+    def draw(self, numbers: np.ndarray) -> None:
+        """Encodes the examples with these numbers. `read` returns only the ids of these examples."""
         numbers = np.unique(numbers)
+        epoch, names = self._group.epoch, self._group.numbers(numbers)
         sides = [
             [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
             for ids, lengths in zip(self._records.read(numbers), self._records.lengths[:, numbers], strict=True)
         ]
         self._pairs = {
-            number: self._sampled([source, target], f"{self._seed} {epoch} {number}")
-            for number, source, target in zip(numbers.tolist(), *sides, strict=True)
+            number: self._sampled([source, target], f"{self._seed} {epoch} {name}")
+            for number, name, source, target in zip(numbers.tolist(), names.tolist(), *sides, strict=True)
         }
         self.lengths[:, numbers] = [list(map(len, side)) for side in zip(*self._pairs.values(), strict=True)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from t2t_repro.data import records, summary
 from t2t_repro.data.dataset import SPLITS, description_path
+from t2t_repro.data.large_split import counts_path
 from t2t_repro.files import output_files
 from t2t_repro.files.output_files import UNFINISHED, locked
 
@@ -52,5 +53,6 @@ def put_in_place(folder: Path, problem: str) -> None:
 def _delete_data(data_dir: Path, problem: str) -> None:
     description_path(data_dir, problem).unlink(missing_ok=True)
     for split in SPLITS:
+        counts_path(records.shard_path(data_dir, problem, split, 0, 1)).unlink(missing_ok=True)
         for path in records.find_files(data_dir, problem, split):
             path.unlink()

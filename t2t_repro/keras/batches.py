@@ -23,7 +23,7 @@ class EncodedPairs(Records):
 
     def __init__(self, sources: Sequence[str], targets: Sequence[str], vocabulary: Vocabulary) -> None:
         self._ids = vocabulary.encode_sources(sources), vocabulary.encode_targets(targets)
-        self._starts = np.array([0, len(sources)])
+        self.starts = np.array([0, len(sources)])
         self.lengths = np.array([list(map(len, side)) for side in self._ids], np.int32)
         self.corpora = (StoredCorpus(stop=len(sources)),)
 

@@ -55,17 +55,21 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
 
 
 def facts_of(pipeline: Pipeline, hparams: HParams) -> dict[str, str]:
-    epoch, lengths = pipeline.first_epoch, pipeline.lengths
-    steps = batching.first_steps(lengths, epoch, pipeline.max_tokens, pipeline.replicas)
-    tokens = np.add.reduceat(lengths[1, epoch.order], epoch.ends[:-1], dtype=np.int64)[epoch.shuffle].sum(axis=1)
-    sample = f" of the first {len(steps):,} steps" if len(steps) < epoch.steps else ""
+    plan, lengths, steps_per_epoch = (
+        pipeline.first_group.plan,
+        pipeline.first_group.records.lengths,
+        pipeline.steps_per_epoch,
+    )
+    steps = batching.first_steps(lengths, plan, pipeline.max_tokens, pipeline.replicas)
+    tokens = np.add.reduceat(lengths[1, plan.order], plan.ends[:-1], dtype=np.int64)[plan.shuffle].sum(axis=1)
+    sample = f" of the first {len(steps):,} steps" if len(steps) < plan.steps else ""
     counts = [len(step) for step in steps]
     largest = max(len(examples) * int(lengths[:, examples].max(initial=0)) for step in steps for examples in step)
     return {
-        "examples": f"{len(epoch.order):,} an epoch; {pipeline.too_long:,} longer than {hparams.max_length} tokens are "
-        "skipped",
-        "steps": f"{epoch.steps:,} an epoch; {hparams.train_steps:,} in "
-        f"{hparams.train_steps / epoch.steps:,.1f} epochs",
+        "examples": f"{pipeline.examples_per_epoch:,} an epoch; {pipeline.too_long:,} longer than "
+        f"{hparams.max_length} tokens are skipped",
+        "steps": f"{steps_per_epoch:,} an epoch; {hparams.train_steps:,} in "
+        f"{hparams.train_steps / steps_per_epoch:,.1f} epochs",
         "target tokens a step": f"{tokens.min():,} to {tokens.max():,}, {tokens.mean():,.0f} on average",
         "learning rate": learning_rates(hparams),
         "padding": f"{batching.padding(lengths, steps):.1%} of all positions{sample}",

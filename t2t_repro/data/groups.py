@@ -1,0 +1,146 @@
+"""Finds the group of examples to which a training step belongs, and plans it.
+
+A split that is not large has one group in each epoch, all its examples. A large split has groups of about `GROUP_PAIRS`
+pairs. Each corpus is then an endless sequence of passes, which is cut into parts of equal numbers of target tokens, and
+a group has the next part of each corpus. A pass has all shards of the corpus in a random order. In a shard at the end
+of a part, the order of the examples is random, too, so that each example occurs once in each pass. All random choices
+follow from the seed, the epoch and the group.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from t2t_repro.data import batching
+from t2t_repro.data.batching import Plan
+from t2t_repro.data.large_split import GROUP_PAIRS, LargeSplit
+from t2t_repro.data.records import Records
+from t2t_repro.hparam import HParams
+
+
+@dataclass(frozen=True)
+class Group:
+    """The examples of consecutive steps, with their plan."""
+
+    epoch: int
+    steps: range
+    """Numbers of the steps, from the first step of the run, 0."""
+    plan: Plan
+    records: Records
+    first_numbers: np.ndarray
+    """int64, number in the split of the first record of each shard of `records`."""
+
+    def numbers(self, examples: np.ndarray) -> np.ndarray:
+        """Returns the numbers in the split, uint32, of examples of `records`."""
+        shards = np.searchsorted(self.records.starts, examples, "right") - 1
+        return (examples - self.records.starts[shards] + self.first_numbers[shards]).astype(np.uint32)
+
+
+class WholeSplit:
+    """Plans the epochs of a split that is not large."""
+
+    def __init__(self, records: Records, hparams: HParams, seed: int) -> None:
+        self._records, self._hparams, self._seed = records, hparams, seed
+        self.too_long = int((records.lengths.max(axis=0) > hparams.max_length).sum())
+        """Number of examples that are skipped because a side is longer than max_length."""
+        self._first = self._plan(0)
+        self.steps_per_epoch, self.examples_per_epoch = self._first.steps, len(self._first.order)
+
+    def _plan(self, epoch: int) -> Plan:
+        records, hparams = self._records, self._hparams
+        return batching.plan(
+            records.lengths, hparams.batch_size, hparams.max_length, self._seed, epoch, records.corpora
+        )
+
+    def steps_of_group(self, step: int) -> range:
+        """Returns the numbers of the steps of the group that has a step."""
+        first = step - step % self.steps_per_epoch
+        return range(first, first + self.steps_per_epoch)
+
+    def group(self, step: int) -> Group:
+        """Returns the group that has a step."""
+        epoch = step // self.steps_per_epoch
+        plan = self._plan(epoch) if epoch else self._first
+        return Group(epoch, self.steps_of_group(step), plan, self._records, self._records.starts)
+
+
+class GroupedSplit:
+    """Plans the epochs of a large split; has the attributes and methods of `WholeSplit`."""
+
+    def __init__(self, split: LargeSplit, hparams: HParams, seed: int) -> None:
+        self._split, self._max_length, self._seed = split, hparams.max_length, seed
+        self._tokens, pairs = split.target_tokens(hparams.max_length), split.totals("pairs", hparams.max_length)
+        bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
+        self._shards = [np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))]
+        sizes = [int(self._tokens[shards].sum()) for shards in self._shards]
+        is_weighted = any(corpus.weight for corpus in split.corpora)
+        self._quotas = batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
+        shares = [float(quota / size) for quota, size in zip(self._quotas, sizes, strict=True)]
+        self.examples_per_epoch = round(
+            sum(share * pairs[part].sum() for share, part in zip(shares, self._shards, strict=True))
+        )
+        self.too_long = len(split) - int(pairs.sum())
+        self.steps_per_epoch = round(sum(sizes) / hparams.batch_size)
+        self._groups = min(-(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch)
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """Returns the epoch of a step, and the number of its group in the epoch."""
+        epoch, rest = divmod(step, self.steps_per_epoch)
+        return epoch, ((rest + 1) * self._groups - 1) // self.steps_per_epoch
+
+    def steps_of_group(self, step: int) -> range:
+        epoch, number = self._place(step)
+        steps, groups = self.steps_per_epoch, self._groups
+        return range(epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups)
+
+    def group(self, step: int) -> Group:
+        epoch, number = self._place(step)
+        part = epoch * self._groups + number
+        pieces = [piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)]
+        shards = sorted({piece.shard for piece in pieces})
+        records = self._split.part(shards)
+        chosen = []
+        for piece in pieces:
+            local = shards.index(piece.shard)
+            examples = np.arange(records.starts[local], records.starts[local + 1], dtype=np.int32)
+            examples = examples[records.lengths[:, examples].max(axis=0) <= self._max_length]
+            if piece.first > 0 or piece.last < self._tokens[piece.shard]:
+                random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
+                examples = batching.part_of_pass(records.lengths, examples, piece.first, piece.last, random)
+            chosen.append(examples)
+        examples, steps = np.sort(np.concatenate(chosen)), self.steps_of_group(step)
+        random = np.random.default_rng([self._seed, epoch, number, 4])
+        plan = batching.arrange(records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random)
+        return Group(epoch, steps, plan, records, self._split.starts[shards])
+
+    def _pieces(self, corpus: int, part: int) -> "list[Piece]":
+        """Returns the pieces of shards that a corpus contributes to part `part` of its sequence of passes."""
+        quota, size = self._quotas[corpus], int(self._tokens[self._shards[corpus]].sum())
+        start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
+        pieces = []
+        for pass_number in range(start // size, -(-stop // size)) if quota else ():
+            order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(self._shards[corpus])
+            ends = np.cumsum(self._tokens[order]) + pass_number * size
+            for shard, end in zip(order.tolist(), ends.tolist(), strict=True):
+                begin = end - int(self._tokens[shard])
+                if max(start, begin) < min(stop, end):
+                    pieces.append(Piece(shard, pass_number, start - begin, stop - begin))
+        return pieces
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to `last` - 1."""
+
+    shard: int
+    pass_number: int
+    first: int
+    last: int
+
+
+def planned(records: Records | LargeSplit, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
+    """Returns the plans of all epochs of a split."""
+    return (
+        GroupedSplit(records, hparams, seed) if isinstance(records, LargeSplit) else WholeSplit(records, hparams, seed)
+    )

@@ -1,0 +1,126 @@
+"""A split with more pairs than one plan should hold: its records are opened shard by shard, when a plan needs them.
+
+The file `<problem>-<split>.counts` has the numbers of pairs and tokens of each shard, by the length of the longer side.
+So the number of steps of an epoch is known without reading the index of any shard.
+"""
+
+import contextlib
+import hashlib
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from t2t_repro.corpora.corpus import StoredCorpus
+from t2t_repro.data.records import INDEX, Records, index_path, read_index
+from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import write_file
+
+GROUP_PAIRS = 10_000_000
+"""Number of pairs in a group, which are planned together, and maximum number of pairs of a split that is not large."""
+COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("source", "<i8"), ("target", "<i8")])
+"""For a shard and a length, counted in tokens: the pairs whose longer side has this length, and their tokens."""
+
+
+def open_records(
+    paths: list[Path],
+    was_reversed: bool = False,
+    vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
+    corpora: tuple[StoredCorpus, ...] = (),
+) -> "Records | LargeSplit":
+    """Returns the records of a split. The arguments are those of `Records`."""
+    sizes = [index_path(path).stat().st_size for path in paths if index_path(path).exists()]
+    is_large = sum(sizes) > GROUP_PAIRS * INDEX.itemsize
+    return (LargeSplit if is_large else Records)(paths, was_reversed, vocab_sizes, corpora)
+
+
+class LargeSplit:
+    """The records of a large split. The arguments and the attributes are those of `Records`."""
+
+    def __init__(
+        self,
+        paths: list[Path],
+        was_reversed: bool = False,
+        vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
+        corpora: tuple[StoredCorpus, ...] = (),
+    ) -> None:
+        self.paths, self._options = paths, (was_reversed, vocab_sizes)
+        self._hashes, self._counts = _shard_counts(paths)
+        self._sides = ("source", "target")[:: -1 if was_reversed else 1]
+        self.starts = np.concatenate([[0], np.cumsum(self.totals("pairs"))])
+        """int64 [shards + 1], number of the first record of each shard, and the number of records."""
+        self.corpora = corpora or (StoredCorpus(stop=len(self), shards=len(paths)),)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def index_fingerprint(self) -> str:
+        lines = [f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def locate(self, number: int) -> tuple[Path, int]:
+        shard = int(np.searchsorted(self.starts, number, "right")) - 1
+        return self.paths[shard], number - int(self.starts[shard])
+
+    def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
+        """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at most `max_length`."""
+        rows = self._counts if max_length is None else self._counts[self._counts["length"] <= max_length]
+        sums = np.zeros(len(self.paths), np.int64)
+        np.add.at(sums, rows["shard"], rows[field])
+        return sums
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Returns the numbers of source and target tokens of the shards that hold the records `start` to `stop` - 1."""
+        shards = slice(*np.searchsorted(self.starts, (start, stop)))
+        return [int(self.totals(side)[shards].sum()) for side in self._sides]
+
+    def target_tokens(self, max_length: int) -> np.ndarray:
+        """Returns the number of target tokens of each shard, int64 [shards], in pairs of at most `max_length`."""
+        return self.totals(self._sides[1], max_length)
+
+    def part(self, shards: Sequence[int]) -> Records:
+        """Returns the records of some shards. Raises UserError if the index of a shard has changed."""
+        paths = [self.paths[shard] for shard in shards]
+        records = Records(paths, *self._options)
+        lines = "".join(f"{path.name} {self._hashes[shard]}\n" for shard, path in zip(shards, paths, strict=True))
+        if records.index_lines != lines.encode():
+            raise UserError(f"{paths[0].parent}: a shard has changed since this program began; run it again")
+        return records
+
+
+def counts_path(shard: Path) -> Path:
+    """Returns the path of the file of counts of a shard's split."""
+    return shard.with_name(f"{shard.name[: -len('-00000-of-00001')]}.counts")
+
+
+def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
+    """Returns the hash of each shard's index, and the counts of all shards, [rows] of dtype `COUNTS`.
+
+    They are stored in a file, and computed again if the shards have changed since.
+    """
+    path = counts_path(paths[0])
+    files = [(file.name, file.stat()) for shard in paths for file in (shard, index_path(shard)) if file.exists()]
+    key = hashlib.sha256(repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]).encode()).hexdigest()
+    with contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        stored = np.load(io.BytesIO(path.read_bytes()))
+        if str(stored["key"]) == key and stored["counts"].dtype == COUNTS:
+            return stored["hashes"].tolist(), stored["counts"]
+    hashes, counts = [], []
+    for shard, shard_file in enumerate(paths):
+        index = read_index(shard_file)
+        hashes.append(hashlib.sha256(index.view(np.uint8).data).hexdigest())
+        lengths, rows = np.unique(np.maximum(index["source"], index["target"]), return_inverse=True)
+        counts.append(np.zeros(len(lengths), COUNTS))
+        counts[-1]["shard"], counts[-1]["length"] = shard, lengths
+        counts[-1]["pairs"] = np.bincount(rows, minlength=len(lengths))
+        for side in ("source", "target"):
+            counts[-1][side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53
+    contents = io.BytesIO()
+    all_counts = np.concatenate(counts)
+    np.savez(contents, key=key, hashes=hashes, counts=all_counts)
+    with contextlib.suppress(UserError):  # If the disk is read-only, use the counts without saving them.
+        write_file(path, contents.getvalue())
+    return hashes, all_counts
