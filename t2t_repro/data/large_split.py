@@ -18,8 +18,8 @@ from t2t_repro.data.records import INDEX, Records, index_path, read_index
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
-GROUP_PAIRS = 10_000_000
-"""Number of pairs in a group, which are planned together, and maximum number of pairs of a split that is not large."""
+LARGE = 50_000_000
+"""Maximum number of pairs of a split that is not large. WMT EN-FR has 41 million."""
 COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("source", "<i8"), ("target", "<i8")])
 """For a shard and a length, counted in tokens: the pairs whose longer side has this length, and their tokens."""
 
@@ -32,7 +32,7 @@ def open_records(
 ) -> "Records | LargeSplit":
     """Returns the records of a split. The arguments are those of `Records`."""
     sizes = [index_path(path).stat().st_size for path in paths if index_path(path).exists()]
-    is_large = sum(sizes) > GROUP_PAIRS * INDEX.itemsize
+    is_large = sum(sizes) > LARGE * INDEX.itemsize
     return (LargeSplit if is_large else Records)(paths, was_reversed, vocab_sizes, corpora)
 
 

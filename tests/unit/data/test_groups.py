@@ -39,8 +39,8 @@ def paths(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (groups, large_split):
-        monkeypatch.setattr(module, "GROUP_PAIRS", 90)
+    monkeypatch.setattr(groups, "GROUP_PAIRS", 90)
+    monkeypatch.setattr(large_split, "LARGE", 90)
 
 
 def pipeline(split: Any, seed: int = 3) -> Pipeline:
