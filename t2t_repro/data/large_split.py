@@ -25,14 +25,15 @@ COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("sour
 
 
 def open_records(
+    split: str,
     paths: list[Path],
     was_reversed: bool = False,
     vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
     corpora: tuple[StoredCorpus, ...] = (),
 ) -> "Records | LargeSplit":
-    """Returns the records of a split. The arguments are those of `Records`."""
+    """Returns the records of a split, "train" or "dev". The other arguments are those of `Records`."""
     sizes = [index_path(path).stat().st_size for path in paths if index_path(path).exists()]
-    is_large = sum(sizes) > LARGE * INDEX.itemsize
+    is_large = split == "train" and sum(sizes) > LARGE * INDEX.itemsize
     return (LargeSplit if is_large else Records)(paths, was_reversed, vocab_sizes, corpora)
 
 

@@ -115,7 +115,7 @@ def _link(old: Path, new: Path) -> None:
 
 def open_shards(job: Job, folder: Path) -> dict[str, Any]:
     """Returns the records of each split; see `Data.records`."""
-    return {split: open_records(records.find_shards(folder, job.name, split)) for split in SPLITS}
+    return {split: open_records(split, records.find_shards(folder, job.name, split)) for split in SPLITS}
 
 
 def is_intact(job: Job, description: Description) -> bool:
