@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from absl import flags
 
@@ -33,6 +33,8 @@ class Flags:
     """File to translate, plain or compressed, or a pattern of such files, e.g. "x-*.en"."""
     decode_to_file: str = ""
     """First part of the output shards' paths, e.g. out/x.de."""
+    output_format: Literal["text", "jsonl"] = "text"
+    """Format of an output line, as in t2t-decoder."""
     batch_lines: int = field(default=2000, metadata={"lower_bound": 1})
     """Lines per output shard, which a worker translates together; does not affect the translations."""
     resume: bool = False
@@ -50,21 +52,32 @@ def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, program.USELESS_WITH_ENGINE)
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
-    folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
+    options = pipeline_options(values.beam_options)
+    from t2t_repro.beam.files import local_models
+
+    folders, checkpoints = open_folders(*local_models(values.output_dir, values.checkpoint_path))
     with_tags([], folders[0].tags, values.target_language)  # raises an error if the model lacks the language
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
-    refuse_decode_hparams(decode_hparams, ["prefix_file"], "only t2t-decoder reads prefixes; omit it")
-    options = pipeline_options(values.beam_options)
+    refuse_decode_hparams(decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)")
+    if values.output_format == "jsonl":
+        refuse_decode_hparams(decode_hparams, ["write_beam_scores"], "JSON has the scores")
 
     if values.engine == "tensorflow":
         program.load_tensorflow()
     from t2t_repro.beam import pipeline
 
+    names = values.output_dir.split(",") if "://" in values.output_dir else [str(folder.path) for folder in folders]
+    models = [
+        (name.strip(), os.path.relpath(checkpoint, folder.path))
+        if "://" in name
+        else (os.path.abspath(name), os.path.abspath(checkpoint))
+        for name, folder, checkpoint in zip(names, folders, checkpoints, strict=True)
+    ]
     job = program.from_flags(
         pipeline.BeamJob,
         values,
-        output_dir=",".join(os.path.abspath(folder.path) for folder in folders),
-        checkpoints=",".join(map(os.path.abspath, checkpoints)),
+        output_dir=",".join(model for model, _ in models),
+        checkpoints=",".join(checkpoint for _, checkpoint in models),
         decode_hparams=decode_hparams,
         decode_to_file=absolute_path(values.decode_to_file),
         precision=computation(values.precision, values.engine, values.quantization),
@@ -73,9 +86,9 @@ def main(values: flags.FlagValues) -> None:
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
         raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    say(f"{', '.join(checkpoints)}: {job.precision}, {decode_hparams}; files: {len(paths):,}")
-    models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
-    with pipeline.same_run(job, models, paths, values.batch_lines):
+    say(f"{job.checkpoints}: {job.precision}, {decode_hparams}; files: {len(paths):,}")
+    identities = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+    with pipeline.same_run(job, identities, paths, values.batch_lines):
         counts = pipeline.run(job, paths, values.batch_lines, options)
     summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "no lines"
     say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) else '; nothing to do'}")

@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,20 +21,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import registry
+from t2t_repro.beam.files import local_models, match, read_lines, write
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.quiet import redirected_errors
-from t2t_repro.decoding.output import finish_translations, refuse_diverged, text_line
+from t2t_repro.decoding.output import finish_translations, json_line, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
-from t2t_repro.files import textfile
 from t2t_repro.files.output_files import only_writer, refuse_overwriting
+from t2t_repro.files.untrusted import parse_json
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
@@ -45,6 +44,7 @@ LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED = COUNTERS = (
 """Names of the counters that Beam sums over all workers. A resumed run keeps the existing shards."""
 SETTINGS = ".settings"
 """Suffix of the file beside the shards that has a hash of everything that they depend on."""
+JSONL = re.compile(r"\.jsonl(\.(gz|bz2|xz))?$")
 _LOADING = threading.Lock()
 """Held while a thread loads the model, so that the threads of a process share one."""
 
@@ -65,6 +65,7 @@ class BeamJob:
     precision: str = "float32"
     """The return value of `computation`."""
     target_language: str = ""
+    output_format: str = "text"
 
 
 class LineBatch(NamedTuple):
@@ -94,11 +95,17 @@ class Translate(beam.DoFn):
             with _LOADING:
                 translator, problem = load(self._job)
             options: Any = {"target_language": self._job.target_language, "long_lines": self._job.long_lines}
-            options["scores"] = self._job.decode_hparams.write_beam_scores
-            translations = translator.translate(batch.lines, input_file=input_file, **options)
+            is_detailed = self._job.output_format == "jsonl"
+            options |= {"details": is_detailed, "scores": is_detailed or self._job.decode_hparams.write_beam_scores}
+            texts, prefixes = inputs_of(batch)
+            translations = translator.translate(texts, prefixes, input_file=input_file, **options)
             refuse_diverged(translation.score for translation in translations)
-            finished, _ = finish_translations(problem, batch.lines, translations)
-            write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
+            finished, _ = finish_translations(problem, texts, translations)
+            if is_detailed:
+                rows = zip(texts, finished, strict=True)
+                write(shard, [json_line(text, row, translator.vocabulary, has_attention=False) for text, row in rows])
+            else:
+                write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
             counts = {
                 LINES: len(batch.lines),
                 SHARDS: 1,
@@ -115,7 +122,7 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
     """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
     if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
-    folders, checkpoints = open_folders(job.output_dir, job.checkpoints)
+    folders, checkpoints = open_folders(*local_models(job.output_dir, job.checkpoints))
     if not job.precision.startswith("ctranslate2"):
         from t2t_repro import devices
 
@@ -213,35 +220,24 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
         first_line += len(batch)
 
 
-def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can read."""
-    with _user_errors(f"{path}: cannot be read"):
-        open_file = functools.partial(FileSystems.open, compression_type=CompressionTypes.UNCOMPRESSED)
-        yield from textfile.read_lines(path, open_file)
+def inputs_of(batch: LineBatch) -> tuple[list[str], list[str]]:
+    """Returns the texts of a batch, and the required beginnings of their outputs, which only a .jsonl file can have.
 
-
-def write(path: str, lines: Sequence[str]) -> None:
-    """Writes lines to a file in any file system that Beam can write. If this fails, no partial file remains."""
-    folder, name = FileSystems.split(path)
-    temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
-    with _user_errors(f"{path}: cannot be written"):
-        try:
-            with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-                file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
-            FileSystems.rename([temporary], [path])
-        except BaseException:
-            with contextlib.suppress(OSError, BeamIOError):
-                FileSystems.delete([temporary])
-            raise
-
-
-@contextlib.contextmanager
-def _user_errors(problem: str) -> Iterator[None]:
-    """Raises UserError in place of the errors of files, because `run` finds only UserError in Beam's errors."""
-    try:
-        yield
-    except (OSError, BeamIOError) as error:
-        raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
+    A line of such a file is a JSON object with the text under "source", and its beginning under "prefix". UserError if
+    a line is another.
+    """
+    if not JSONL.search(batch.path):
+        return batch.lines, []
+    rows, cure = [], 'write {"source": TEXT} or {"source": TEXT, "prefix": TEXT}'
+    for number, line in enumerate(batch.lines, batch.first_line + 1):
+        row = parse_json(line, f"{batch.path}:{number}", cure)
+        sides = [row.get("source"), row.get("prefix", "")] if isinstance(row, dict) else []
+        texts = [side.replace("\n", " ") for side in sides if isinstance(side, str)]
+        if len(texts) != 2:
+            raise UserError(f"{batch.path}:{number}: {cure}")
+        rows.append(texts)
+    sources, prefixes = map(list, zip(*rows, strict=True))
+    return sources, prefixes if any(prefixes) else []
 
 
 def shard_name(prefix: str, batch: LineBatch) -> str:
@@ -258,17 +254,3 @@ def input_files(path: str) -> list[str]:
     """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name."""
     paths = match(path)
     return [path] if FileSystems.exists(path) else paths
-
-
-def match(pattern: str) -> list[str]:
-    """Returns the sorted paths of the files that match a pattern such as "x-*.en".
-
-    Raises UserError if Beam knows no file system for the pattern, e.g. for gs:// without the package apache-beam[gcp].
-    """
-    try:
-        (result,) = FileSystems.match([pattern])
-    except BeamIOError:
-        return []
-    except ValueError as error:
-        raise UserError(f"{pattern}: {error}") from None
-    return sorted(metadata.path for metadata in result.metadata_list)

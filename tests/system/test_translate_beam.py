@@ -1,11 +1,16 @@
 """t2t-translate-beam translates each line like t2t-decoder, no matter how Beam distributes the lines."""
 
+import gc
 import gzip
+import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from apache_beam.io.filesystem import MatchResult
+from apache_beam.io.localfilesystem import LocalFileSystem
 
 from programs import TrainedModel, refused, run, succeed
 
@@ -19,6 +24,56 @@ def decode(model: str, source: Path, hparams: str) -> bytes:
     """Returns the bytes that t2t-decoder prints for a source file."""
     flags = [f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_hparams={hparams}"]
     return succeed("decoder", *flags).stdout.encode()
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Returns the URL of a name in a file system that only Beam can read, whose files are in the folder "bucket"."""
+    root = tmp_path / "bucket"
+    root.mkdir()
+
+    class Bucket(LocalFileSystem):
+        @classmethod
+        def scheme(cls) -> str:
+            return "bucket"
+
+        def join(self, basepath: str, *paths: str) -> str:
+            return "/".join([basepath.rstrip("/"), *paths])
+
+        def split(self, path: str) -> tuple[str, str]:
+            folder, _, name = path.rpartition("/")
+            return folder, name
+
+    def local(path: str) -> str:
+        return path.replace("bucket://b", str(root))
+
+    for name in ("exists", "checksum", "size", "last_updated", "create", "open", "mkdirs"):
+        method = getattr(LocalFileSystem, name)
+        setattr(
+            Bucket,
+            name,
+            lambda self, path, *options, _method=method, **named: _method(self, local(path), *options, **named),
+        )
+    for name in ("rename", "copy"):
+        method = getattr(LocalFileSystem, name)
+        setattr(
+            Bucket,
+            name,
+            lambda self, old, new, _method=method: _method(self, list(map(local, old)), list(map(local, new))),
+        )
+    Bucket.delete = lambda self, paths: LocalFileSystem.delete(self, list(map(local, paths)))  # type: ignore[method-assign]
+
+    def found(self: Bucket, patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
+        results = LocalFileSystem.match(self, list(map(local, patterns)), limits)
+        for result in results:
+            for metadata in result.metadata_list:
+                metadata.path = metadata.path.replace(str(root), "bucket://b")
+        return results
+
+    Bucket.match = found  # type: ignore[method-assign]
+    yield lambda name: f"bucket://b/{name}"
+    del Bucket
+    gc.collect()
 
 
 def concatenated(folder: Path, pattern: str) -> bytes:
@@ -62,6 +117,45 @@ def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(trained: T
     )  # fmt: skip
     assert {path.name for path in tmp_path.iterdir()} == {"m", "x", "y-00000-000000000000", "y.settings"}
     assert concatenated(tmp_path, "y-*") == decode(ensemble, source, hparams)
+
+
+def test_rows_of_json_with_prefixes_give_the_rows_of_the_decoder(trained: TrainedModel, tmp_path: Path) -> None:
+    texts, prefixes = ["one thousand", "", "nine", 'se"ven two'], ["ein", "", "", "acht"]
+    rows = [json.dumps({"source": text, "prefix": prefix}) for text, prefix in zip(texts, prefixes, strict=True)]
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    for name, lines in (("x", texts), ("p", prefixes)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    flags = [f"--output_dir={trained.folder}", "--output_format=jsonl"]
+    search = "--decode_hparams=beam_size=2,extra_length=3,n=2"
+    succeed("translate-beam", *flags, f"--decode_from_file={tmp_path}/x.jsonl.gz", f"--decode_to_file={tmp_path}/y",
+            search)  # fmt: skip
+    expected = succeed("decoder", *flags, f"--decode_from_file={tmp_path}/x", f"{search},prefix_file={tmp_path}/p")
+    assert concatenated(tmp_path, "y-*").decode() == expected.stdout
+    (tmp_path / "bad.jsonl").write_text('{"source": "one"}\n{"source": 1}\n')
+    refused(run("translate-beam", *flags, f"--decode_from_file={tmp_path}/bad.jsonl", f"--decode_to_file={tmp_path}/z"),
+            "bad.jsonl:2: ")  # fmt: skip
+
+
+def test_a_model_folder_may_be_on_a_file_system_of_beam(
+    trained: TrainedModel, tmp_path: Path, bucket: Callable[[str], str]
+) -> None:
+    shutil.copytree(trained.folder, tmp_path / "bucket" / "m")
+    (tmp_path / "bucket" / "x").write_text("one\nnine\n")
+    flags = ["--decode_hparams=beam_size=2,extra_length=3", f"--decode_from_file={bucket('x')}"]
+    succeed("translate-beam", f"--output_dir={bucket('m')}", f"--decode_to_file={bucket('y')}", *flags)
+    shards = concatenated(tmp_path / "bucket", "y-*")
+    assert shards == decode(str(trained.folder), tmp_path / "bucket" / "x", "beam_size=2,extra_length=3")
+    resumed = [
+        "translate-beam",
+        f"--output_dir={trained.folder}",
+        f"--decode_to_file={bucket('y')}",
+        *flags,
+        "--resume",
+    ]
+    assert "nothing to do" in succeed(*resumed).stderr
+    refused(
+        run("translate-beam", f"--output_dir={bucket('none')}", f"--decode_to_file={bucket('z')}", *flags), "none: "
+    )
 
 
 def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> None:

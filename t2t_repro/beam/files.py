@@ -1,0 +1,111 @@
+"""Files in any file system that Beam can reach: lists, texts, whole files, and copies of model folders."""
+
+import contextlib
+import functools
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from t2t_repro.checkpoints.model_folder import ModelFolder, split_paths
+from t2t_repro.errors import UserError
+from t2t_repro.files import textfile
+
+_open = functools.partial(FileSystems.open, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can read."""
+    with _user_errors(f"{path}: cannot be read"):
+        yield from textfile.read_lines(path, _open)
+
+
+def write(path: str, lines: Sequence[str]) -> None:
+    """Writes lines to a file in any file system that Beam can write. If this fails, no partial file remains."""
+    folder, name = FileSystems.split(path)
+    temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
+    with _user_errors(f"{path}: cannot be written"):
+        try:
+            with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+                file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+            FileSystems.rename([temporary], [path])
+        except BaseException:
+            with contextlib.suppress(OSError, BeamIOError):
+                FileSystems.delete([temporary])
+            raise
+
+
+@contextlib.contextmanager
+def _user_errors(problem: str) -> Iterator[None]:
+    """Raises UserError in place of the errors of files, because only UserError is found in Beam's own errors."""
+    try:
+        yield
+    except (OSError, BeamIOError) as error:
+        raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
+
+
+def match(pattern: str) -> list[str]:
+    """Returns the sorted paths of the files that match a pattern such as "x-*.en".
+
+    Raises UserError if Beam knows no file system for the pattern, e.g. for gs:// without the package apache-beam[gcp].
+    """
+    try:
+        (result,) = FileSystems.match([pattern])
+    except BeamIOError:
+        return []
+    except ValueError as error:
+        raise UserError(f"{pattern}: {error}") from None
+    return sorted(metadata.path for metadata in result.metadata_list)
+
+
+def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
+    """Returns the values of --output_dir and --checkpoint_path, with copies of model folders that are not local.
+
+    A checkpoint of a copied folder is a path in the folder, such as "best". Raises UserError if a folder is missing.
+    """
+    folders = [output_dirs] if Path(output_dirs).is_dir() else [part.strip() for part in output_dirs.split(",")]
+    if not any("://" in folder for folder in folders):
+        return output_dirs, checkpoint_paths
+    checkpoints = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(folders)
+    if len(checkpoints) != len(folders):
+        return output_dirs, checkpoint_paths  # open_folders says what is wrong
+    local = [
+        _copied(folder, checkpoint) if "://" in folder else (folder, checkpoint)
+        for folder, checkpoint in zip(folders, checkpoints, strict=True)
+    ]
+    return ",".join(folder for folder, _ in local), ",".join(checkpoint for _, checkpoint in local)
+
+
+@functools.cache
+def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
+    """Returns the paths of a local copy of a model folder and of its checkpoint, which a process makes only once."""
+    copy = Path(_temporary_folder().name, uuid.uuid4().hex)
+    paths = match(f"{folder.rstrip('/')}/**")
+    if not paths:
+        raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
+    names = [path.removeprefix(folder.rstrip("/") + "/") for path in paths]
+
+    def fetch(wanted: Sequence[str]) -> None:
+        for name in wanted:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            source = f"{folder.rstrip('/')}/{name}"
+            with _user_errors(f"{source}: cannot be copied"), _open(source) as file, open(copy / name, "wb") as target:
+                shutil.copyfileobj(file, target)
+
+    def is_small(name: str) -> bool:
+        return ".data-" not in name and not name.startswith(("tensorboard/", "export/"))
+
+    fetch(list(filter(is_small, names)))
+    chosen = str(Path(ModelFolder(str(copy)).checkpoint(checkpoint)).relative_to(copy))
+    fetch([name for name in names if name.startswith(f"{chosen}.data-")])
+    return str(copy), str(copy / chosen)
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Returns the folder of copies, which is deleted when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="t2t_models_")
