@@ -6,19 +6,21 @@ the same command continues. docs/augmentation.md has both recipes.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from absl import flags
 
+from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
-from t2t_repro.decoding.augmentation import augment, resumed
+from t2t_repro.decoding.augmentation import augment, resumed, writing
 from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, counted
@@ -45,6 +47,8 @@ class Flags:
     distillation, in which --text has the sources."""
     train_tag: str = ""
     """First word of each source, e.g. "<bt>", which marks the pairs; t2t-datagen needs the same word in --symbols."""
+    beam_options: str = ""
+    """Options of Apache Beam, separated by spaces, to translate on many machines, as with t2t-translate-beam."""
     shard_lines: int = field(default=2000, metadata={"lower_bound": 1})
     """Lines of the text that become one shard. After a kill, at most one shard is translated again."""
 
@@ -68,12 +72,40 @@ def main(values: flags.FlagValues) -> None:
     refuse_decode_hparams(decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it")
     folder = Path(values.corpus_dir or f"{values.text}.augmented")
     augmentation = resumed(folder, new_augmentation(values, folders, checkpoints, decode_hparams))
-    if augmentation.finished_shards < augmentation.shards:
+    if augmentation.finished_shards < augmentation.shards and values.beam_options:
+        augmentation = augment_with_beam(values, folders, checkpoints, decode_hparams, augmentation)
+    elif augmentation.finished_shards < augmentation.shards:
         translator = program.load_translator(values, folders, checkpoints, decode_hparams)
         translator.check(decode_hparams)
         augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
     pairs, dropped = counted(augmentation.pairs, "pair"), f"{augmentation.dropped:,} dropped because a side is empty"
     say(f"{folder} is complete: {pairs} of {augmentation.settings['lines']:,} lines, {dropped}")
+
+
+def augment_with_beam(
+    values: flags.FlagValues,
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
+    augmentation: Augmentation,
+) -> Augmentation:
+    """Translates the text as an Apache Beam pipeline. Returns the final content of augment.json."""
+    options, folder = pipeline_options(values.beam_options), Path(values.corpus_dir or f"{values.text}.augmented")
+    if values.engine == "tensorflow":
+        program.load_tensorflow()
+    from t2t_repro.beam import files, pipeline
+
+    output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
+    precision = computation(values.precision, values.engine, values.quantization)
+    usr_dir = values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir)
+    job = pipeline.BeamJob(output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=usr_dir, precision=precision)
+    step, text = pipeline.Augment(job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
+    with writing(folder, augmentation) as save:
+        counts = pipeline.run(step, [text], values.shard_lines, options)
+        pairs, dropped = (counts.get(name, 0) for name in pipeline.Augment.counters)
+        final = replace(augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped)
+        save(final)
+    return final
 
 
 def new_augmentation(

@@ -6,22 +6,19 @@ The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with lin
 0. `cat out/x.de-*` prints the whole output. docs/beam.md explains Beam's runners.
 """
 
-import contextlib
-import io
-import logging
 import os
-import shlex
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from absl import flags
 
+from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
-from t2t_repro.errors import UserError, require_extra
+from t2t_repro.errors import UserError
 from t2t_repro.hparam import override, refuse_decode_hparams
 
 
@@ -53,9 +50,9 @@ def main(values: flags.FlagValues) -> None:
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     options = pipeline_options(values.beam_options)
-    from t2t_repro.beam.files import local_models
+    from t2t_repro.beam import files
 
-    folders, checkpoints = open_folders(*local_models(values.output_dir, values.checkpoint_path))
+    folders, checkpoints = open_folders(*files.local_models(values.output_dir, values.checkpoint_path))
     with_tags([], folders[0].tags, values.target_language)  # raises an error if the model lacks the language
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)")
@@ -66,18 +63,12 @@ def main(values: flags.FlagValues) -> None:
         program.load_tensorflow()
     from t2t_repro.beam import pipeline
 
-    names = values.output_dir.split(",") if "://" in values.output_dir else [str(folder.path) for folder in folders]
-    models = [
-        (name.strip(), os.path.relpath(checkpoint, folder.path))
-        if "://" in name
-        else (os.path.abspath(name), os.path.abspath(checkpoint))
-        for name, folder, checkpoint in zip(names, folders, checkpoints, strict=True)
-    ]
+    output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
     job = program.from_flags(
         pipeline.BeamJob,
         values,
-        output_dir=",".join(model for model, _ in models),
-        checkpoints=",".join(checkpoint for _, checkpoint in models),
+        output_dir=output_dir,
+        checkpoints=checkpoint_paths,
         decode_hparams=decode_hparams,
         decode_to_file=absolute_path(values.decode_to_file),
         precision=computation(values.precision, values.engine, values.quantization),
@@ -89,37 +80,9 @@ def main(values: flags.FlagValues) -> None:
     say(f"{job.checkpoints}: {job.precision}, {decode_hparams}; files: {len(paths):,}")
     identities = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, identities, paths, values.batch_lines):
-        counts = pipeline.run(job, paths, values.batch_lines, options)
+        counts = pipeline.run(pipeline.Translate(job), paths, values.batch_lines, options)
     summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "no lines"
     say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) else '; nothing to do'}")
-
-
-def pipeline_options(text: str) -> Any:
-    """Returns the value of --beam_options as Beam's PipelineOptions.
-
-    Raises UserError if Beam is not installed, or does not know an option or the runner.
-    """
-    require_extra("beam", "apache_beam")
-    logging.disable(logging.WARNING)  # importing Beam prints a warning for each missing extra
-    errors = io.StringIO()
-    try:
-        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-        from apache_beam.runners import create_runner
-
-        with contextlib.redirect_stderr(errors):
-            # Beam's default, DirectRunner, would first try to download and start another runner, Prism.
-            options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
-            valid, all_options = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
-        if unknown := all_options.keys() - valid.keys():
-            raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
-        create_runner(options.view_as(StandardOptions).runner)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise UserError(f"--beam_options={text}: {error}") from None
-    except SystemExit:  # Beam's parser has written the reason to `errors`
-        raise UserError(f"--beam_options={text}: {errors.getvalue().rpartition('error: ')[2]}") from None
-    finally:
-        logging.disable(logging.NOTSET)
-    return options
 
 
 def absolute_path(path: str) -> str:

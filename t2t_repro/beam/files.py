@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import shutil
 import tempfile
 import uuid
@@ -78,6 +79,21 @@ def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
         for folder, checkpoint in zip(folders, checkpoints, strict=True)
     ]
     return ",".join(folder for folder, _ in local), ",".join(checkpoint for _, checkpoint in local)
+
+
+def model_paths(output_dirs: str, folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> tuple[str, str]:
+    """Returns paths of the model folders and the checkpoints, which all workers can give to `local_models`.
+
+    `output_dirs` is the value of --output_dir, and the others are what `open_folders` returned for its local copies.
+    """
+    names = output_dirs.split(",") if "://" in output_dirs else [str(folder.path) for folder in folders]
+    paths = [
+        (name.strip(), os.path.relpath(checkpoint, folder.path))
+        if "://" in name
+        else (os.path.abspath(name), os.path.abspath(checkpoint))
+        for name, folder, checkpoint in zip(names, folders, checkpoints, strict=True)
+    ]
+    return ",".join(name for name, _ in paths), ",".join(checkpoint for _, checkpoint in paths)
 
 
 @functools.cache

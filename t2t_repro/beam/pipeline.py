@@ -29,6 +29,8 @@ from t2t_repro import registry
 from t2t_repro.beam.files import local_models, match, read_lines, write
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.quiet import redirected_errors
+from t2t_repro.corpora import augmented
+from t2t_repro.decoding.augmentation import write_shard
 from t2t_repro.decoding.output import finish_translations, json_line, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
@@ -82,6 +84,8 @@ class LineBatch(NamedTuple):
 class Translate(beam.DoFn):
     """The pipeline step that translates a `LineBatch`, writes its shard and yields the shard's path."""
 
+    counters = COUNTERS
+
     def __init__(self, job: BeamJob) -> None:
         self._job = job
 
@@ -117,6 +121,36 @@ class Translate(beam.DoFn):
         yield shard
 
 
+class Augment(beam.DoFn):
+    """The pipeline step of t2t-augment, which translates a `LineBatch` and writes its shard of the corpus.
+
+    `settings` are those of `Augmentation`, and `folder` is that of the corpus.
+    """
+
+    counters = PAIRS, DROPPED = "pairs", "dropped"
+
+    def __init__(self, job: BeamJob, folder: str, settings: dict[str, Any]) -> None:
+        self._job, self._folder, self._settings = job, folder, settings
+
+    def process(self, batch: LineBatch) -> Iterator[str]:
+        """Translates a batch, writes its shard and yields the shard's path. Keeps an existing shard.
+
+        If a line can have several outputs, an existing shard does not show how many were dropped, so it is replaced.
+        """
+        path = augmented.shard_path(self._folder, batch.first_line // self._settings["shard_lines"])
+        if path.exists() and self._job.decode_hparams.n == 1:
+            pairs = sum(1 for _ in read_lines(str(path)))
+            dropped = len(batch.lines) - pairs
+        else:
+            with _LOADING:
+                translator, problem = load(self._job)
+            input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
+            pairs, dropped = write_shard(path, translator, problem, batch.lines, input_file, self._settings)
+        for name, count in zip(self.counters, (pairs, dropped), strict=True):
+            Metrics.counter(Augment, name).inc(count)
+        yield str(path)
+
+
 @functools.cache
 def load(job: BeamJob) -> tuple[Translator, Problem]:
     """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
@@ -131,8 +165,8 @@ def load(job: BeamJob) -> tuple[Translator, Problem]:
     return translator, folders[0].problem
 
 
-def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Translates files and writes shards (see `shard_name`). Returns the values of the counters by name.
+def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
+    """Gives the lines of files to a step, in batches. Returns the values of the step's counters by name.
 
     Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
     PipelineOptions.
@@ -143,7 +177,7 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
         | "files" >> beam.Create(list(enumerate(paths)))
         | "read" >> beam.FlatMap(read_batches, batch_lines)
         | "spread" >> beam.Reshuffle()
-        | "translate" >> beam.ParDo(Translate(job))
+        | "translate" >> beam.ParDo(step)
     )
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
@@ -160,7 +194,7 @@ def run(job: BeamJob, paths: Sequence[str], batch_lines: int, options: Any) -> d
             raise UserError(message[1]) from None
         raise
     counts = {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
-    return {name: counts[name] for name in COUNTERS if name in counts}
+    return {name: counts[name] for name in step.counters if name in counts}
 
 
 @contextlib.contextmanager

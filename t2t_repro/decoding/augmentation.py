@@ -6,8 +6,10 @@ because translations from other batches can be rounded differently.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +44,22 @@ def resumed(folder: Path, augmentation: Augmentation) -> Augmentation:
     return existing
 
 
+@contextlib.contextmanager
+def writing(folder: Path, augmentation: Augmentation) -> Iterator[Callable[[Augmentation], None]]:
+    """Returns a context in which only this process writes to the folder of a corpus.
+
+    Yields a function that writes augment.json. The context begins with `augmentation`, or what the folder has.
+    """
+    refusal = f"{folder}: another t2t-augment is writing there; wait for its end, or give another --corpus_dir"
+    with locked(folder / ".lock", refusal):
+
+        def save(augmentation: Augmentation) -> None:
+            write_file(folder / FILE_NAME, to_json(augmentation))
+
+        save(resumed(folder, augmentation))
+        yield save
+
+
 def augment(
     translator: Translator, problem: Problem, text: str, folder: Path, augmentation: Augmentation
 ) -> Augmentation:
@@ -49,10 +67,8 @@ def augment(
 
     `problem` is that of the model, `text` the path of the text, and `augmentation` the content if the folder is new.
     """
-    refusal = f"{folder}: another t2t-augment is writing there; wait for its end, or give another --corpus_dir"
-    with locked(folder / ".lock", refusal):
+    with writing(folder, augmentation) as save:
         augmentation = resumed(folder, augmentation)
-        write_file(folder / FILE_NAME, to_json(augmentation))
         settings, lines = augmentation.settings, read_lines(text)
         size, finished = settings["shard_lines"], augmentation.finished_shards
         progress = Progress("augmenting", settings["lines"], "lines", finished * size)
@@ -60,28 +76,47 @@ def augment(
             texts = list(itertools.islice(lines, size))
             if number < finished:
                 continue
-            translations = translator.translate(
-                texts,
-                input_file=InputFile(text, range(number * size, number * size + len(texts))),
-                long_lines=settings["long_lines"],
-                target_language=settings["target_language"],
-                scores=False,
-                advance=progress.advance,
-            )
-            pairs = _pairs(problem, texts, translations, settings)
-            write_file(shard_path(folder, number), gzip.compress("".join(pairs).encode(), mtime=0))
+            input_file = InputFile(text, range(number * size, number * size + len(texts)))
+            path, advance = shard_path(folder, number), progress.advance
+            pairs, dropped = write_shard(path, translator, problem, texts, input_file, settings, advance)
             augmentation = replace(
                 augmentation,
                 finished_shards=number + 1,
-                pairs=augmentation.pairs + len(pairs) - pairs.count(""),
-                dropped=augmentation.dropped + pairs.count(""),
+                pairs=augmentation.pairs + pairs,
+                dropped=augmentation.dropped + dropped,
             )
-            write_file(folder / FILE_NAME, to_json(augmentation))
+            save(augmentation)
         progress.close()
     return augmentation
 
 
-def _pairs(problem: Problem, texts: list[str], translations: list[Translation], settings: dict) -> list[str]:
+def write_shard(
+    path: Path,
+    translator: Translator,
+    problem: Problem,
+    texts: Sequence[str],
+    input_file: InputFile,
+    settings: dict,
+    advance: Callable[[int], None] = lambda count: None,
+) -> tuple[int, int]:
+    """Translates texts and writes their shard. Returns its number of pairs, and the number of dropped pairs.
+
+    `settings` are those of the augmentation, and `advance` is called as by `Translator.translate`.
+    """
+    translations = translator.translate(
+        texts,
+        input_file=input_file,
+        long_lines=settings["long_lines"],
+        target_language=settings["target_language"],
+        scores=False,
+        advance=advance,
+    )
+    pairs = _pairs(problem, texts, translations, settings)
+    write_file(path, gzip.compress("".join(pairs).encode(), mtime=0))
+    return len(pairs) - pairs.count(""), pairs.count("")
+
+
+def _pairs(problem: Problem, texts: Sequence[str], translations: list[Translation], settings: dict) -> list[str]:
     """Returns a line for each hypothesis, or "" if a side is empty. As in training, white space is stripped."""
     refuse_diverged(translation.score for translation in translations)
     translations, _ = finish_translations(problem, texts, translations)

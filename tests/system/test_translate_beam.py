@@ -158,6 +158,24 @@ def test_a_model_folder_may_be_on_a_file_system_of_beam(
     )
 
 
+def test_a_corpus_of_augmented_text_is_that_of_a_local_run(trained: TrainedModel, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("one\n\nnine\nthree\nseven two\n")
+    flags = [f"--output_dir={trained.folder}", f"--text={tmp_path}/x", "--decode_hparams=beam_size=2,extra_length=3",
+             "--shard_lines=2"]  # fmt: skip
+    with_beam = ["augment", *flags, f"--corpus_dir={tmp_path}/beam", "--beam_options=--runner=FnApiRunner"]
+    for command in (["augment", *flags, f"--corpus_dir={tmp_path}/local"], with_beam):
+        assert "4 pairs of 5 lines, 1 dropped" in succeed(*command).stderr
+    names = ["00000.tsv.gz", "00001.tsv.gz", "00002.tsv.gz", "augment.json"]
+    complete = {name: (tmp_path / "local" / name).read_bytes() for name in names}
+    assert {name: (tmp_path / "beam" / name).read_bytes() for name in names} == complete
+
+    (tmp_path / "beam" / "00001.tsv.gz").unlink()
+    state = json.loads(complete["augment.json"]) | {"finished_shards": 0, "pairs": 0, "dropped": 0}
+    (tmp_path / "beam" / "augment.json").write_text(json.dumps(state))  # as after a kill
+    succeed(*with_beam)
+    assert {name: (tmp_path / "beam" / name).read_bytes() for name in names} == complete
+
+
 def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "x-1").write_text("one\ntwo\nthree\n")
     (tmp_path / "x-2").write_bytes(b"four\n\xff\n")
