@@ -201,8 +201,8 @@ def gnmt_v2() -> HParams:
 def gnmt_v2_sgd() -> HParams:
     """The second phase of gnmt_v2: stochastic gradient descent at the rate 0.5, which is halved four times.
 
-    The publication halves the rate in every 200,000 steps of 128 pairs after step 1,200,000, for 800,000 steps. With
-    the steps of about 800 pairs here, that is in every 32,000 steps after step 182,000.
+    The publication starts to halve the rate at step 1,200,000, and halves it in every 200,000 steps of 128 pairs, for
+    800,000 steps. With the steps of about 800 pairs here, that is at step 182,000 and in every 32,000 steps after it.
     """
     return registry.hparams_class("gnmt").of(
         gnmt_v2(),
@@ -212,7 +212,7 @@ def gnmt_v2_sgd() -> HParams:
         train_steps=310000,
         learning_rate_schedule="constant*exp_decay",
         learning_rate_constant=0.5,
-        learning_rate_warmup_steps=182000,
+        learning_rate_warmup_steps=150000,  # the first decay is learning_rate_decay_steps later
         learning_rate_decay_rate=0.5,
         learning_rate_decay_steps=32000,
         learning_rate_decay_staircase=True,

@@ -30,10 +30,10 @@ NUMBERS = (
     "num_hidden_layers", "hidden_size", "filter_size", "num_heads", "norm_epsilon", "initializer_gain",
     "layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing", "max_length", "train_steps",
     "learning_rate_constant", "learning_rate_warmup_steps", "learning_rate_decay_rate", "learning_rate_decay_steps",
-    "optimizer_adam_beta1", "optimizer_adam_beta2",
-    "optimizer_adam_epsilon", "max_relative_position",
+    "learning_rate_decay_staircase", "optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon",
+    "max_relative_position",
 )  # fmt: skip
-"""Hparams with the same name and meaning in tensor2tensor and here. All are numbers."""
+"""Hparams with the same name and meaning in tensor2tensor and here. All are numbers or booleans."""
 NO_ZERO = (
     "max_length",
     "train_steps",

@@ -53,6 +53,16 @@ def test_other_forms_of_the_model() -> None:
         # The peak in the learning rates of tensor2tensor's transformer_base_v2, for width 512.
         ({"learning_rate": 0.2, "learning_rate_warmup_steps": 8000}, {8000: 9.88e-4}),
         ({"optimizer": "Adafactor", "learning_rate_schedule": "rsqrt_decay"}, {8000: 9.88e-4}),
+        (
+            {
+                "learning_rate_schedule": "exp_decay",
+                "learning_rate_warmup_steps": 10,
+                "learning_rate_decay_rate": 0.5,
+                "learning_rate_decay_steps": 4,
+                "learning_rate_decay_staircase": True,
+            },
+            {0: 1.0, 13: 1.0, 14: 0.5, 17: 0.5, 18: 0.25},
+        ),
     ],
 )
 def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dict[int, float]) -> None:

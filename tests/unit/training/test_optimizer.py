@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from t2t_repro.hparam import HParams
 from t2t_repro.training.optimizer import make_optimizer
+from t2t_repro.training.schedule import Schedule
 
 
 @pytest.mark.parametrize("is_relative", [False, True])
@@ -46,17 +47,20 @@ def test_the_optimizer_is_gradient_descent(changes: dict[str, Any]) -> None:
         learning_rate_schedule="constant*linear_warmup", learning_rate_constant=0.5, learning_rate_warmup_steps=2,
         **changes,
     )  # fmt: skip
-    variable = keras.Variable([1.0, -2.0], dtype="float32")
+    variable, twin = (keras.Variable([1.0, -2.0], dtype="float32") for _ in range(2))
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(make_optimizer(hparams))))
     optimizer = keras.saving.deserialize_keras_object(config)
     optimizer.build([variable])
     momentum = 0.9 if hparams.optimizer == "momentum" else 0.0
+    reference = keras.optimizers.SGD(Schedule(hparams), momentum, nesterov=hparams.optimizer_momentum_nesterov)
     value, velocity = variable.numpy().astype(np.float64), np.zeros(2)
     for step, gradient in enumerate(np.array([[0.3, -1.0], [0.1, 3.0], [-2.0, 0.5], [1.0, 1.0]])):
         optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
         update = -0.5 * min(1, step / 2) * gradient
         velocity = momentum * velocity + update
         value += momentum * velocity + update if hparams.optimizer_momentum_nesterov else velocity
+        reference.apply([tf.constant(gradient, tf.float32)], [twin])
+        np.testing.assert_allclose(variable, twin, rtol=1e-6)
         np.testing.assert_allclose(variable, value, rtol=1e-5)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import SCHEDULE_FACTORS, HParams, check_schedule
 from t2t_repro.training.schedule import Schedule
@@ -46,6 +47,12 @@ def test_a_staircase_halves_the_rate_after_each_of_its_steps() -> None:
     decay = {"learning_rate_decay_rate": 0.5, "learning_rate_decay_steps": 200, "learning_rate_decay_staircase": True}
     rates = [rate(step, "exp_decay", **decay) for step in (0, 100, 299, 300, 499, 500)]
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
+
+
+def test_the_second_phase_of_gnmt_halves_its_rate_four_times() -> None:
+    schedule = Schedule(registry.hparams("gnmt_v2_sgd"))
+    rates = [float(schedule(step)) for step in (0, 181_999, 182_000, 213_999, 214_000, 246_000, 278_000, 309_999)]
+    assert rates == [0.5, 0.5, 0.25, 0.25, 0.125, 0.0625, 0.03125, 0.03125]
 
 
 def test_a_run_shorter_than_its_warmup_has_a_finite_rate() -> None:
