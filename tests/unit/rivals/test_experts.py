@@ -121,15 +121,20 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     assert float(losses[0]) == pytest.approx(0.3 * sum(variations), rel=1e-4)
 
 
-def test_gradients_are_finite_when_the_noise_vanishes() -> None:
-    ours = layer()
-    ours.noise_kernel.assign(np.full(ours.noise_kernel.shape, -200.0))
-    variables = [ours.gate_kernel.value, ours.noise_kernel.value]
-    with tf.GradientTape() as tape, auxiliary_losses() as losses:
-        outputs = ours(abs(X), seeds=Seeds(SEED))
-        loss = tf.reduce_sum(outputs) + losses[0]
-    for gradient in tape.gradient(loss, variables):
-        assert np.isfinite(gradient).all()
+@pytest.mark.parametrize("groups", [0, 4])
+def test_gradients_are_finite_when_the_noise_vanishes(groups: int) -> None:
+    ours = layer(12, moe_groups=groups)
+    for kernel in [ours.noise_kernel, ours.group_noise_kernel] if groups else [ours.noise_kernel]:
+        kernel.assign(np.full(kernel.shape, -200.0))
+    variables = [variable.value for variable in ours.trainable_variables]
+    seeds = Seeds(SEED)
+    for is_token in (None, np.arange(15).reshape(3, 5) == 0):  # a single token does not choose all groups
+        seeds.is_token = is_token  # type: ignore[assignment]
+        with tf.GradientTape() as tape, auxiliary_losses() as losses:
+            outputs = ours(abs(X), seeds=seeds)
+            loss = tf.reduce_sum(outputs) + losses[0]
+        for gradient in tape.gradient(loss, variables):
+            assert np.isfinite(tf.convert_to_tensor(gradient)).all()  # those of experts are sparse
 
 
 def test_each_stack_adds_a_balancing_loss_that_ignores_padding() -> None:
