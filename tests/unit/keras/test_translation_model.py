@@ -150,10 +150,11 @@ def test_all_models_and_losses_train(tiny_vocabulary: Vocabulary, tmp_path: Path
         np.testing.assert_allclose(loaded[weight.path], weight.numpy(), atol=1e-4, err_msg=weight.path)
 
 
-def test_a_run_that_is_resumed_is_one_run(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hparams", [{}, {"optimizer": "momentum", "optimizer_momentum_nesterov": True}])
+def test_a_run_that_is_resumed_is_one_run(make: Make, hparams: dict[str, Any], tmp_path: Path) -> None:
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
-    first = losses(make(), callbacks=[backup])
-    resumed, whole = make(), make()
+    first = losses(make(**hparams), callbacks=[backup])
+    resumed, whole = make(**hparams), make(**hparams)
     assert first + losses(resumed, epochs=2, callbacks=[backup]) == losses(whole, epochs=2)
     np.testing.assert_equal(weights(resumed), weights(whole))
 
