@@ -85,7 +85,7 @@ def print_plan(pairs: int) -> None:
     Prints the seconds of both, and the bytes of memory that both take at most.
     """
     before, start = peak_memory(), time.monotonic()
-    split = open_records("train", large_split(pairs))
+    split = open_records(pairs, large_split(pairs))
     opened, hparams = time.monotonic(), HParams(batch_size=25_000)
     plans = groups.planned(split, hparams, 1)
     step = int(2.5 * plans.steps_per_epoch)

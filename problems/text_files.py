@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.corpora.listing import CorpusFiles, read_listing
 from t2t_repro.corpora.parallel import Pair
+from t2t_repro.corpora.parts import LineRange
 from t2t_repro.data.dataset import SPLITS
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol, is_tag, tag
 from t2t_repro.errors import UserError
@@ -170,14 +171,21 @@ class TextFiles(StatedLanguages):
             yield from self.generate_corpus(split, number, tmp_dir)
 
     def generate_corpus(self, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
+        return self.read_part(None, split, number, tmp_dir)
+
+    def parts(self, split: str, number: int, tmp_dir: str) -> Sequence[Any]:
+        return self._files(split)[number].parts()
+
+    def read_part(self, part: Any, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
         files, language = self._files(split)[number], self.corpora(split)[number].target_language
         source, _, target = (part.strip() for part in self.settings.languages.partition(","))
-        pairs = files.read((source, language or target))
-        return self._tagged(pairs, files, language) if language else pairs
+        pairs = files.read((source, language or target), part)
+        first_line = part.first_line if isinstance(part, LineRange) else 1
+        return self._tagged(pairs, files, language, first_line) if language else pairs
 
-    def _tagged(self, pairs: Iterator[Pair], files: CorpusFiles, language: str) -> Iterator[Pair]:
+    def _tagged(self, pairs: Iterator[Pair], files: CorpusFiles, language: str, first_line: int) -> Iterator[Pair]:
         """Yields the pairs with the tag of their language. Raises UserError if a text has a tag already."""
-        for number, pair in enumerate(pairs, 1):
+        for number, pair in enumerate(pairs, first_line):
             for side, path in (("inputs", files.files[0]), ("targets", files.files[-1])):
                 for symbol in map(tag, self._targets):
                     if symbol in pair[side]:

@@ -6,12 +6,14 @@ memory and keep SGML entities, and its downloads hang for minutes without a netw
 TensorFlow Datasets is in the extra "datasets": pip install "t2t_repro[datasets]".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.archives import Archive, MissingArchiveError, unpack
 from t2t_repro.corpora.parallel import Pair, read_pairs
+from t2t_repro.corpora.parts import line_ranges
 from t2t_repro.errors import require_extra
 from t2t_repro.problem import Problem, SpaceID, setting
 
@@ -39,6 +41,16 @@ class Wmt14(Problem):
         folder = unpack(corpora, tmp_dir)
         for source, target in corpora.values():
             yield from read_pairs(folder / source, folder / target)
+
+    def parts(self, split: str, number: int, tmp_dir: str) -> Sequence[Any]:
+        corpora = self._corpora(split)
+        folder = unpack(corpora, tmp_dir)
+        paths = [tuple(str(folder / file) for file in files) for files in corpora.values()]
+        return [(pair, part) for pair in paths for part in line_ranges(pair)]
+
+    def read_part(self, part: Any, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
+        (source, target), lines = part
+        return read_pairs(source, target, lines)
 
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the pairs of a test set. The names are sacreBLEU's.

@@ -184,6 +184,17 @@ class Problem:
         """Yields the pairs of the corpus `corpora(split)[number]`. Arguments and order are those of `generate`."""
         return self.generate(split, tmp_dir)
 
+    def parts(self, split: str, number: int, tmp_dir: str) -> Sequence[Any]:
+        """Returns the parts of the corpus `corpora(split)[number]` that several processes can read at the same time.
+
+        A part is an object that pickle can store, which `read_part` understands.
+        """
+        return [None]
+
+    def read_part(self, part: Any, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
+        """Yields the pairs of one of the `parts`. All parts together, in their order, have those of the corpus."""
+        return self.generate_corpus(split, number, tmp_dir)
+
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the sentence pairs of a test set. If `was_reversed` is set, the caller swaps the sides."""
         raise unknown("test set", name, self.test_sets)

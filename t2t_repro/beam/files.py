@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
@@ -16,7 +17,12 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, split_paths
 from t2t_repro.errors import UserError
 from t2t_repro.files import textfile
 
-_open = functools.partial(FileSystems.open, compression_type=CompressionTypes.UNCOMPRESSED)
+
+def _open(path: str, mode: str = "rb") -> Any:
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+textfile.url_openers.append(_open)  # so that all functions that read text can read URLs
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -61,6 +67,16 @@ def match(pattern: str) -> list[str]:
     except ValueError as error:
         raise UserError(f"{pattern}: {error}") from None
     return sorted(metadata.path for metadata in result.metadata_list)
+
+
+def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Returns for each file its path, and its size and time of change, or if it is not local, its checksum."""
+    facts = []
+    for path in paths:
+        with _user_errors(f"{path}: cannot be read"):
+            stat = None if "://" in path else os.stat(path)
+            facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
+    return facts
 
 
 def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:

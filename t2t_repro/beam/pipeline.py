@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,14 +171,24 @@ def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, optio
     Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
     PipelineOptions.
     """
+
+    def build(source: beam.Pipeline) -> None:
+        _ = (
+            source
+            | "files" >> beam.Create(list(enumerate(paths)))
+            | "read" >> beam.FlatMap(read_batches, batch_lines)
+            | "spread" >> beam.Reshuffle()
+            | "translate" >> beam.ParDo(step)
+        )
+
+    counts = run_pipeline(build, options)
+    return {name: counts[name] for name in step.counters if name in counts}
+
+
+def run_pipeline(build: Callable[[beam.Pipeline], None], options: Any) -> dict[str, int]:
+    """Runs the pipeline to which `build` adds its steps. Returns the values of its counters by name; see `run`."""
     pipeline = beam.Pipeline(options=options)
-    _ = (
-        pipeline
-        | "files" >> beam.Create(list(enumerate(paths)))
-        | "read" >> beam.FlatMap(read_batches, batch_lines)
-        | "spread" >> beam.Reshuffle()
-        | "translate" >> beam.ParDo(step)
-    )
+    build(pipeline)
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     has_processes = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
@@ -193,8 +203,7 @@ def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, optio
         if message:
             raise UserError(message[1]) from None
         raise
-    counts = {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
-    return {name: counts[name] for name in step.counters if name in counts}
+    return {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
 
 
 @contextlib.contextmanager

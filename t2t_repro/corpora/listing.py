@@ -2,11 +2,13 @@
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from t2t_repro.corpora.augmented import Augmentation, read_augmentation, read_augmented
+from t2t_repro.corpora.augmented import Augmentation, read_augmentation, read_augmented, shard_path
 from t2t_repro.corpora.parallel import Pair, read_pairs, read_rows, read_tsv
+from t2t_repro.corpora.parts import line_ranges
 from t2t_repro.errors import UserError
 from t2t_repro.files.json_file import from_fields
 from t2t_repro.files.textfile import OPENERS
@@ -46,14 +48,24 @@ class CorpusFiles(Corpus):
         """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are damaged."""
         return read_augmentation(self.files[0]) if len(self.files) == 1 and os.path.isdir(self.files[0]) else None
 
-    def read(self, languages: tuple[str, str]) -> Iterator[Pair]:
-        """Yields the pairs. `languages` are the keys of source and target in a JSONL file."""
+    def read(self, languages: tuple[str, str], part: Any = None) -> Iterator[Pair]:
+        """Yields the pairs, or only those of one of the `parts`.
+
+        `languages` are the keys of source and target in a JSONL file.
+        """
         if len(self.files) == 2:
-            return read_pairs(*self.files)
+            source, target = self.files
+            return read_pairs(source, target, part)
         [path] = self.files
         if self.augmentation:
-            return read_augmented(path)
-        return read_tsv(path) if _suffix(path) == ".tsv" else read_rows(path, languages)
+            return read_augmented(path) if part is None else read_tsv(part)
+        return read_tsv(path, part) if _suffix(path) == ".tsv" else read_rows(path, languages, part)
+
+    def parts(self) -> Sequence[Any]:
+        """Returns parts of the corpus that several processes can read at the same time; see `Problem.parts`."""
+        if augmentation := self.augmentation:
+            return [str(shard_path(self.files[0], number)) for number in range(augmentation.shards)]
+        return line_ranges(self.files)
 
 
 def read_listing(flag: str, value: str) -> list[CorpusFiles]:

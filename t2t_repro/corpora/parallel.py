@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from t2t_repro.corpora.parts import LineRange
 from t2t_repro.errors import UserError, counted, refuse_different_counts
 from t2t_repro.files.textfile import SGML, read_lines, read_segments
 from t2t_repro.files.untrusted import parse_json
@@ -12,17 +13,17 @@ Pair = dict[str, str]
 """A dict with a line of source text under "inputs" and its translation under "targets"."""
 
 
-def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
+def read_pairs(source: str | Path, target: str | Path, part: LineRange | None = None) -> Iterator[Pair]:
     """Yields pairs of a line of the source file and its translation, the line with the same number in the target file.
 
-    The segments of two SGML files are paired by the ids of documents and segments.
+    The segments of two SGML files are paired by the ids of documents and segments. `part` has a part of the lines.
 
     Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
-    sides = [read_lines(str(path)) for path in (source, target)]
+    sides = part.lines() if part else [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
         sides[1] = iter(_paired_segments(source, target))
-    for number, texts in enumerate(itertools.zip_longest(*sides)):
+    for number, texts in enumerate(itertools.zip_longest(*sides), part.first_line - 1 if part else 0):
         if None in texts:
             counts = [
                 number + (text is not None) + sum(1 for _ in rest) for text, rest in zip(texts, sides, strict=True)
@@ -32,22 +33,22 @@ def read_pairs(source: str | Path, target: str | Path) -> Iterator[Pair]:
         yield {"inputs": texts[0], "targets": texts[1]}
 
 
-def read_tsv(path: str) -> Iterator[Pair]:
+def read_tsv(path: str, part: LineRange | None = None) -> Iterator[Pair]:
     """Yields the pairs of a file with lines source<TAB>target. Raises UserError if a line has not two columns."""
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in numbered(path, part):
         columns = line.split("\t")
         if len(columns) != 2:
             raise UserError(f"{path}:{number}: {counted(len(columns), 'column')}; write source<TAB>target")
         yield {"inputs": columns[0], "targets": columns[1]}
 
 
-def read_rows(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
+def read_rows(path: str, languages: tuple[str, str] = ("", ""), part: LineRange | None = None) -> Iterator[Pair]:
     """Yields the pairs of a file with a JSON object in each line.
 
     An object, or the object that it has under "translation", has the source and the target under "inputs" and "targets"
     or under the two `languages`. A newline in them becomes a space. Raises UserError if an object has no pair.
     """
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in numbered(path, part):
         row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
         row = row.get("translation", row) if isinstance(row, dict) else {}
         for source, target in (("inputs", "targets"), languages):
@@ -59,6 +60,11 @@ def read_rows(path: str, languages: tuple[str, str] = ("", "")) -> Iterator[Pair
                 f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '
                 "--languages=en,de"
             )
+
+
+def numbered(path: str, part: LineRange | None) -> Iterator[tuple[int, str]]:
+    """Returns the lines of a file, or only those of a part, with their numbers from 1."""
+    return enumerate(part.lines()[0], part.first_line) if part else enumerate(read_lines(path), 1)
 
 
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:

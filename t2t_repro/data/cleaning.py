@@ -67,11 +67,10 @@ class Cleaning:
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
                 continue
-            text = _text(pair)
+            text = pair_text(pair)
             self._digest.update(text)
             if self.drops_duplicates:
-                # Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
-                self._hashes.append(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+                self._hashes.append(pair_key(text))
             yield pair
         if self.drops_duplicates:
             self._find_repeats()
@@ -101,7 +100,7 @@ class Cleaning:
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(False))
         kept_pairs = itertools.filterfalse(self._reason, map(_stripped, pairs))
         for pair, is_repeated in zip(kept_pairs, is_repeat, strict=False):
-            digest.update(_text(pair))
+            digest.update(pair_text(pair))
             if not is_repeated:
                 yield pair
         if digest.hexdigest() != self.fingerprint:
@@ -140,6 +139,14 @@ def _stripped(pair: Pair) -> Pair:
     return {side: pair[side].strip() for side in ("inputs", "targets")}
 
 
-def _text(pair: Pair) -> bytes:
+def pair_text(pair: Pair) -> bytes:
     """Returns the bytes of a pair from which hashes are computed."""
     return utf8(f"{pair['inputs']}\n{pair['targets']}\n")
+
+
+def pair_key(text: bytes) -> int:
+    """Returns the hash by which repeats of a pair with this `pair_text` are found.
+
+    Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
+    """
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

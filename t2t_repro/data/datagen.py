@@ -6,6 +6,7 @@ appear together at the end. Finished data is kept unless the user gives --overwr
 
 import dataclasses
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,19 @@ from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.problem import Problem
 
 
-def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options: Options | None = None) -> Description:
+def generate_data(
+    problem: Problem,
+    data_dir: str | Path,
+    tmp_dir: str,
+    options: Options | None = None,
+    engine: shards.Engine | None = None,
+) -> Description:
     """Generates the data files of a problem. The files have the same bytes for any number of processes.
 
     If the data directory already has this data, the function reads the text only to compare it, and changes nothing.
 
-    `tmp_dir` is the folder of downloads and of the problem's source files.
+    `tmp_dir` is the folder of downloads and of the problem's source files. `engine` processes the train split in other
+    processes, with the same result.
 
     Raises UserError if a setting, the text, the vocabulary file or a folder cannot be used, or the run would replace
     other data without `options.overwrite`. The data directory then stays as it was.
@@ -45,8 +53,8 @@ def generate_data(problem: Problem, data_dir: str | Path, tmp_dir: str, options:
     if not problem.is_self_contained:
         make_private(tmp_dir)
     with unfinished_folder(job.data_dir) as folder:
-        job, text = _read_all(job)
-        return _finished(job, text) or _generate(job, text, folder)
+        job, text = _read_all(job, engine)
+        return _finished(job, text) or _generate(job, text, folder, engine)
 
 
 @dataclass
@@ -61,21 +69,19 @@ class Text:
     """Hash of the text, the settings and the user's vocabulary, as hex digits."""
 
 
-def _read_all(job: Job) -> tuple[Job, Text]:
+def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
     """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file.
 
     Returns the job with the size of the vocabulary, which may depend on the text.
     """
     settings = job.settings
     corpora = _corpora(job)
-    train, dev = (_first_pass(job, [corpus for corpus in corpora if corpus.split == split]) for split in SPLITS)
-    check, samples = TextCheck(dev), list[list[str]]()
-    pairs = progress(check.train(train), "reading", None, "pairs")
-    sides = (side for pair in pairs for side in (pair["inputs"], pair["targets"]))
-    if job.user_vocabulary:
-        shards.exhaust(sides)
-    else:
-        sample = sentencepiece.sample(sides)  # sources and targets alternate
+    train, dev = ([corpus for corpus in corpora if corpus.split == split] for split in SPLITS)
+    check, samples = TextCheck(_first_pass(job, dev)), list[list[str]]()
+    sample = engine.first_pass(job, train, check) if engine else _sample(job, train, check)
+    for corpus in train:
+        _refuse_empty(job, corpus, train)
+    if not job.user_vocabulary:  # in the sample, sources and targets alternate
         samples = [sample[::2], sample[1::2]] if settings.separate_vocabularies else [sample]
     warnings = check.warnings(job.problem.target_language)
     if samples:
@@ -114,6 +120,16 @@ def _corpora(job: Job) -> list[CleanCorpus]:
     return corpora
 
 
+def _sample(job: Job, train: list[CleanCorpus], check: TextCheck) -> list[str]:
+    """Reads the train split. Returns the texts from which a vocabulary is learned; [] if the user supplied one."""
+    pairs = progress(check.train(_first_pass(job, train)), "reading", None, "pairs")
+    sides = (side for pair in pairs for side in (pair["inputs"], pair["targets"]))
+    if not job.user_vocabulary:
+        return sentencepiece.sample(sides)
+    shards.exhaust(sides)
+    return []
+
+
 def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
     """Yields the pairs of corpora that their cleaning keeps, without the tags of target languages.
 
@@ -123,13 +139,18 @@ def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
         cleaning = corpus.cleaning
         for pair in cleaning.first_pass(_valid_pairs(job, corpus)):
             yield pair | {"inputs": split_tag(pair["inputs"])[1]} if corpus.corpus.target_language else pair
-        if not cleaning.pairs_kept:
-            reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
-            name = f"corpus {corpus.corpus.name} of " if len(corpora) > 1 else ""
-            raise UserError(
-                f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read {cleaning.pairs_read:,}"
-                f"{reasons}); check the source"
-            )
+        _refuse_empty(job, corpus, corpora)
+
+
+def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> None:
+    cleaning = corpus.cleaning
+    if not cleaning.pairs_kept:
+        reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
+        name = f"corpus {corpus.corpus.name} of " if len(corpora) > 1 else ""
+        raise UserError(
+            f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read {cleaning.pairs_read:,}"
+            f"{reasons}); check the source"
+        )
 
 
 def _valid_pairs(job: Job, corpus: CleanCorpus) -> Iterator[Pair]:
@@ -169,7 +190,7 @@ def _finished(job: Job, text: Text) -> Description | None:
     return description
 
 
-def _generate(job: Job, text: Text, folder: Path) -> Description:
+def _generate(job: Job, text: Text, folder: Path, engine: shards.Engine | None) -> Description:
     """Writes all files to `folder`, and then moves them to the data directory."""
     vocabulary = job.user_vocabulary or _learn(job, text.samples)
     text.samples.clear()  # because they are large
@@ -179,10 +200,13 @@ def _generate(job: Job, text: Text, folder: Path) -> Description:
     old = job.existing_description
     if old and old.vocabulary_fingerprint == vocabulary.fingerprint and old.source_fingerprint != text.fingerprint:
         shards.find_stored(job, text.corpora, old)
-    shards.write_shards(job, text.corpora, vocabulary, folder)
+    shards.write_shards(job, text.corpora, vocabulary, folder, engine)
     if job.problem.test_sets:
         test_set_files.write(job.problem, folder, job.tmp_dir)
-    records = shards.open_shards(job, folder)
+    pairs = Counter[str]()
+    for corpus in text.corpora:
+        pairs[corpus.split] += corpus.cleaning.pairs_kept
+    records = shards.open_shards(job, folder, pairs)
     corpora = _stored_corpora(job, text, records)
     figures = summary.summarize(corpora, vocabulary)
     summary.save(folder, job.name, figures, job.data_dir)

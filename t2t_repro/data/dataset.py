@@ -164,7 +164,9 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     records = {}
     for split in SPLITS:
         shards, corpora = find_shards(data_dir, problem.base_name, split), description.stored_corpora(split)
-        records[split] = split_records = open_records(split, shards, problem.was_reversed, sizes, corpora)
+        records[split] = split_records = open_records(
+            description.pairs[split], shards, problem.was_reversed, sizes, corpora
+        )
         pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
-from t2t_repro.data.records import INDEX, Records, index_path, read_index
+from t2t_repro.data.records import Records, index_path, read_index
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -25,16 +25,14 @@ COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("sour
 
 
 def open_records(
-    split: str,
+    pairs: int,
     paths: list[Path],
     was_reversed: bool = False,
     vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
     corpora: tuple[StoredCorpus, ...] = (),
 ) -> "Records | LargeSplit":
-    """Returns the records of a split, "train" or "dev". The other arguments are those of `Records`."""
-    sizes = [index_path(path).stat().st_size for path in paths if index_path(path).exists()]
-    is_large = split == "train" and sum(sizes) > LARGE * INDEX.itemsize
-    return (LargeSplit if is_large else Records)(paths, was_reversed, vocab_sizes, corpora)
+    """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""
+    return (LargeSplit if pairs > LARGE else Records)(paths, was_reversed, vocab_sizes, corpora)
 
 
 class LargeSplit:

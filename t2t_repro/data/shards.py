@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from t2t_repro.console.progress import progress
 from t2t_repro.corpora.corpus import StoredCorpus
@@ -22,6 +22,7 @@ from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.encoding import Encoded, Portion
 from t2t_repro.data.job import Job
 from t2t_repro.data.large_split import open_records
+from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -34,12 +35,27 @@ MAX_SHARDS, PAIRS_PER_SHARD, MAX_PAIRS_PER_SHARD = 100, 10_000, 1_000_000
 more than 100 million pairs has more shards, with a million pairs in each."""
 
 
-def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path) -> None:
+class Engine(Protocol):
+    """Reads, cleans and encodes the train split in other processes."""
+
+    def first_pass(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> list[str]:
+        """Sets the cleaning of corpora as after their first pass, and gives pairs to `check`.
+
+        Returns what `sentencepiece.sample` would return, or [] if the user supplied a vocabulary.
+        """
+
+    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
+        """Writes the shards of a corpus to `paths`, and sets its counts."""
+
+
+def write_shards(
+    job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path, engine: Engine | None = None
+) -> None:
     """Reads the text of all splits again, writes the shards to `folder`, and sets the counts of the corpora.
 
     Raises UserError if the text is not the same as in the first pass of the cleaning, which has ended.
     """
-    new = [corpus for corpus in corpora if not corpus.stored]
+    new = [corpus for corpus in corpora if not corpus.stored and not (engine and corpus.split == "train")]
     has_few_pairs = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
     processes = job.options.num_concurrent_processes or (1 if has_few_pairs else len(os.sched_getaffinity(0)))
     # A single call encodes the portions of all shards, so that no process is idle between two shards.
@@ -47,11 +63,18 @@ def write_shards(job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabular
         for split in SPLITS:
             split_corpora = [corpus for corpus in corpora if corpus.split == split]
             sizes = [(corpus, *row) for corpus in split_corpora for row in enumerate(shard_sizes(job, corpus))]
-            for shard, (corpus, number, size) in enumerate(sizes):
-                path = records.shard_path(folder, job.name, split, shard, len(sizes))
+            paths = [records.shard_path(folder, job.name, split, shard, len(sizes)) for shard in range(len(sizes))]
+            for path, (corpus, number, size) in zip(paths, sizes, strict=True):
                 if corpus.stored:
-                    _link(corpus.stored[number], path)
-                    _link(records.index_path(corpus.stored[number]), records.index_path(path))
+                    link(corpus.stored[number], path)
+                    link(records.index_path(corpus.stored[number]), records.index_path(path))
+                elif corpus not in new:
+                    assert engine
+                    if number == 0:
+                        first = paths.index(path)
+                        engine.write_shards(
+                            job, corpus, vocabulary, paths[first : first + len(shard_sizes(job, corpus))]
+                        )
                 else:
                     portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
                     records.write_chunks(path, _chunks(portions, corpus.counts))
@@ -105,7 +128,7 @@ def exhaust(items: Iterable[object]) -> None:
     collections.deque(items, maxlen=0)
 
 
-def _link(old: Path, new: Path) -> None:
+def link(old: Path, new: Path) -> None:
     """Makes `new` a hard link to the file `old`, or a copy if the file system has no links."""
     try:
         os.link(old.resolve(), new)
@@ -113,16 +136,16 @@ def _link(old: Path, new: Path) -> None:
         shutil.copyfile(old, new)
 
 
-def open_shards(job: Job, folder: Path) -> dict[str, Any]:
-    """Returns the records of each split; see `Data.records`."""
-    return {split: open_records(split, records.find_shards(folder, job.name, split)) for split in SPLITS}
+def open_shards(job: Job, folder: Path, pairs: dict[str, int]) -> dict[str, Any]:
+    """Returns the records of each split; see `Data.records`. `pairs` has their numbers."""
+    return {split: open_records(pairs[split], records.find_shards(folder, job.name, split)) for split in SPLITS}
 
 
 def is_intact(job: Job, description: Description) -> bool:
     """Returns True if the data directory has the vocabulary and the shards that a description is about, undamaged."""
     try:
         vocabulary = load_vocabularies(job.data_dir, description.vocabulary, description.source_vocabulary)
-        shards, corpora = open_shards(job, job.data_dir), description.stored_corpora("train")
+        shards, corpora = open_shards(job, job.data_dir, description.pairs), description.stored_corpora("train")
         return data_fingerprint(vocabulary, shards, corpora) == description.fingerprint
     except (UserError, OSError):  # a file is missing or damaged
         return False

@@ -10,11 +10,11 @@ class TextCheck:
     """Looks for likely mistakes in the text. Reads the pairs of the dev split at once, and watches the train split."""
 
     def __init__(self, dev: Iterable[Pair]) -> None:
-        pairs = list(dev)
-        self._unseen = {hash((pair["inputs"], pair["targets"])) for pair in pairs}
+        self.dev = list(dev)
+        self._unseen = {hash((pair["inputs"], pair["targets"])) for pair in self.dev}
         """Hashes of the dev pairs that have not yet occurred in the train split."""
         self._has_different_sides = False
-        self._is_unspaced = any(is_unspaced(pair[side] for pair in pairs[:1000]) for side in ("inputs", "targets"))
+        self._is_unspaced = any(is_unspaced(pair[side] for pair in self.dev[:1000]) for side in ("inputs", "targets"))
 
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the train split's pairs unchanged."""

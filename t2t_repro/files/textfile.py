@@ -5,6 +5,7 @@ import codecs
 import functools
 import gzip
 import html
+import io
 import lzma
 import re
 import zlib
@@ -12,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
+
+import numpy as np
 
 from t2t_repro.errors import UserError
 
@@ -23,6 +26,8 @@ MAGIC = {
     ".tar": rb"(?s).{257}ustar",
 }  # fmt: skip
 """Regular expressions for the beginnings of archives and compressed files, by suffix."""
+BLOCK = 1 << 24
+"""Number of bytes that `line_offsets` reads at once."""
 MAX_LINE = 1 << 20
 """Most bytes of a line. No sentence is as long, but a file without newlines could fill the memory."""
 MAX_SGML = 1 << 26
@@ -40,7 +45,16 @@ MARKUP = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<
 """Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
 
 
-def read_lines(path: str, open_file: Callable[[str, str], IO[bytes]] = open) -> Iterator[str]:
+Opener = Callable[[str, str], IO[bytes]]
+url_openers: list[Opener] = []
+"""Functions that open files whose paths have "://", of which the last is used. An annex adds one."""
+
+
+def _open(path: str, mode: str) -> IO[bytes]:
+    return url_openers[-1](path, mode) if "://" in path and url_openers else open(path, mode)
+
+
+def read_lines(path: str, open_file: Opener = _open) -> Iterator[str]:
     """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file .sgm, .xml or .sgm.gz.
 
     Lines end in "\\n" or "\\r\\n", which is not part of them. Other separators, such as U+0085, U+2028 or a single
@@ -55,7 +69,7 @@ def read_lines(path: str, open_file: Callable[[str, str], IO[bytes]] = open) -> 
         yield from decode_lines(file, path)
 
 
-def read_segments(path: str, open_file: Callable[[str, str], IO[bytes]] = open) -> dict[tuple[str, str], str]:
+def read_segments(path: str, open_file: Opener = _open) -> dict[tuple[str, str], str]:
     """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
 
     The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces
@@ -100,7 +114,7 @@ def unescape(text: str) -> str:
 
 
 @contextmanager
-def _opened(path: str, open_file: Callable[[str, str], IO[bytes]]) -> Iterator[IO[bytes]]:
+def _opened(path: str, open_file: Opener) -> Iterator[IO[bytes]]:
     try:
         with open_file(path, "rb") as file:
             opener = OPENERS.get(path[path.rfind(".") :].lower())
@@ -113,9 +127,34 @@ def _opened(path: str, open_file: Callable[[str, str], IO[bytes]]) -> Iterator[I
         raise UserError(f"{path}: cut off or damaged ({error}); get it again") from None
 
 
-def decode_lines(file: IO[bytes], source: str) -> Iterator[str]:
+def line_offsets(path: str, every: int) -> list[int]:
+    """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain file, and of its end."""
+    offsets, position, lines = [0], 0, 0
+    with _opened(path, _open) as file:
+        while block := file.read(BLOCK):
+            count = block.count(b"\n")
+            if (lines + count) // every > lines // every:
+                ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+                offsets += (position + ends[every - lines % every - 1 :: every] + 1).tolist()
+            position, lines = position + len(block), lines + count
+    return [*offsets, position] if offsets[-1] < position else offsets
+
+
+def read_range(path: str, first_line: int, start: int, stop: int) -> Iterator[str]:
+    """Yields the lines of a plain file from byte `start` to byte `stop`, of which the first has number `first_line`."""
+    with _opened(path, _open) as file:
+        file.seek(start)
+        yield from decode_lines(io.BytesIO(file.read(stop - start)), path, first_line)
+
+
+def is_plain(path: str) -> bool:
+    """Returns True if the lines of a file are as they are in its bytes, by the file's name."""
+    return not SGML.search(path) and path[path.rfind(".") :].lower() not in OPENERS
+
+
+def decode_lines(file: IO[bytes], source: str, first_line: int = 1) -> Iterator[str]:
     """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it `source`."""
-    for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE + 1), b""), 1):
+    for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE + 1), b""), first_line):
         if number == 1:
             _refuse_packed(line, source)
             line = line.removeprefix(codecs.BOM_UTF8)

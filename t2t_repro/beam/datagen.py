@@ -1,0 +1,409 @@
+"""Prepares a train split with Apache Beam: the engine of t2t-datagen --beam_options.
+
+Three pipelines run one after another. The first one reads and cleans the parts of the corpora. The second one finds
+repeated pairs, if they are dropped. The third one encodes the shards. Pairs never pass through Beam, only the names of
+files do. The files are in a folder that all workers share, NAME.beam in the data directory:
+
+settings            a hash of everything that the files depend on
+dev                 the pairs of the dev split
+CC-PPPPP.txt        the kept pairs of a part, a line for each source and each target
+CC-PPPPP.npz        lengths of these lines, and the keys by which repeats are found
+CC-PPPPP.json       the counts of the part; written last
+CC-PPPPP.repeats    positions of repeated pairs among those of the part
+NNNNN...            finished shards, each with its index and .json, the counts
+
+After a kill, the next run with the same settings uses the finished files. The main program reads all text once more,
+for the hash in the description and for the texts from which the vocabulary is learned.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import sentencepiece as sentencepiece_library
+
+import t2t_repro
+from t2t_repro import registry
+from t2t_repro.beam import files, pipeline
+from t2t_repro.corpora.parallel import Pair
+from t2t_repro.data import encoding, records
+from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text
+from t2t_repro.data.job import Job, source_files
+from t2t_repro.data.shards import link, shard_sizes
+from t2t_repro.data.text_check import TextCheck
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.data.vocabularies.kinds import load_vocabularies
+from t2t_repro.data.vocabularies.tags import split_tag
+from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.errors import UserError
+from t2t_repro.files.output_files import whole_file, write_file
+from t2t_repro.problem import Problem
+
+BUCKET_PAIRS = 2_000_000
+"""Approximate number of pairs that a worker compares at once to find repeats."""
+URL = re.compile(r"[a-z][a-z0-9+.-]*://[^,;\s]+?(?=$|[,;\s]|:[0-9.]+(?:$|;))")
+VERSIONS = t2t_repro.__version__, sentencepiece_library.__version__
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker must know to read the text, besides the part."""
+
+    folder: str
+    usr_dir: str
+    problem: str
+    settings: dict
+    tmp_dir: str
+    rules: tuple[int, float, bool]
+    """`max_words`, `max_ratio` and `drops_duplicates` of `Cleaning`."""
+    versions: tuple[str, ...] = VERSIONS
+
+    def path(self, name: str) -> Path:
+        return Path(self.folder, name)
+
+    def load_problem(self) -> Problem:
+        """Returns the problem. Raises UserError if this worker has other versions than the main program."""
+        if self.versions != VERSIONS:
+            raise UserError(
+                f"a worker has t2t_repro {VERSIONS[0]} and sentencepiece {VERSIONS[1]}, but this program "
+                f"{self.versions[0]} and {self.versions[1]}; install the same on all machines"
+            )
+        if Path(self.usr_dir).resolve().name not in sys.modules:
+            registry.import_usr_dir(self.usr_dir)
+        return registry.problem(self.problem, self.settings)
+
+
+class TextPart(NamedTuple):
+    """A part of a corpus, which a worker reads and cleans."""
+
+    corpus: int
+    number: int
+    language: str
+    """Target language whose tag precedes each source, "" for none."""
+    part: Any
+    """A part of `Problem.parts`."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.corpus:02d}-{self.number:05d}"
+
+
+class Read(beam.DoFn):
+    """Reads and cleans a part."""
+
+    counters = ()
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def process(self, part: TextPart) -> Iterator[str]:
+        """Writes the files of a part, and yields its name."""
+        if not self._task.path(f"{part.name}.json").exists():
+            read_part(self._task, part)
+        yield part.name
+
+
+def read_part(task: Task, part: TextPart) -> None:
+    """Writes the files of a part."""
+    max_words, max_ratio, drops_duplicates = task.rules
+    cleaning = Cleaning(max_words, max_ratio, False, part.language)
+    unseen = set(task.path("dev").read_bytes().split(b"\0"))
+    lengths, keys, examples, has_different_sides = [], [], list[Pair](), False
+    pairs = task.load_problem().read_part(part.part, "train", part.corpus, task.tmp_dir)
+    with whole_file(task.path(f"{part.name}.txt")) as file:
+        for pair in cleaning.first_pass(pairs):
+            text = pair_text(pair)
+            if text.count(b"\n") != 2:
+                raise UserError(f"problem {task.problem}: a text has a newline, which Beam cannot prepare; remove it")
+            file.write(text)
+            source = split_tag(pair["inputs"])[1] if part.language else pair["inputs"]
+            untagged = {"inputs": source, "targets": pair["targets"]}
+            lengths.append((len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode())))
+            if drops_duplicates:
+                keys.append(pair_key(text))
+            plain, is_different = pair_text(untagged), source != pair["targets"]
+            if plain in unseen or (is_different and not has_different_sides):
+                examples.append(untagged)
+                unseen.discard(plain)
+                has_different_sides |= is_different
+    with whole_file(task.path(f"{part.name}.npz")) as file:
+        np.savez(file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64))
+    counts = {"read": cleaning.pairs_read, "dropped": cleaning.dropped, "kept": len(lengths), "examples": examples}
+    write_file(task.path(f"{part.name}.json"), json.dumps(counts))
+
+
+def keys_of(numbered: tuple[int, str], task: Task, buckets: int) -> Iterator[tuple[int, Any]]:
+    """Yields for each bucket of keys the number of a part, the part's keys in this bucket, and their positions."""
+    number, name = numbered
+    with np.load(task.path(f"{name}.npz")) as stored:
+        keys = stored["keys"]
+    bucket_of_key = keys % np.uint64(buckets)
+    order = np.argsort(bucket_of_key, kind="stable")
+    bounds = np.searchsorted(bucket_of_key[order], np.arange(buckets + 1, dtype=np.uint64))
+    for bucket, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
+        if start < stop:
+            yield bucket, (number, keys[order[start:stop]], order[start:stop].astype(np.int32))
+
+
+def repeats_of(bucket: tuple[int, Any]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the numbers of parts, with the positions of the pairs that repeat an earlier pair."""
+    rows = sorted(bucket[1], key=lambda row: row[0])
+    keys = np.concatenate([keys for _, keys, _ in rows])
+    numbers = np.concatenate([np.full(len(keys), number, np.int32) for number, keys, _ in rows])
+    positions = np.concatenate([positions for _, _, positions in rows])
+    is_repeat = np.ones(len(keys), np.bool_)
+    is_repeat[np.unique(keys, return_index=True)[1]] = False
+    for number in np.unique(numbers[is_repeat]).tolist():
+        yield number, positions[is_repeat & (numbers == number)]
+
+
+def save_repeats(row: tuple[int, Any], task: Task, names: Sequence[str]) -> None:
+    """Writes the positions of the repeated pairs of a part."""
+    number, positions = row
+    with whole_file(task.path(f"{names[number]}.repeats")) as file:
+        np.save(file, np.sort(np.concatenate(list(positions))))
+
+
+class Shard(NamedTuple):
+    """A shard, which a worker encodes."""
+
+    name: str
+    pieces: list[tuple[str, int, int]]
+    """Names of parts, with the first and the last pair of each that belong to the shard, among those not dropped."""
+
+
+class Encode(beam.DoFn):
+    """Encodes a shard."""
+
+    counters = ()
+
+    def __init__(self, task: Task, vocabularies: tuple[str, str]) -> None:
+        self._task, self._vocabularies = task, vocabularies
+
+    def process(self, shard: Shard) -> Iterator[str]:
+        """Writes a shard and its counts, and yields its name."""
+        path, counts_path = self._task.path(shard.name), self._task.path(f"{shard.name}.json")
+        if not (path.exists() and counts_path.exists()):
+            vocabulary, counts = load_vocabulary(self._task.folder, *self._vocabularies), Counter[str]()
+            pairs = itertools.chain.from_iterable(kept_pairs(self._task, *piece) for piece in shard.pieces)
+            chunks = []
+            for chunk, portion_counts in encoding.encode(encoding.portions(pairs), vocabulary, 1):
+                chunks.append(chunk)
+                counts.update(portion_counts)
+            records.write_chunks(path, chunks)
+            write_file(counts_path, json.dumps(counts))
+        yield shard.name
+
+
+load_vocabulary = functools.cache(lambda folder, targets, sources: load_vocabularies(Path(folder), targets, sources))
+
+
+def kept_pairs(task: Task, name: str, start: int, stop: int) -> Iterator[Pair]:
+    """Yields the pairs `start` to `stop` - 1 of a part, counted without repeats."""
+    repeats = set(repeats_in(task, name).tolist())
+    with open(task.path(f"{name}.txt"), encoding="utf-8", newline="\n") as file:
+        lines = (line.removesuffix("\n") for line in file)
+        pairs = enumerate(zip(lines, lines, strict=True))
+        kept = (texts for number, texts in pairs if number not in repeats)
+        for source, target in itertools.islice(kept, start, stop):
+            yield {"inputs": source, "targets": target}
+
+
+def repeats_in(task: Task, name: str) -> np.ndarray:
+    """Returns the positions of the repeated pairs of a part."""
+    path = task.path(f"{name}.repeats")
+    return np.load(path) if path.exists() else np.empty(0, np.int32)
+
+
+@dataclass
+class CleanedParts(Cleaning):
+    """The cleaning of a corpus whose parts have been read."""
+
+    hashes: tuple[str, str] = ("", "")
+    """`fingerprint` and `kept_fingerprint`."""
+    kept: list[tuple[str, int]] = field(default_factory=list)
+    """The name of each part, with its number of pairs without repeats."""
+
+    @property
+    def fingerprint(self) -> str:
+        return self.hashes[0]
+
+    @property
+    def kept_fingerprint(self) -> str:
+        return self.hashes[1]
+
+
+class BeamEngine:
+    """The engine; see `shards.Engine`. `options` are Beam's PipelineOptions."""
+
+    def __init__(self, options: Any, usr_dir: str) -> None:
+        self._options, self._usr_dir = options, usr_dir
+        self._cleanings: list[CleanedParts] = []
+
+    def first_pass(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> list[str]:
+        task, parts = self._begin(job, corpora, check)
+        names = [part.name for part in parts]
+        self._run(parts, Read(task))
+        counts = {name: json.loads(task.path(f"{name}.json").read_text()) for name in names}
+        if task.rules[2]:
+            self._find_repeats(task, names, sum(part["kept"] for part in counts.values()))
+        if self._source_state(job) != self._state:
+            raise UserError(f"problem {job.name}: its train text changed while it was read; run t2t-datagen again")
+        for corpus in corpora:
+            own_parts = [name for part, name in zip(parts, names, strict=True) if part.corpus == corpus.number]
+            dropped = sum((Counter(counts[name]["dropped"]) for name in own_parts), Counter[str]())
+            repeats = {name: repeats_in(task, name) for name in own_parts}
+            dropped += Counter(duplicate=sum(map(len, repeats.values())))
+            cleaning = CleanedParts(
+                *task.rules,
+                corpus.corpus.target_language,
+                pairs_read=sum(counts[name]["read"] for name in own_parts),
+                dropped=dropped,
+                kept=[(name, counts[name]["kept"] - len(repeats[name])) for name in own_parts],
+            )
+            corpus.cleaning = cleaning
+            self._cleanings.append(cleaning)
+        for name in names:
+            for _ in check.train(counts[name]["examples"]):
+                pass
+        return self._read_again(job, task, counts)
+
+    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
+        task = self._task(job)
+        names = job.vocabulary_name, job.source_vocabulary_name
+        vocabulary.save(task.path(names[0]))
+        if names[1]:
+            vocabulary.sources.save(task.path(names[1]))
+        assert isinstance(corpus.cleaning, CleanedParts)
+        ends = np.cumsum([0, *(kept for _, kept in corpus.cleaning.kept)]).tolist()
+        starts = np.cumsum([0, *shard_sizes(job, corpus)]).tolist()
+        shards = []
+        for number, (start, stop) in enumerate(itertools.pairwise(starts)):
+            pieces = [
+                (name, max(start, begin) - begin, min(stop, end) - begin)
+                for (name, _), begin, end in zip(corpus.cleaning.kept, ends, ends[1:], strict=False)
+                if max(start, begin) < min(stop, end)
+            ]
+            shards.append(Shard(f"{vocabulary.fingerprint}-{corpus.number:02d}-{number:05d}", pieces))
+        self._run(shards, Encode(task, names))
+        for shard, path in zip(shards, paths, strict=True):
+            link(task.path(shard.name), path)
+            link(records.index_path(task.path(shard.name)), records.index_path(path))
+            corpus.counts.update(json.loads(task.path(f"{shard.name}.json").read_text()))
+
+    def finish(self) -> None:
+        """Deletes the folder of the workers' files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _task(self, job: Job) -> Task:
+        settings, rules = job.problem.settings, job.settings
+        return Task(
+            str((job.data_dir / f"{job.name}.beam").absolute()),
+            self._usr_dir,
+            job.problem.name,
+            dataclasses.asdict(settings),
+            os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
+            (rules.clean_max_words, rules.clean_max_ratio, rules.clean_duplicates),
+        )
+
+    def _begin(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> tuple[Task, list[TextPart]]:
+        """Makes the folder of the workers' files. If it has files of another task or another text, deletes them."""
+        task, parts = self._task(job), list[TextPart]()
+        self._folder = task.folder
+        for corpus in corpora:
+            own_parts = enumerate(job.problem.parts("train", corpus.number, job.tmp_dir))
+            parts += [
+                TextPart(corpus.number, number, corpus.corpus.target_language, part) for number, part in own_parts
+            ]
+        self._state = self._source_state(job)
+        dev = b"\0".join(sorted(map(pair_text, check.dev)))
+        state = repr((task, parts, self._state, job.data_settings, hashlib.sha256(dev).hexdigest()))
+        settings = hashlib.sha256(state.encode()).hexdigest()
+        path = task.path("settings")
+        if not path.exists() and os.path.exists(task.folder):
+            raise UserError(
+                f"{task.folder}: t2t-datagen did not write this folder; move it, or give another --data_dir"
+            )
+        if not path.exists() or path.read_text() != settings:
+            shutil.rmtree(task.folder, ignore_errors=True)
+            write_file(path, settings)
+            write_file(task.path("dev"), dev)
+        return task, parts
+
+    def _source_state(self, job: Job) -> list[tuple[Any, ...]]:
+        """Returns the sizes and times of change of the files from which the problem reads, or their checksums."""
+        local = {os.path.abspath(str(path)) for _, path in source_files(job.problem)}
+        texts = [value for value in vars(job.problem.settings).values() if isinstance(value, str)]
+        return files.states(sorted({*local, *itertools.chain.from_iterable(map(URL.findall, texts))}))
+
+    def _run(self, elements: Sequence[Any], step: Any) -> None:
+        def build(source: Any) -> None:
+            _ = source | beam.Create(list(elements)) | beam.Reshuffle() | beam.ParDo(step)
+
+        pipeline.run_pipeline(build, self._options)
+
+    def _find_repeats(self, task: Task, names: Sequence[str], pairs: int) -> None:
+        buckets = -(-pairs // BUCKET_PAIRS)
+
+        def build(source: Any) -> None:
+            keys = source | beam.Create(list(enumerate(names))) | beam.FlatMap(keys_of, task, max(buckets, 1))
+            repeats = keys | "by key" >> beam.GroupByKey() | beam.FlatMap(repeats_of)
+            _ = repeats | "by part" >> beam.GroupByKey() | beam.Map(save_repeats, task, list(names))
+
+        pipeline.run_pipeline(build, self._options)
+
+    def _read_again(self, job: Job, task: Task, counts: dict[str, dict[str, Any]]) -> list[str]:
+        """Sets the hashes of corpora. Returns the texts from which a vocabulary is learned."""
+        names = [name for cleaning in self._cleanings for name, _ in cleaning.kept]
+        firsts = np.cumsum([0, *(2 * counts[name]["kept"] for name in names)]).tolist()
+        first_texts, texts = dict(zip(names, firsts, strict=False)), list[str]()
+        stride = 0 if job.user_vocabulary else self._stride(task, first_texts)
+        for cleaning in self._cleanings:
+            digest, repeats, position = hashlib.sha256(), list[np.ndarray](), 0
+            for name, _ in cleaning.kept:
+                contents = task.path(f"{name}.txt").read_bytes()
+                digest.update(contents)
+                repeats.append(repeats_in(task, name).astype(np.int64) + position)
+                position += counts[name]["kept"]
+                if stride:
+                    texts += sampled(contents, lengths_in(task, name), first_texts[name], stride)
+            kept_digest = digest.copy()
+            kept_digest.update(np.concatenate([np.empty(0, np.int64), *repeats]).tobytes())
+            cleaning.hashes = digest.hexdigest(), kept_digest.hexdigest()
+        return texts
+
+    def _stride(self, task: Task, first_texts: dict[str, int]) -> int:
+        """Returns the smallest power of 3 for which each text with a multiple of it as number is in the sample."""
+        strides = 3 ** np.arange(20)
+        sizes = np.zeros(len(strides), np.int64)
+        for name, first in first_texts.items():
+            texts = lengths_in(task, name)[:, [2, 1]].ravel()
+            sizes += [int(texts[-first % stride :: stride].sum()) for stride in strides.tolist()]
+        return int(strides[np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)[0]])
+
+
+def lengths_in(task: Task, name: str) -> np.ndarray:
+    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""
+    with np.load(task.path(f"{name}.npz")) as stored:
+        return np.asarray(stored["lengths"])
+
+
+def sampled(contents: bytes, lengths: np.ndarray, first: int, stride: int) -> list[str]:
+    """Returns the texts of a part whose number is a multiple of `stride`. The first text has the number `first`."""
+    ends = np.cumsum(lengths[:, :2].ravel() + 1, dtype=np.int64) - 1
+    sizes = lengths[:, [2, 1]].ravel()
+    chosen = range(-first % stride, len(ends), stride)
+    return [contents[ends[number] - sizes[number] : ends[number]].decode() for number in chosen]
