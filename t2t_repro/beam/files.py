@@ -19,7 +19,10 @@ from t2t_repro.files import textfile
 
 
 def _open(path: str, mode: str = "rb") -> Any:
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    try:
+        return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except ValueError as error:  # Beam knows no file system for the path
+        raise UserError(f"{path}: {error}") from None
 
 
 textfile.url_openers.append(_open)  # so that all functions that read text can read URLs

@@ -1,17 +1,15 @@
 """t2t-translate-beam translates each line like t2t-decoder, no matter how Beam distributes the lines."""
 
-import gc
 import gzip
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apache_beam.io.filesystem import MatchResult
-from apache_beam.io.localfilesystem import LocalFileSystem
 
+from beam_bucket import bucket  # noqa: F401, a fixture
 from programs import TrainedModel, refused, run, succeed
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -24,56 +22,6 @@ def decode(model: str, source: Path, hparams: str) -> bytes:
     """Returns the bytes that t2t-decoder prints for a source file."""
     flags = [f"--output_dir={model}", f"--decode_from_file={source}", f"--decode_hparams={hparams}"]
     return succeed("decoder", *flags).stdout.encode()
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Returns the URL of a name in a file system that only Beam can read, whose files are in the folder "bucket"."""
-    root = tmp_path / "bucket"
-    root.mkdir()
-
-    class Bucket(LocalFileSystem):
-        @classmethod
-        def scheme(cls) -> str:
-            return "bucket"
-
-        def join(self, basepath: str, *paths: str) -> str:
-            return "/".join([basepath.rstrip("/"), *paths])
-
-        def split(self, path: str) -> tuple[str, str]:
-            folder, _, name = path.rpartition("/")
-            return folder, name
-
-    def local(path: str) -> str:
-        return path.replace("bucket://b", str(root))
-
-    for name in ("exists", "checksum", "size", "last_updated", "create", "open", "mkdirs"):
-        method = getattr(LocalFileSystem, name)
-        setattr(
-            Bucket,
-            name,
-            lambda self, path, *options, _method=method, **named: _method(self, local(path), *options, **named),
-        )
-    for name in ("rename", "copy"):
-        method = getattr(LocalFileSystem, name)
-        setattr(
-            Bucket,
-            name,
-            lambda self, old, new, _method=method: _method(self, list(map(local, old)), list(map(local, new))),
-        )
-    Bucket.delete = lambda self, paths: LocalFileSystem.delete(self, list(map(local, paths)))  # type: ignore[method-assign]
-
-    def found(self: Bucket, patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
-        results = LocalFileSystem.match(self, list(map(local, patterns)), limits)
-        for result in results:
-            for metadata in result.metadata_list:
-                metadata.path = metadata.path.replace(str(root), "bucket://b")
-        return results
-
-    Bucket.match = found  # type: ignore[method-assign]
-    yield lambda name: f"bucket://b/{name}"
-    del Bucket
-    gc.collect()
 
 
 def concatenated(folder: Path, pattern: str) -> bytes:
@@ -137,7 +85,9 @@ def test_rows_of_json_with_prefixes_give_the_rows_of_the_decoder(trained: Traine
 
 
 def test_a_model_folder_may_be_on_a_file_system_of_beam(
-    trained: TrainedModel, tmp_path: Path, bucket: Callable[[str], str]
+    trained: TrainedModel,
+    tmp_path: Path,
+    bucket: Callable[[str], str],  # noqa: F811
 ) -> None:
     shutil.copytree(trained.folder, tmp_path / "bucket" / "m")
     (tmp_path / "bucket" / "x").write_text("one\nnine\n")

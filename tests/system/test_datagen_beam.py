@@ -1,0 +1,170 @@
+"""t2t-datagen with Apache Beam writes the same bytes as without, whatever the text, the runner and the kills."""
+
+import gzip
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_bucket import bucket  # noqa: F401, a fixture
+from folders import contents
+from programs import refused, run, succeed, write_pairs
+from t2t_repro.beam.datagen import Task
+from t2t_repro.corpora import parts
+from t2t_repro.data import shards
+from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.files import textfile
+from user_errors import user_error
+
+BEAM = "--beam_options=--runner=FnApiRunner"
+CODE = """
+import os, signal
+from t2t_repro.corpora import parts
+from t2t_repro.data import shards
+parts.PART_LINES, shards.PAIRS_PER_SHARD = 100, 90
+replace = os.replace
+def replace_or_die(source, target):
+    if str(target).endswith("-00-00003"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+os.replace = replace_or_die
+from t2t_repro.bin.t2t_datagen import run
+run()
+"""
+"""Runs t2t-datagen, but kills it while it encodes the fourth shard."""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts text into parts, blocks and shards of a few lines, and samples the text of the vocabulary."""
+    monkeypatch.setattr(parts, "PART_LINES", 100)
+    monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 90)
+    monkeypatch.setattr(textfile, "BLOCK", 500)
+    monkeypatch.setattr("t2t_repro.beam.datagen.BUCKET_PAIRS", 150)
+    monkeypatch.setattr(sentencepiece.sample, "__defaults__", (9000,))
+    monkeypatch.setattr(sentencepiece, "MAX_TRAINING_BYTES", 9000)
+
+
+def assert_equal(tmp_path: Path, *flags: str, beam: str = BEAM) -> None:
+    """Asserts that both ways of t2t-datagen write the same files and messages."""
+    local = succeed("datagen", *flags, f"--data_dir={tmp_path}/local", cwd=tmp_path)
+    with_beam = succeed("datagen", *flags, f"--data_dir={tmp_path}/beam", beam, cwd=tmp_path)
+    assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+    assert with_beam.stderr.replace(f"{tmp_path}/beam", f"{tmp_path}/local") == local.stderr
+
+
+def write_corpora(folder: Path) -> list[str]:
+    """Writes corpora of all kinds of files, with repeats within and between them. Returns the flags."""
+    train, dev = (
+        write_pairs(folder, "train", [*range(450), *range(130), 7, 7]),
+        write_pairs(folder, "dev", range(40, 60)),
+    )
+    source, target = train.split(",")
+    lines = list(zip(Path(source).read_text().splitlines(), Path(target).read_text().splitlines(), strict=True))
+    Path(source).write_bytes(b"\xef\xbb\xbf" + Path(source).read_bytes().replace(b"\n", b"\r\n"))
+    Path(target).write_text("".join(f" {line}\n" for _, line in lines).rstrip("\n"))
+    news = [(f"{one} again", f"{other} noch") for one, other in lines[:90]]
+    tsv = "".join(f"{one}\t{other}\n" for one, other in [*lines[20:230], *news, *news[:9]])
+    (folder / "b.tsv.gz").write_bytes(gzip.compress(tsv.encode()))
+    rows = [{"inputs": f"{one} !", "targets": other} for one, other in lines[:250]]
+    (folder / "c.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return ["--problem=text_files", f"--train={train};b.tsv.gz;c.jsonl", f"--dev={dev}", "--vocab_size=400"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--clean_duplicates", "--clean_max_words=5", "--corpus_temperature=2"],
+        ["--clean_max_ratio=2", "--separate_vocabularies"],
+    ],
+)
+def test_all_kinds_of_text_give_the_bytes_of_a_local_run(tmp_path: Path, more: list[str]) -> None:
+    assert_equal(tmp_path, *write_corpora(tmp_path), *more)
+
+
+def test_several_processes_and_target_languages(tmp_path: Path) -> None:
+    pairs = [write_pairs(tmp_path, name, numbers) for name, numbers in (("x", range(300)), ("y", range(200, 420)))]
+    flags, dev = [], write_pairs(tmp_path, "dev", range(30))
+    for pair, language in zip(pairs, ("de", "fr"), strict=True):
+        source, target = pair.split(",")
+        shutil.copy(target, tmp_path / f"{language}.{language}")
+        flags.append(f"{source},{tmp_path}/{language}.{language}")
+    shutil.copy(dev.split(",")[1], tmp_path / "d.de")
+    flags = [
+        f"--train={';'.join(flags)}",
+        "--problem=text_files",
+        "--targets=de,fr",
+        f"--dev={dev.split(',')[0]},d.de",
+        "--vocab_size=400",
+    ]
+    processes = "--beam_options=--direct_num_workers=2 --direct_running_mode=multi_processing"
+    assert_equal(tmp_path, *flags, "--clean_duplicates", beam=processes)
+
+
+def test_text_may_be_on_a_file_system_of_beam(tmp_path: Path, bucket: Callable[[str], str]) -> None:  # noqa: F811
+    train, dev = (write_pairs(tmp_path / "bucket", name, range(250)) for name in ("train", "dev"))
+    flags = ["--problem=text_files", "--vocab_size=400", BEAM]
+    local = [f"--train={train}", f"--dev={dev}", f"--data_dir={tmp_path}/local"]
+    urls = [flag.replace(f"{tmp_path}/bucket/", bucket("")) for flag in local[:2]]
+    for files in (local, [*urls, f"--data_dir={tmp_path}/beam"]):
+        succeed("datagen", *flags, *files)
+    for path in (tmp_path / "local").glob("text_files-*"):
+        assert (tmp_path / "beam" / path.name).read_bytes() == path.read_bytes()
+    refused(run("datagen", *flags, *urls, f"--data_dir={bucket('D')}"), bucket("D"))
+    nowhere = [flag.replace("bucket://b", "nowhere://b") for flag in urls]
+    refused(run("datagen", *flags, *nowhere, f"--data_dir={tmp_path}/new"), "nowhere://b")
+
+
+def test_a_kill_changes_nothing_and_finished_files_stay(tmp_path: Path) -> None:
+    flags = [*write_corpora(tmp_path), "--clean_duplicates"]
+    command = [sys.executable, "-c", CODE, *flags, f"--data_dir={tmp_path}/beam", BEAM]
+    killed = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
+    assert killed.returncode == -signal.SIGKILL
+    work = tmp_path / "beam" / "text_files.beam"
+    finished = {path: path.stat().st_mtime_ns for path in work.iterdir() if path.suffix in (".json", ".txt")}
+    assert any(path.name.endswith("-00-00002.json") for path in finished)
+
+    kept: dict[Path, int] = {}
+    rmtree = shutil.rmtree
+    with pytest.MonkeyPatch.context() as patch:
+
+        def delete(path: Any, **options: Any) -> None:
+            kept.update((path, path.stat().st_mtime_ns) for path in finished if path.exists())
+            rmtree(path, **options)
+
+        patch.setattr(shutil, "rmtree", delete)
+        assert_equal(tmp_path, *flags)
+    assert finished.items() <= kept.items()
+
+
+def test_mistakes_are_one_line_and_leave_finished_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
+    (tmp_path / "c.jsonl").write_text((tmp_path / "c.jsonl").read_text() + "oops\n")
+    refused(run("datagen", *flags, cwd=tmp_path), "c.jsonl:251:")
+    assert (tmp_path / "beam" / "text_files.beam" / "00-00000.json").exists()
+    with open(tmp_path / "train.en", "ab") as file:
+        file.write(b"one more\n")
+    refused(run("datagen", *flags, cwd=tmp_path), "train.en", "583 and 582 lines")
+    (tmp_path / "beam" / "text_files.beam" / "settings").unlink()
+    refused(run("datagen", *flags, cwd=tmp_path), "text_files.beam: ")
+    other = Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False), ("0.9", "0.1"))
+    assert "0.9" in user_error(other.load_problem)
+
+
+def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
+    read = parts.LineRange.lines
+
+    def changing(self: parts.LineRange) -> Any:
+        with open(tmp_path / "b.tsv.gz", "ab") as file:
+            file.write(gzip.compress(b"one\teins\n"))
+        return read(self)
+
+    monkeypatch.setattr(parts.LineRange, "lines", changing)
+    refused(run("datagen", *flags, cwd=tmp_path), "changed while it was read")
