@@ -102,6 +102,8 @@ def augment_with_beam(
     step, text = pipeline.Augment(job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
     with writing(folder, augmentation) as save:
         counts = pipeline.run(step, [text], values.shard_lines, options)
+        if not counts:
+            raise UserError(f"--beam_options={values.beam_options}: the runner has no counters; use another runner")
         pairs, dropped = (counts.get(name, 0) for name in pipeline.Augment.counters)
         final = replace(augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped)
         save(final)

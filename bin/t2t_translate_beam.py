@@ -81,8 +81,8 @@ def main(values: flags.FlagValues) -> None:
     identities = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
     with pipeline.same_run(job, identities, paths, values.batch_lines):
         counts = pipeline.run(pipeline.Translate(job), paths, values.batch_lines, options)
-    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "no lines"
-    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) else '; nothing to do'}")
+    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "the runner has no counters"
+    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}")
 
 
 def absolute_path(path: str) -> str:

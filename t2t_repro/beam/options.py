@@ -24,10 +24,10 @@ def pipeline_options(text: str) -> Any:
         with contextlib.redirect_stderr(errors):
             # Beam's default, DirectRunner, would first try to download and start another runner, Prism.
             options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
+            create_runner(options.view_as(StandardOptions).runner)  # some runners define options of their own
             valid, all_options = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
         if unknown := all_options.keys() - valid.keys():
             raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
-        create_runner(options.view_as(StandardOptions).runner)
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
     except SystemExit:  # Beam's parser has written the reason to `errors`

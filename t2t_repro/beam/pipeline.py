@@ -34,7 +34,7 @@ from t2t_repro.decoding.augmentation import write_shard
 from t2t_repro.decoding.output import finish_translations, json_line, refuse_diverged, text_line
 from t2t_repro.decoding.translation import InputFile
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.errors import UserError
+from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.output_files import only_writer, refuse_overwriting
 from t2t_repro.files.untrusted import parse_json
 from t2t_repro.hparam import DecodeHParams
@@ -186,7 +186,10 @@ def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, optio
 
 
 def run_pipeline(build: Callable[[beam.Pipeline], None], options: Any) -> dict[str, int]:
-    """Runs the pipeline to which `build` adds its steps. Returns the values of its counters by name; see `run`."""
+    """Runs the pipeline to which `build` adds its steps. Returns the values of its counters by name; see `run`.
+
+    A runner may have no counters.
+    """
     pipeline = beam.Pipeline(options=options)
     build(pipeline)
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
@@ -202,8 +205,12 @@ def run_pipeline(build: Callable[[beam.Pipeline], None], options: Any) -> dict[s
         message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
         if message:
             raise UserError(message[1]) from None
+        if "job server jar" in str(error):  # the runner needs a download
+            raise UserError(f"--beam_options: {shortened(str(error), 250)}") from None
         raise
-    return {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
+    with contextlib.suppress(NotImplementedError):  # Beam's DaskRunner has no counters
+        return {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
+    return {}
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import lzma
 import random
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import example, given
 
 from properties import few
+from t2t_repro.files import textfile
 from t2t_repro.files.textfile import MAX_LINE, MAX_SGML, read_lines
 from user_errors import user_error
 
@@ -91,3 +93,21 @@ def test_segments_are_found_wherever_they_stand(tmp_path: Path, name: str, suffi
         "",
         "R&D ?a=1&copy=2 © &lt;",
     ]
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 100])
+def test_ranges_of_lines_have_the_lines_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    path = tmp_path / "x"
+    for text in ("", "one", "one\n", "\n\n", "\ufeffa\r\nbb\n\nccc\u2028d\n\nlast"):
+        path.write_bytes(text.encode())
+        for block in (1, 3, 1000):
+            monkeypatch.setattr(textfile, "BLOCK", block)
+            offsets = textfile.line_offsets(str(path), every)
+            lines = [
+                list(textfile.read_range(str(path), 1 + every * number, *bounds))
+                for number, bounds in enumerate(itertools.pairwise(offsets))
+            ]
+            assert sum(lines, []) == list(read_lines(str(path)))  # noqa: RUF017
+            assert all(len(part) == every for part in lines[:-1])

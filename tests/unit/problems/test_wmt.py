@@ -12,6 +12,7 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.translate.wmt import DATASET_MAP
 
 from t2t_repro import registry
+from t2t_repro.corpora import parts
 from t2t_repro.errors import UserError
 from tars import write_tar
 from user_errors import user_error
@@ -86,7 +87,7 @@ def test_the_papers_settings(language: str, vocab_size: int, space: int) -> None
     assert registry.problem(f"wmt_en{language}_rev").target_language == "en" and not problem.is_self_contained
 
 
-def test_each_language_has_its_corpora(tmp_path: Path, put: Put) -> None:
+def test_each_language_has_its_corpora(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA):
         put_corpus(put, name, f"{name}\n\nlast".encode(), b"x\n\ny")
     for language, names in (("de", [EUROPARL, COMMONCRAWL, NEWS]), ("fr", [EUROPARL, COMMONCRAWL, UN, NEWS, GIGA])):
@@ -97,6 +98,11 @@ def test_each_language_has_its_corpora(tmp_path: Path, put: Put) -> None:
         ]
         assert pairs(f"wmt_en{language}", tmp_path) == expected
         assert pairs(f"wmt_en{language}_rev", tmp_path) == pairs(f"wmt_en{language}", tmp_path)
+        problem = registry.problem(f"wmt_en{language}")
+        monkeypatch.setattr(parts, "PART_LINES", 2)
+        ranges = problem.parts("train", 0, str(tmp_path))
+        rows = [pair for part in ranges for pair in problem.read_part(part, "train", 0, str(tmp_path))]
+        assert [tuple(row.values()) for row in rows] == expected and len(ranges) == 2 * len(names)
 
 
 def test_the_dev_split_is_newstest2013_and_needs_one_archive(tmp_path: Path, put: Put) -> None:
