@@ -39,10 +39,11 @@ import t2t_repro
 from t2t_repro import registry
 from t2t_repro.beam import files, pipeline
 from t2t_repro.corpora.parallel import Pair
+from t2t_repro.corpora.parts import LineRange
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text
 from t2t_repro.data.job import Job, source_files
-from t2t_repro.data.shards import link, shard_sizes
+from t2t_repro.data.shards import chunks, link, shard_sizes
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
@@ -101,23 +102,10 @@ class TextPart(NamedTuple):
         return f"{self.corpus:02d}-{self.number:05d}"
 
 
-class Read(beam.DoFn):
-    """Reads and cleans a part."""
-
-    counters = ()
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def process(self, part: TextPart) -> Iterator[str]:
-        """Writes the files of a part, and yields its name."""
-        if not self._task.path(f"{part.name}.json").exists():
-            read_part(self._task, part)
-        yield part.name
-
-
-def read_part(task: Task, part: TextPart) -> None:
-    """Writes the files of a part."""
+def read_part(part: TextPart, task: Task) -> None:
+    """Reads and cleans a part, and writes its files, unless they exist."""
+    if task.path(f"{part.name}.json").exists():
+        return
     max_words, max_ratio, drops_duplicates = task.rules
     cleaning = Cleaning(max_words, max_ratio, False, part.language)
     unseen = set(task.path("dev").read_bytes().split(b"\0"))
@@ -185,27 +173,15 @@ class Shard(NamedTuple):
     """Names of parts, with the first and the last pair of each that belong to the shard, among those not dropped."""
 
 
-class Encode(beam.DoFn):
-    """Encodes a shard."""
-
-    counters = ()
-
-    def __init__(self, task: Task, vocabularies: tuple[str, str]) -> None:
-        self._task, self._vocabularies = task, vocabularies
-
-    def process(self, shard: Shard) -> Iterator[str]:
-        """Writes a shard and its counts, and yields its name."""
-        path, counts_path = self._task.path(shard.name), self._task.path(f"{shard.name}.json")
-        if not (path.exists() and counts_path.exists()):
-            vocabulary, counts = load_vocabulary(self._task.folder, *self._vocabularies), Counter[str]()
-            pairs = itertools.chain.from_iterable(kept_pairs(self._task, *piece) for piece in shard.pieces)
-            chunks = []
-            for chunk, portion_counts in encoding.encode(encoding.portions(pairs), vocabulary, 1):
-                chunks.append(chunk)
-                counts.update(portion_counts)
-            records.write_chunks(path, chunks)
-            write_file(counts_path, json.dumps(counts))
-        yield shard.name
+def encode_shard(shard: Shard, task: Task, vocabularies: tuple[str, str]) -> None:
+    """Encodes a shard, and writes it and its counts, unless they exist. `vocabularies` are the names of their files."""
+    path, counts_path = task.path(shard.name), task.path(f"{shard.name}.json")
+    if not (path.exists() and counts_path.exists()):
+        vocabulary, counts = load_vocabulary(task.folder, *vocabularies), Counter[str]()
+        pairs = itertools.chain.from_iterable(kept_pairs(task, *piece) for piece in shard.pieces)
+        encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
+        records.write_chunks(path, chunks(encoded, counts))
+        write_file(counts_path, json.dumps(counts))
 
 
 load_vocabulary = functools.cache(lambda folder, targets, sources: load_vocabularies(Path(folder), targets, sources))
@@ -256,11 +232,11 @@ class BeamEngine:
     def first_pass(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> list[str]:
         task, parts = self._begin(job, corpora, check)
         names = [part.name for part in parts]
-        self._run(parts, Read(task))
+        self._run(parts, read_part, task)
         counts = {name: json.loads(task.path(f"{name}.json").read_text()) for name in names}
         if task.rules[2]:
             self._find_repeats(task, names, sum(part["kept"] for part in counts.values()))
-        if self._source_state(job) != self._state:
+        if self._source_state(job, parts) != self._state:
             raise UserError(f"problem {job.name}: its train text changed while it was read; run t2t-datagen again")
         for corpus in corpora:
             own_parts = [name for part, name in zip(parts, names, strict=True) if part.corpus == corpus.number]
@@ -298,7 +274,7 @@ class BeamEngine:
                 if max(start, begin) < min(stop, end)
             ]
             shards.append(Shard(f"{vocabulary.fingerprint}-{corpus.number:02d}-{number:05d}", pieces))
-        self._run(shards, Encode(task, names))
+        self._run(shards, encode_shard, task, names)
         for shard, path in zip(shards, paths, strict=True):
             link(task.path(shard.name), path)
             link(records.index_path(task.path(shard.name)), records.index_path(path))
@@ -328,7 +304,7 @@ class BeamEngine:
             parts += [
                 TextPart(corpus.number, number, corpus.corpus.target_language, part) for number, part in own_parts
             ]
-        self._state = self._source_state(job)
+        self._state = self._source_state(job, parts)
         dev = b"\0".join(sorted(map(pair_text, check.dev)))
         state = repr((task, parts, self._state, job.data_settings, hashlib.sha256(dev).hexdigest()))
         settings = hashlib.sha256(state.encode()).hexdigest()
@@ -343,15 +319,22 @@ class BeamEngine:
             write_file(task.path("dev"), dev)
         return task, parts
 
-    def _source_state(self, job: Job) -> list[tuple[Any, ...]]:
+    def _source_state(self, job: Job, parts: Sequence[TextPart]) -> list[tuple[Any, ...]]:
         """Returns the sizes and times of change of the files from which the problem reads, or their checksums."""
-        local = {os.path.abspath(str(path)) for _, path in source_files(job.problem)}
-        texts = [value for value in vars(job.problem.settings).values() if isinstance(value, str)]
-        return files.states(sorted({*local, *itertools.chain.from_iterable(map(URL.findall, texts))}))
+        paths = [str(path) for _, path in source_files(job.problem)]
+        for value in vars(job.problem.settings).values():
+            paths += URL.findall(value) if isinstance(value, str) else []
+        for part in parts:
+            paths += itertools.chain.from_iterable(
+                map(paths_in, part.part if isinstance(part.part, tuple) else [part.part])
+            )
+        return files.states(sorted({path if "://" in path else os.path.abspath(path) for path in paths}))
 
-    def _run(self, elements: Sequence[Any], step: Any) -> None:
+    def _run(self, elements: Sequence[Any], function: Any, *arguments: Any) -> None:
+        """Lets the workers call function(element, *arguments) for each element."""
+
         def build(source: Any) -> None:
-            _ = source | beam.Create(list(elements)) | beam.Reshuffle() | beam.ParDo(step)
+            _ = source | beam.Create(list(elements)) | beam.Reshuffle() | beam.Map(function, *arguments)
 
         pipeline.run_pipeline(build, self._options)
 
@@ -393,6 +376,11 @@ class BeamEngine:
             texts = lengths_in(task, name)[:, [2, 1]].ravel()
             sizes += [int(texts[-first % stride :: stride].sum()) for stride in strides.tolist()]
         return int(strides[np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)[0]])
+
+
+def paths_in(part: Any) -> tuple[str, ...]:
+    """Returns the paths of the files of a part of `Problem.parts`, as far as this program understands it."""
+    return part.paths if isinstance(part, LineRange) else ()
 
 
 def lengths_in(task: Task, name: str) -> np.ndarray:

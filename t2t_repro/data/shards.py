@@ -77,7 +77,7 @@ def write_shards(
                         )
                 else:
                     portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
-                    records.write_chunks(path, _chunks(portions, corpus.counts))
+                    records.write_chunks(path, chunks(portions, corpus.counts))
         exhaust(encoded)  # Read to the end of the text, so that `Cleaning.next_pass` compares it.
 
 
@@ -95,7 +95,8 @@ def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Descripti
                     corpus.counts = Counter(text_bytes=old.text_bytes, byte_pieces=old.byte_pieces)
 
 
-def _chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
+def chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[records.Chunk]:
+    """Yields the records of encoded portions, and adds their counts to `counts`."""
     for chunk, portion_counts in portions:
         counts.update(portion_counts)
         yield chunk
