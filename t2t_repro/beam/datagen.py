@@ -2,31 +2,36 @@
 
 Three pipelines run one after another. The first one reads and cleans the parts of the corpora. The second one finds
 repeated pairs, if they are dropped. The third one encodes the shards. Pairs never pass through Beam, only the names of
-files do. The files are in a folder that all workers share, NAME.beam in the data directory:
+files do. The files are in a folder that all workers share, NAME.beam/HASH in the data directory. HASH is that of
+everything on which they depend, so late workers of a killed run cannot write into the folder of another run:
 
-settings            a hash of everything that the files depend on
 dev                 the pairs of the dev split
 CC-PPPPP.txt        the kept pairs of a part, a line for each source and each target
 CC-PPPPP.npz        lengths of these lines, and the keys by which repeats are found
-CC-PPPPP.json       the counts of the part; written last
+CC-PPPPP.json       the counts of the part and the checksums of its files; written last
 CC-PPPPP.repeats    positions of repeated pairs among those of the part
-NNNNN...            finished shards, each with its index and .json, the counts
+VOCABULARY          a folder with the vocabulary
+VOCABULARY-CC-NNNNN finished shards, each with its index and .json, the counts and checksums
 
-After a kill, the next run with the same settings uses the finished files. The main program reads all text once more,
-for the hash in the description and for the texts from which the vocabulary is learned.
+After a kill, the next run with the same settings uses the finished files, unless they are damaged. The main program
+reads all text once more, for the hash in the description and for the texts from which the vocabulary is learned.
 """
 
+import array
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
+import mmap
 import os
 import re
 import shutil
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +46,7 @@ from t2t_repro.beam import files, pipeline
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.parts import LineRange
 from t2t_repro.data import encoding, records
-from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text
+from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text, valid_pairs
 from t2t_repro.data.job import Job, source_files
 from t2t_repro.data.shards import chunks, link, shard_sizes
 from t2t_repro.data.text_check import TextCheck
@@ -71,19 +76,30 @@ class Task:
     rules: tuple[int, float, bool]
     """`max_words`, `max_ratio` and `drops_duplicates` of `Cleaning`."""
     versions: tuple[str, ...] = VERSIONS
+    code: str = ""
+    """Hash of the modules in `usr_dir`."""
 
     def path(self, name: str) -> Path:
         return Path(self.folder, name)
 
     def load_problem(self) -> Problem:
-        """Returns the problem. Raises UserError if this worker has other versions than the main program."""
+        """Returns the problem.
+
+        Raises UserError if this worker has other versions than the main program, or does not see its folder.
+        """
         if self.versions != VERSIONS:
             raise UserError(
                 f"a worker has t2t_repro {VERSIONS[0]} and sentencepiece {VERSIONS[1]}, but this program "
                 f"{self.versions[0]} and {self.versions[1]}; install the same on all machines"
             )
-        if Path(self.usr_dir).resolve().name not in sys.modules:
-            registry.import_usr_dir(self.usr_dir)
+        if not self.path("dev").exists():
+            raise UserError(f"{self.folder}: a worker does not see it; give a --data_dir that all workers mount")
+        if self.usr_dir:
+            name = Path(self.usr_dir).resolve().name
+            if name not in sys.modules:
+                registry.import_usr_dir(self.usr_dir)
+            if vars(sys.modules[name]).setdefault("__code_of_task__", self.code) != self.code:
+                raise UserError(f"{self.usr_dir}: changed since a worker imported it; restart the workers")
         return registry.problem(self.problem, self.settings)
 
 
@@ -102,24 +118,49 @@ class TextPart(NamedTuple):
         return f"{self.corpus:02d}-{self.number:05d}"
 
 
+def is_finished(task: Task, name: str) -> bool:
+    """Returns True if a part or a shard has its .json, and none of its files is damaged."""
+    with suppress(OSError, ValueError):
+        stored = json.loads(task.path(f"{name}.json").read_text())
+        return all(checksum(task.path(file)) == crc for file, crc in stored["checksums"].items())
+    return False
+
+
+def checksum(path: Path) -> int:
+    """Returns the CRC-32 of a file."""
+    crc = 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def finish_files(task: Task, name: str, paths: Sequence[Path], counts: dict[str, Any]) -> None:
+    """Writes the .json of a part or a shard, whose files are `paths`."""
+    checksums = {path.name: checksum(path) for path in paths}
+    write_file(task.path(f"{name}.json"), json.dumps(counts | {"checksums": checksums}))
+
+
 def read_part(part: TextPart, task: Task) -> None:
-    """Reads and cleans a part, and writes its files, unless they exist."""
-    if task.path(f"{part.name}.json").exists():
+    """Reads and cleans a part, and writes its files, unless they exist undamaged."""
+    problem = task.load_problem()
+    if is_finished(task, part.name):
         return
     max_words, max_ratio, drops_duplicates = task.rules
     cleaning = Cleaning(max_words, max_ratio, False, part.language)
     unseen = set(task.path("dev").read_bytes().split(b"\0"))
-    lengths, keys, examples, has_different_sides = [], [], list[Pair](), False
-    pairs = task.load_problem().read_part(part.part, "train", part.corpus, task.tmp_dir)
-    with whole_file(task.path(f"{part.name}.txt")) as file:
-        for pair in cleaning.first_pass(pairs):
+    lengths, keys, examples, has_different_sides = array.array("i"), array.array("Q"), list[Pair](), False
+    pairs = problem.read_part(part.part, "train", part.corpus, task.tmp_dir)
+    text_path, arrays_path = task.path(f"{part.name}.txt"), task.path(f"{part.name}.npz")
+    with whole_file(text_path) as file:
+        for pair in cleaning.first_pass(valid_pairs(task.problem, pairs)):
             text = pair_text(pair)
             if text.count(b"\n") != 2:
                 raise UserError(f"problem {task.problem}: a text has a newline, which Beam cannot prepare; remove it")
             file.write(text)
             source = split_tag(pair["inputs"])[1] if part.language else pair["inputs"]
             untagged = {"inputs": source, "targets": pair["targets"]}
-            lengths.append((len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode())))
+            lengths.extend((len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode())))
             if drops_duplicates:
                 keys.append(pair_key(text))
             plain, is_different = pair_text(untagged), source != pair["targets"]
@@ -127,10 +168,11 @@ def read_part(part: TextPart, task: Task) -> None:
                 examples.append(untagged)
                 unseen.discard(plain)
                 has_different_sides |= is_different
-    with whole_file(task.path(f"{part.name}.npz")) as file:
+    with whole_file(arrays_path) as file:
         np.savez(file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64))
-    counts = {"read": cleaning.pairs_read, "dropped": cleaning.dropped, "kept": len(lengths), "examples": examples}
-    write_file(task.path(f"{part.name}.json"), json.dumps(counts))
+    kept = cleaning.pairs_kept
+    counts = {"read": cleaning.pairs_read, "dropped": cleaning.dropped, "kept": kept, "examples": examples}
+    finish_files(task, part.name, [text_path, arrays_path], counts)
 
 
 def keys_of(numbered: tuple[int, str], task: Task, buckets: int) -> Iterator[tuple[int, Any]]:
@@ -173,15 +215,19 @@ class Shard(NamedTuple):
     """Names of parts, with the first and the last pair of each that belong to the shard, among those not dropped."""
 
 
-def encode_shard(shard: Shard, task: Task, vocabularies: tuple[str, str]) -> None:
-    """Encodes a shard, and writes it and its counts, unless they exist. `vocabularies` are the names of their files."""
-    path, counts_path = task.path(shard.name), task.path(f"{shard.name}.json")
-    if not (path.exists() and counts_path.exists()):
-        vocabulary, counts = load_vocabulary(task.folder, *vocabularies), Counter[str]()
+def encode_shard(shard: Shard, task: Task, vocabularies: tuple[str, str, str]) -> None:
+    """Encodes a shard, and writes it and its counts, unless they exist undamaged.
+
+    `vocabularies` are a folder and the names of the vocabularies' files.
+    """
+    task.load_problem()  # refuses another version
+    path = task.path(shard.name)
+    if not is_finished(task, shard.name):
+        vocabulary, counts = load_vocabulary(*vocabularies), Counter[str]()
         pairs = itertools.chain.from_iterable(kept_pairs(task, *piece) for piece in shard.pieces)
         encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
         records.write_chunks(path, chunks(encoded, counts))
-        write_file(counts_path, json.dumps(counts))
+        finish_files(task, shard.name, [path, records.index_path(path)], {"counts": counts})
 
 
 load_vocabulary = functools.cache(lambda folder, targets, sources: load_vocabularies(Path(folder), targets, sources))
@@ -189,12 +235,14 @@ load_vocabulary = functools.cache(lambda folder, targets, sources: load_vocabula
 
 def kept_pairs(task: Task, name: str, start: int, stop: int) -> Iterator[Pair]:
     """Yields the pairs `start` to `stop` - 1 of a part, counted without repeats."""
-    repeats = set(repeats_in(task, name).tolist())
-    with open(task.path(f"{name}.txt"), encoding="utf-8", newline="\n") as file:
-        lines = (line.removesuffix("\n") for line in file)
-        pairs = enumerate(zip(lines, lines, strict=True))
-        kept = (texts for number, texts in pairs if number not in repeats)
-        for source, target in itertools.islice(kept, start, stop):
+    lengths = lengths_in(task, name)[:, :2]
+    numbers = np.delete(np.arange(len(lengths)), repeats_in(task, name))[start:stop]
+    is_kept = np.zeros(numbers[-1] + 1 - numbers[0], np.bool_)
+    is_kept[numbers - numbers[0]] = True
+    with open(task.path(f"{name}.txt"), "rb") as file:
+        file.seek(int(lengths[: numbers[0]].sum(dtype=np.int64)) + 2 * int(numbers[0]))
+        lines = (line[:-1].decode() for line in file)
+        for source, target in itertools.compress(zip(lines, lines, strict=True), is_kept):
             yield {"inputs": source, "targets": target}
 
 
@@ -258,11 +306,12 @@ class BeamEngine:
         return self._read_again(job, task, counts)
 
     def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
-        task = self._task(job)
-        names = job.vocabulary_name, job.source_vocabulary_name
-        vocabulary.save(task.path(names[0]))
-        if names[1]:
-            vocabulary.sources.save(task.path(names[1]))
+        task, folder = self._task, self._task.path(vocabulary.fingerprint)
+        folder.mkdir(exist_ok=True)
+        vocabulary.save(folder / job.vocabulary_name)
+        if job.source_vocabulary_name:
+            vocabulary.sources.save(folder / job.source_vocabulary_name)
+        names = str(folder), job.vocabulary_name, job.source_vocabulary_name
         assert isinstance(corpus.cleaning, CleanedParts)
         ends = np.cumsum([0, *(kept for _, kept in corpus.cleaning.kept)]).tolist()
         starts = np.cumsum([0, *shard_sizes(job, corpus)]).tolist()
@@ -278,27 +327,26 @@ class BeamEngine:
         for shard, path in zip(shards, paths, strict=True):
             link(task.path(shard.name), path)
             link(records.index_path(task.path(shard.name)), records.index_path(path))
-            corpus.counts.update(json.loads(task.path(f"{shard.name}.json").read_text()))
+            corpus.counts.update(json.loads(task.path(f"{shard.name}.json").read_text())["counts"])
 
     def finish(self) -> None:
         """Deletes the folder of the workers' files."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _task(self, job: Job) -> Task:
-        settings, rules = job.problem.settings, job.settings
-        return Task(
-            str((job.data_dir / f"{job.name}.beam").absolute()),
-            self._usr_dir,
-            job.problem.name,
-            dataclasses.asdict(settings),
-            os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
-            (rules.clean_max_words, rules.clean_max_ratio, rules.clean_duplicates),
-        )
+        shutil.rmtree(Path(self._task.folder).parent, ignore_errors=True)
 
     def _begin(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> tuple[Task, list[TextPart]]:
-        """Makes the folder of the workers' files. If it has files of another task or another text, deletes them."""
-        task, parts = self._task(job), list[TextPart]()
-        self._folder = task.folder
+        """Makes the folder of the workers' files. Deletes the folders of other tasks or another text."""
+        settings, rules, parts = dataclasses.asdict(job.problem.settings), job.settings, list[TextPart]()
+        parent = (job.data_dir / f"{job.name}.beam").absolute()
+        task = Task(
+            str(parent),
+            self._usr_dir,
+            job.problem.name,
+            settings,
+            os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
+            (rules.clean_max_words, rules.clean_max_ratio, rules.clean_duplicates),
+            code=files.code_hash(self._usr_dir),
+        )
+        state = self._source_state(job, [])  # before the parts, so that a change after them is found
         for corpus in corpora:
             own_parts = enumerate(job.problem.parts("train", corpus.number, job.tmp_dir))
             parts += [
@@ -306,29 +354,24 @@ class BeamEngine:
             ]
         self._state = self._source_state(job, parts)
         dev = b"\0".join(sorted(map(pair_text, check.dev)))
-        state = repr((task, parts, self._state, job.data_settings, hashlib.sha256(dev).hexdigest()))
-        settings = hashlib.sha256(state.encode()).hexdigest()
-        path = task.path("settings")
-        if not path.exists() and os.path.exists(task.folder):
-            raise UserError(
-                f"{task.folder}: t2t-datagen did not write this folder; move it, or give another --data_dir"
-            )
-        if not path.exists() or path.read_text() != settings:
-            shutil.rmtree(task.folder, ignore_errors=True)
-            write_file(path, settings)
-            write_file(task.path("dev"), dev)
-        return task, parts
+        hashed = repr((task, parts, state, self._state, job.data_settings, hashlib.sha256(dev).hexdigest()))
+        folder = parent / hashlib.sha256(hashed.encode()).hexdigest()
+        folders = list(parent.iterdir()) if parent.exists() else []
+        if any(not re.fullmatch("[0-9a-f]{64}", path.name) for path in folders):
+            raise UserError(f"{parent}: t2t-datagen did not write this folder; move it, or give another --data_dir")
+        for path in folders:
+            if path != folder:
+                shutil.rmtree(path, ignore_errors=True)
+        write_file(folder / "dev", dev)
+        self._task = dataclasses.replace(task, folder=str(folder))
+        return self._task, parts
 
     def _source_state(self, job: Job, parts: Sequence[TextPart]) -> list[tuple[Any, ...]]:
         """Returns the sizes and times of change of the files from which the problem reads, or their checksums."""
-        paths = [str(path) for _, path in source_files(job.problem)]
-        for value in vars(job.problem.settings).values():
-            paths += URL.findall(value) if isinstance(value, str) else []
-        for part in parts:
-            paths += itertools.chain.from_iterable(
-                map(paths_in, part.part if isinstance(part.part, tuple) else [part.part])
-            )
-        return files.states(sorted({path if "://" in path else os.path.abspath(path) for path in paths}))
+        local = {os.path.abspath(str(path)) for _, path in source_files(job.problem)}
+        local |= {os.path.abspath(path) for part in parts for path in paths_in(part.part) if os.path.isfile(path)}
+        texts = [value for value in vars(job.problem.settings).values() if isinstance(value, str)]
+        return files.states(sorted({*local, *itertools.chain.from_iterable(map(URL.findall, texts))}))
 
     def _run(self, elements: Sequence[Any], function: Any, *arguments: Any) -> None:
         """Lets the workers call function(element, *arguments) for each element."""
@@ -357,7 +400,10 @@ class BeamEngine:
         for cleaning in self._cleanings:
             digest, repeats, position = hashlib.sha256(), list[np.ndarray](), 0
             for name, _ in cleaning.kept:
-                contents = task.path(f"{name}.txt").read_bytes()
+                if not counts[name]["kept"]:
+                    continue  # an empty file cannot be mapped
+                with open(task.path(f"{name}.txt"), "rb") as file:
+                    contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 digest.update(contents)
                 repeats.append(repeats_in(task, name).astype(np.int64) + position)
                 position += counts[name]["kept"]
@@ -378,18 +424,23 @@ class BeamEngine:
         return int(strides[np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)[0]])
 
 
-def paths_in(part: Any) -> tuple[str, ...]:
-    """Returns the paths of the files of a part of `Problem.parts`, as far as this program understands it."""
-    return part.paths if isinstance(part, LineRange) else ()
-
-
 def lengths_in(task: Task, name: str) -> np.ndarray:
     """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""
     with np.load(task.path(f"{name}.npz")) as stored:
         return np.asarray(stored["lengths"])
 
 
-def sampled(contents: bytes, lengths: np.ndarray, first: int, stride: int) -> list[str]:
+def paths_in(part: Any) -> Iterator[str]:
+    """Yields all texts in a part of a corpus, of which some are paths."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, LineRange):
+        yield from part.paths
+    elif isinstance(part, tuple | list):
+        yield from itertools.chain.from_iterable(map(paths_in, part))
+
+
+def sampled(contents: mmap.mmap, lengths: np.ndarray, first: int, stride: int) -> list[str]:
     """Returns the texts of a part whose number is a multiple of `stride`. The first text has the number `first`."""
     ends = np.cumsum(lengths[:, :2].ravel() + 1, dtype=np.int64) - 1
     sizes = lengths[:, [2, 1]].ravel()

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import os
 import shutil
 import tempfile
@@ -80,6 +81,13 @@ def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
             stat = None if "://" in path else os.stat(path)
             facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
     return facts
+
+
+def code_hash(folder: str) -> str:
+    """Returns a hash of the Python modules in a folder, "" if `folder` is ""."""
+    paths = sorted(Path(folder).rglob("*.py")) if folder else []
+    digests = [(str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths]
+    return hashlib.sha256(repr(digests).encode()).hexdigest() if folder else ""
 
 
 def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:

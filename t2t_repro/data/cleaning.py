@@ -18,6 +18,7 @@ from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data.vocabularies.tags import tag
 from t2t_repro.data.vocabularies.text_rules import is_empty, utf8
+from t2t_repro.errors import UserError, shortened
 
 
 @dataclass
@@ -137,6 +138,17 @@ class CleanCorpus:
 
 def _stripped(pair: Pair) -> Pair:
     return {side: pair[side].strip() for side in ("inputs", "targets")}
+
+
+def valid_pairs(problem: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Yields the pairs of a problem. Raises UserError if a custom problem yields something else."""
+    for pair in pairs:
+        if not (isinstance(pair, dict) and all(isinstance(pair.get(side), str) for side in ("inputs", "targets"))):
+            raise UserError(
+                f"problem {problem}: generate yielded {shortened(repr(pair))}; yield a dict with the strings "
+                '"inputs" and "targets"'
+            )
+        yield pair
 
 
 def pair_text(pair: Pair) -> bytes:

@@ -19,7 +19,7 @@ from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.corpora.parallel import Pair
 from t2t_repro.corpora.private_folder import make_private
 from t2t_repro.data import shards, summary, test_set_files
-from t2t_repro.data.cleaning import CleanCorpus, Cleaning
+from t2t_repro.data.cleaning import CleanCorpus, Cleaning, valid_pairs
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
 from t2t_repro.data.text_check import TextCheck
@@ -27,7 +27,7 @@ from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tags import is_tag, split_tag
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
-from t2t_repro.errors import UserError, counted, shortened
+from t2t_repro.errors import UserError, counted
 from t2t_repro.problem import Problem
 
 
@@ -137,9 +137,13 @@ def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
     """
     for corpus in corpora:
         cleaning = corpus.cleaning
-        for pair in cleaning.first_pass(_valid_pairs(job, corpus)):
+        for pair in cleaning.first_pass(_pairs(job, corpus)):
             yield pair | {"inputs": split_tag(pair["inputs"])[1]} if corpus.corpus.target_language else pair
         _refuse_empty(job, corpus, corpora)
+
+
+def _pairs(job: Job, corpus: CleanCorpus) -> Iterator[Pair]:
+    return valid_pairs(job.name, job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir))
 
 
 def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> None:
@@ -151,17 +155,6 @@ def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> 
             f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read {cleaning.pairs_read:,}"
             f"{reasons}); check the source"
         )
-
-
-def _valid_pairs(job: Job, corpus: CleanCorpus) -> Iterator[Pair]:
-    """Yields the pairs of a corpus. Raises UserError if a custom problem yields something else."""
-    for pair in job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir):
-        if not (isinstance(pair, dict) and all(isinstance(pair.get(side), str) for side in ("inputs", "targets"))):
-            raise UserError(
-                f"problem {job.name}: generate yielded {shortened(repr(pair))}; yield a dict with the strings "
-                '"inputs" and "targets"'
-            )
-        yield pair
 
 
 def _finished(job: Job, text: Text) -> Description | None:

@@ -1,5 +1,6 @@
 """t2t-datagen with Apache Beam writes the same bytes as without, whatever the text, the runner and the kills."""
 
+import contextlib
 import gzip
 import json
 import shutil
@@ -15,10 +16,12 @@ import pytest
 from beam_bucket import bucket  # noqa: F401, a fixture
 from folders import contents
 from programs import refused, run, succeed, write_pairs
+from t2t_repro.beam import datagen
 from t2t_repro.beam.datagen import Task
 from t2t_repro.corpora import parts
 from t2t_repro.data import shards
 from t2t_repro.data.vocabularies import sentencepiece
+from t2t_repro.errors import UserError
 from t2t_repro.files import textfile
 from user_errors import user_error
 
@@ -127,7 +130,7 @@ def test_a_kill_changes_nothing_and_finished_files_stay(tmp_path: Path) -> None:
     killed = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
     assert killed.returncode == -signal.SIGKILL
     work = tmp_path / "beam" / "text_files.beam"
-    finished = {path: path.stat().st_mtime_ns for path in work.iterdir() if path.suffix in (".json", ".txt")}
+    finished = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.suffix in (".json", ".txt")}
     assert any(path.name.endswith("-00-00002.json") for path in finished)
 
     kept: dict[Path, int] = {}
@@ -147,11 +150,11 @@ def test_mistakes_are_one_line_and_leave_finished_files(tmp_path: Path, monkeypa
     flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
     (tmp_path / "c.jsonl").write_text((tmp_path / "c.jsonl").read_text() + "oops\n")
     refused(run("datagen", *flags, cwd=tmp_path), "c.jsonl:251:")
-    assert (tmp_path / "beam" / "text_files.beam" / "00-00000.json").exists()
+    assert list((tmp_path / "beam" / "text_files.beam").rglob("00-00000.json"))
     with open(tmp_path / "train.en", "ab") as file:
         file.write(b"one more\n")
     refused(run("datagen", *flags, cwd=tmp_path), "train.en", "583 and 582 lines")
-    (tmp_path / "beam" / "text_files.beam" / "settings").unlink()
+    (tmp_path / "beam" / "text_files.beam" / "thesis.txt").touch()
     refused(run("datagen", *flags, cwd=tmp_path), "text_files.beam: ")
     other = Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False), ("0.9", "0.1"))
     assert "0.9" in user_error(other.load_problem)
@@ -168,3 +171,85 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(parts.LineRange, "lines", changing)
     refused(run("datagen", *flags, cwd=tmp_path), "changed while it was read")
+
+
+PROBLEM = """
+from t2t_repro.problem import Problem
+from t2t_repro.registry import register_problem
+
+@register_problem
+class Split(Problem):
+    is_self_contained = True
+    def generate(self, split, tmp_dir):
+        for part in range(3):
+            yield from self.read_part(part, split, 0, tmp_dir)
+    def parts(self, split, number, tmp_dir):
+        return [0, 1, 2]
+    def read_part(self, part, split, number, tmp_dir):
+        for row in range(40):
+            yield {"inputs": f"WORD {part} {row} {split}", "targets": f"other {part} {row}"}
+        FAIL
+"""
+
+
+def write_problem(folder: Path, word: str, fail: str) -> list[str]:
+    """Writes a package with the problem. Returns the flags."""
+    folder.mkdir(exist_ok=True)
+    (folder / "__init__.py").write_text(PROBLEM.replace("WORD", word).replace("FAIL", fail))
+    return ["--problem=split", f"--t2t_usr_dir={folder}", "--vocab_size=300"]
+
+
+def test_parts_that_other_code_wrote_are_not_used(tmp_path: Path) -> None:
+    usr_dir = tmp_path / "usr_dir_of_parts"
+    flags = write_problem(usr_dir, "one", "if part == 2 and split == 'train': yield 'no pair'")
+    refused(run("datagen", *flags, f"--data_dir={tmp_path}/beam", BEAM), "'no pair'")
+    assert_equal(tmp_path, *write_problem(usr_dir, "three", ""))
+
+
+def test_damaged_files_of_a_killed_run_are_written_again(tmp_path: Path) -> None:
+    flags = [*write_corpora(tmp_path), "--clean_duplicates"]
+    command = [sys.executable, "-c", CODE, *flags, f"--data_dir={tmp_path}/beam", BEAM]
+    subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
+    work = tmp_path / "beam" / "text_files.beam"
+    for name, size in (("00-00001.txt", None), ("00-00002.npz", 50), ("00-00003.json", 9), ("*-00-00001", None)):
+        (path,) = work.rglob(name)
+        content = path.read_bytes()
+        path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:] if size is None else content[:size])
+    assert_equal(tmp_path, *flags)
+
+
+def test_workers_of_a_killed_run_do_not_disturb_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags, calls, read = write_corpora(tmp_path), list[Any](), datagen.read_part
+
+    def fail(*call: Any) -> None:
+        calls.append(call)
+        if call[0].corpus == 2:
+            raise UserError("killed")
+        read(*call)
+
+    def read_both(*call: Any) -> None:
+        while calls:
+            with contextlib.suppress(OSError):  # its folder may be gone
+                read(*calls.pop())
+        read(*call)
+
+    monkeypatch.setattr(datagen, "read_part", fail)
+    refused(run("datagen", *flags, f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path), "killed")
+    monkeypatch.setattr(datagen, "read_part", read_both)
+    assert_equal(tmp_path, *flags, "--clean_max_words=4")
+
+
+def test_a_process_encodes_with_the_vocabulary_of_its_run(tmp_path: Path) -> None:
+    flags = write_corpora(tmp_path)[:-1]
+    for name, numbers in (("a", range(100)), ("b", range(300, 500))):
+        text = write_pairs(tmp_path, name, numbers)
+        succeed("datagen", "--problem=text_files", f"--train={text}", f"--dev={text}", "--vocab_size=380",
+                f"--data_dir={tmp_path}/{name}")  # fmt: skip
+        (vocabulary,) = (tmp_path / name).glob("vocab.*")
+        for more in ([f"--data_dir={tmp_path}/beam", BEAM], [f"--data_dir={tmp_path}/local"]):
+            succeed("datagen", *flags, *more, f"--vocab_file={vocabulary}", "--overwrite", cwd=tmp_path)
+        assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
+    assert str(tmp_path) in user_error(Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False)).load_problem)
