@@ -121,9 +121,17 @@ class TextPart(NamedTuple):
 def is_finished(task: Task, name: str) -> bool:
     """Returns True if a part or a shard has its .json, and none of its files is damaged."""
     with suppress(OSError, ValueError):
-        stored = json.loads(task.path(f"{name}.json").read_text())
-        return all(checksum(task.path(file)) == crc for file, crc in stored["checksums"].items())
+        return all(checksum(task.path(file)) == crc for file, crc in read_counts(task, name)["checksums"].items())
     return False
+
+
+def read_counts(task: Task, name: str) -> dict[str, Any]:
+    """Returns the counts of a part or a shard. Raises ValueError if the .json is damaged."""
+    text, crc = task.path(f"{name}.json").read_text().split("\n")
+    if zlib.crc32(text.encode()) != int(crc):
+        raise ValueError
+    counts: dict[str, Any] = json.loads(text)
+    return counts
 
 
 def checksum(path: Path) -> int:
@@ -137,8 +145,8 @@ def checksum(path: Path) -> int:
 
 def finish_files(task: Task, name: str, paths: Sequence[Path], counts: dict[str, Any]) -> None:
     """Writes the .json of a part or a shard, whose files are `paths`."""
-    checksums = {path.name: checksum(path) for path in paths}
-    write_file(task.path(f"{name}.json"), json.dumps(counts | {"checksums": checksums}))
+    text = json.dumps(counts | {"checksums": {path.name: checksum(path) for path in paths}})
+    write_file(task.path(f"{name}.json"), f"{text}\n{zlib.crc32(text.encode())}")
 
 
 def read_part(part: TextPart, task: Task) -> None:
@@ -281,7 +289,7 @@ class BeamEngine:
         task, parts = self._begin(job, corpora, check)
         names = [part.name for part in parts]
         self._run(parts, read_part, task)
-        counts = {name: json.loads(task.path(f"{name}.json").read_text()) for name in names}
+        counts = {name: read_counts(task, name) for name in names}
         if task.rules[2]:
             self._find_repeats(task, names, sum(part["kept"] for part in counts.values()))
         if self._source_state(job, parts) != self._state:
@@ -327,7 +335,7 @@ class BeamEngine:
         for shard, path in zip(shards, paths, strict=True):
             link(task.path(shard.name), path)
             link(records.index_path(task.path(shard.name)), records.index_path(path))
-            corpus.counts.update(json.loads(task.path(f"{shard.name}.json").read_text())["counts"])
+            corpus.counts.update(read_counts(task, shard.name)["counts"])
 
     def finish(self) -> None:
         """Deletes the folder of the workers' files."""
@@ -368,10 +376,12 @@ class BeamEngine:
 
     def _source_state(self, job: Job, parts: Sequence[TextPart]) -> list[tuple[Any, ...]]:
         """Returns the sizes and times of change of the files from which the problem reads, or their checksums."""
-        local = {os.path.abspath(str(path)) for _, path in source_files(job.problem)}
-        local |= {os.path.abspath(path) for part in parts for path in paths_in(part.part) if os.path.isfile(path)}
-        texts = [value for value in vars(job.problem.settings).values() if isinstance(value, str)]
-        return files.states(sorted({*local, *itertools.chain.from_iterable(map(URL.findall, texts))}))
+        paths = [str(path) for _, path in source_files(job.problem)]
+        for value in vars(job.problem.settings).values():
+            paths += URL.findall(value) if isinstance(value, str) else []
+        for part in parts:
+            paths += paths_in(part.part)
+        return files.states(sorted({path if "://" in path else os.path.abspath(path) for path in paths}))
 
     def _run(self, elements: Sequence[Any], function: Any, *arguments: Any) -> None:
         """Lets the workers call function(element, *arguments) for each element."""
@@ -431,8 +441,8 @@ def lengths_in(task: Task, name: str) -> np.ndarray:
 
 
 def paths_in(part: Any) -> Iterator[str]:
-    """Yields all texts in a part of a corpus, of which some are paths."""
-    if isinstance(part, str):
+    """Yields the paths of the files that a part of a corpus names."""
+    if isinstance(part, str) and os.path.isfile(part):
         yield part
     elif isinstance(part, LineRange):
         yield from part.paths

@@ -211,10 +211,11 @@ def test_damaged_files_of_a_killed_run_are_written_again(tmp_path: Path) -> None
     command = [sys.executable, "-c", CODE, *flags, f"--data_dir={tmp_path}/beam", BEAM]
     subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
     work = tmp_path / "beam" / "text_files.beam"
-    for name, size in (("00-00001.txt", None), ("00-00002.npz", 50), ("00-00003.json", 9), ("*-00-00001", None)):
+    for name, place in (("00-00001.txt", 100), ("00-00002.npz", 50), ("00-00003.json", 9), ("*-00-00001", 100)):
         (path,) = work.rglob(name)
-        content = path.read_bytes()
-        path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:] if size is None else content[:size])
+        content = bytearray(path.read_bytes())
+        content[place] ^= 1
+        path.write_bytes(content)
     assert_equal(tmp_path, *flags)
 
 
