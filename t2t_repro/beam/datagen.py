@@ -6,8 +6,8 @@ files do. The files are in a folder that all workers share, NAME.beam/HASH in th
 everything on which they depend, so late workers of a killed run cannot write into the folder of another run:
 
 dev                 the pairs of the dev split
-CC-PPPPP.txt        the kept pairs of a part, a line for each source and each target
-CC-PPPPP.npz        lengths of these lines, and the keys by which repeats are found
+CC-PPPPP.txt        the kept pairs of a part, a newline after each source and each target
+CC-PPPPP.npz        lengths of these texts, and the keys by which repeats are found
 CC-PPPPP.json       the counts of the part and the checksums of its files; written last
 CC-PPPPP.repeats    positions of repeated pairs among those of the part
 VOCABULARY          a folder with the vocabulary
@@ -163,8 +163,6 @@ def read_part(part: TextPart, task: Task) -> None:
     with whole_file(text_path) as file:
         for pair in cleaning.first_pass(valid_pairs(task.problem, pairs)):
             text = pair_text(pair)
-            if text.count(b"\n") != 2:
-                raise UserError(f"problem {task.problem}: a text has a newline, which Beam cannot prepare; remove it")
             file.write(text)
             source = split_tag(pair["inputs"])[1] if part.language else pair["inputs"]
             untagged = {"inputs": source, "targets": pair["targets"]}
@@ -245,12 +243,14 @@ def kept_pairs(task: Task, name: str, start: int, stop: int) -> Iterator[Pair]:
     """Yields the pairs `start` to `stop` - 1 of a part, counted without repeats."""
     lengths = lengths_in(task, name)[:, :2]
     numbers = np.delete(np.arange(len(lengths)), repeats_in(task, name))[start:stop]
-    is_kept = np.zeros(numbers[-1] + 1 - numbers[0], np.bool_)
-    is_kept[numbers - numbers[0]] = True
+    first, last = numbers[[0, -1]].tolist()
+    is_kept = np.zeros(last + 1 - first, np.bool_)
+    is_kept[numbers - first] = True
     with open(task.path(f"{name}.txt"), "rb") as file:
-        file.seek(int(lengths[: numbers[0]].sum(dtype=np.int64)) + 2 * int(numbers[0]))
-        lines = (line[:-1].decode() for line in file)
-        for source, target in itertools.compress(zip(lines, lines, strict=True), is_kept):
+        file.seek(int(lengths[:first].sum(dtype=np.int64)) + 2 * first)
+        sizes = lengths[first : last + 1].tolist()  # A text may have newlines, so lines would not separate the texts.
+        pairs = ([file.read(size + 1)[:-1].decode() for size in row] for row in sizes)
+        for source, target in itertools.compress(pairs, is_kept):
             yield {"inputs": source, "targets": target}
 
 

@@ -187,7 +187,7 @@ class Split(Problem):
         return [0, 1, 2]
     def read_part(self, part, split, number, tmp_dir):
         for row in range(40):
-            yield {"inputs": f"WORD {part} {row} {split}", "targets": f"other {part} {row}"}
+            yield {"inputs": f"WORD {part}\\n{row} {split}", "targets": f"other {part} {row}"}
         FAIL
 """
 
