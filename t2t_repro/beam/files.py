@@ -79,7 +79,10 @@ def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
     for path in paths:
         with _user_errors(f"{path}: cannot be read"):
             stat = None if "://" in path else os.stat(path)
-            facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
+            try:
+                facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
+            except ValueError as error:  # Beam knows no file system for the path
+                raise UserError(f"{path}: {error}") from None
     return facts
 
 

@@ -47,6 +47,7 @@ LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED = COUNTERS = (
 SETTINGS = ".settings"
 """Suffix of the file beside the shards that has a hash of everything that they depend on."""
 JSONL = re.compile(r"\.jsonl(\.(gz|bz2|xz))?$")
+OS_ERROR = "(?:OS|FileNotFound|Permission|Timeout|Connection|ConnectionRefused)Error"
 _LOADING = threading.Lock()
 """Held while a thread loads the model, so that the threads of a process share one."""
 
@@ -202,9 +203,10 @@ def run_pipeline(build: Callable[[beam.Pipeline], None], options: Any) -> dict[s
     except Exception as error:
         # If a worker raises UserError, Beam raises an error of another class. The text of Beam's error contains the
         # worker's message, followed by the end of the line or by "[while running" and the name of the pipeline step.
-        message = re.search(r"UserError: (.+?)(?: \[while running|\\n|\n|$)", f"{type(error).__name__}: {error}")
-        if message:
-            raise UserError(message[1]) from None
+        text = f"{type(error).__name__}: {error}"
+        for kind, beginning in (("UserError", ""), (OS_ERROR, "a worker failed: ")):
+            if message := re.search(rf"\b{kind}: (.+?)(?: \[while running|\\n|\n|$)", text):
+                raise UserError(beginning + message[1]) from None
         if "job server jar" in str(error):  # the runner needs a download
             raise UserError(f"--beam_options: {shortened(str(error), 250)}") from None
         raise

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -121,7 +122,8 @@ def test_text_may_be_on_a_file_system_of_beam(tmp_path: Path, bucket: Callable[[
         assert (tmp_path / "beam" / path.name).read_bytes() == path.read_bytes()
     refused(run("datagen", *flags, *urls, f"--data_dir={bucket('D')}"), bucket("D"))
     nowhere = [flag.replace("bucket://b", "nowhere://b") for flag in urls]
-    refused(run("datagen", *flags, *nowhere, f"--data_dir={tmp_path}/new"), "nowhere://b")
+    for files in (nowhere, [nowhere[0], local[1]]):
+        refused(run("datagen", *flags, *files, f"--data_dir={tmp_path}/new"), "nowhere://b")
 
 
 def test_a_kill_changes_nothing_and_finished_files_stay(tmp_path: Path) -> None:
@@ -250,6 +252,11 @@ def test_a_process_encodes_with_the_vocabulary_of_its_run(tmp_path: Path) -> Non
         for more in ([f"--data_dir={tmp_path}/beam", BEAM], [f"--data_dir={tmp_path}/local"]):
             succeed("datagen", *flags, *more, f"--vocab_file={vocabulary}", "--overwrite", cwd=tmp_path)
         assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+
+
+def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datagen, "kept_pairs", lambda *piece: os.listdir(tmp_path / "gone"))
+    refused(run("datagen", *write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path), "gone")
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
