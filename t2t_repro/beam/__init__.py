@@ -1,1 +1,1 @@
-"""Translation of a corpus on many machines, with Apache Beam."""
+"""Decoding, augmented text and training data on many machines, with Apache Beam."""
