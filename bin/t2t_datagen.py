@@ -51,7 +51,6 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(f"--data_dir={values.data_dir}: give a folder that all workers mount")
     engine = BeamEngine(beam_options, values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir))
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, options, engine)
-    engine.finish()
 
 
 run = program.entry_point(main, FLAGS, __doc__)

@@ -338,7 +338,6 @@ class BeamEngine:
             corpus.counts.update(read_counts(task, shard.name)["counts"])
 
     def finish(self) -> None:
-        """Deletes the folder of the workers' files."""
         shutil.rmtree(Path(self._task.folder).parent, ignore_errors=True)
 
     def _begin(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> tuple[Task, list[TextPart]]:

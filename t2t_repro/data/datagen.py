@@ -54,7 +54,16 @@ def generate_data(
         make_private(tmp_dir)
     with unfinished_folder(job.data_dir) as folder:
         job, text = _read_all(job, engine)
-        return _finished(job, text) or _generate(job, text, folder, engine)
+        try:
+            description = _finished(job, text)
+        except UserError:  # no later run needs what the engine has read
+            if engine:
+                engine.finish()
+            raise
+        description = description or _generate(job, text, folder, engine)
+        if engine:
+            engine.finish()
+        return description
 
 
 @dataclass

@@ -47,6 +47,9 @@ class Engine(Protocol):
     def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
         """Writes the shards of a corpus to `paths`, and sets its counts."""
 
+    def finish(self) -> None:
+        """Deletes the files that the other processes have written elsewhere. No method is called after it."""
+
 
 def write_shards(
     job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path, engine: Engine | None = None

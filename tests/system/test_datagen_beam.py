@@ -270,3 +270,11 @@ def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
     assert str(tmp_path) in user_error(Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False)).load_problem)
+
+
+def test_data_that_is_not_replaced_stays_as_it_is(tmp_path: Path) -> None:
+    flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
+    succeed("datagen", *flags, cwd=tmp_path)
+    before = contents(tmp_path / "beam")
+    refused(run("datagen", *flags, "--clean_max_words=5", cwd=tmp_path), "--clean_max_words=0")
+    assert contents(tmp_path / "beam") == before
