@@ -79,7 +79,7 @@ class GroupedSplit:
         sizes = [int(self._tokens[shards].sum()) for shards in self._shards]
         is_weighted = any(corpus.weight for corpus in split.corpora)
         self._quotas = batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
-        shares = [float(quota / size) for quota, size in zip(self._quotas, sizes, strict=True)]
+        shares = [float(quota / size) if size else 0.0 for quota, size in zip(self._quotas, sizes, strict=True)]
         self.examples_per_epoch = round(
             sum(share * pairs[part].sum() for share, part in zip(shares, self._shards, strict=True))
         )

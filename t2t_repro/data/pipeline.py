@@ -13,7 +13,7 @@ import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
-from t2t_repro.data.groups import planned
+from t2t_repro.data.groups import Group, planned
 from t2t_repro.data.large_split import LargeSplit
 from t2t_repro.data.records import Records
 from t2t_repro.data.subword_sampling import SampledRecords
@@ -91,7 +91,11 @@ class Pipeline:
         if hparams.subword_alpha and not vocabulary:
             raise UserError("subword_alpha needs the vocabulary; give it to Pipeline")
         self._enter(0)
-        self.first_group = self._group
+
+    @property
+    def first_group(self) -> Group:
+        """The group of examples that has step 0."""
+        return self._group if 0 in self._group.steps else self._groups.group(0)
 
     def _enter(self, step: int) -> None:
         """Plans the group of examples that has a step."""
@@ -122,6 +126,7 @@ class Pipeline:
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
         """Returns the batches of steps of the same group. Plans it if the steps before were in another one."""
         if steps.start not in self._group.steps:
+            del self._group, self._examples  # Free their memory before the next group is planned.
             self._enter(steps.start)
         group = self._group
         blocks = [group.plan.blocks(step - group.steps.start) for step in steps]

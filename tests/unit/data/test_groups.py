@@ -1,5 +1,7 @@
 """Tests that the epochs of a large split are cut into groups without loss, and that few indexes are read."""
 
+import gc
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,37 @@ def test_each_epoch_has_each_example_once(paths: list[Path], split_corpora: tupl
     for examples in by_epoch:
         assert Counter(examples) == Counter(SHORT)
     assert by_epoch[0] != by_epoch[1] != by_epoch[2]
+
+
+@pytest.mark.parametrize(("max_length", "examples"), [(30, 110), (2, 0)])
+def test_a_corpus_may_have_only_longer_examples(tmp_path: Path, max_length: int, examples: int) -> None:
+    paths = [shard_path(tmp_path, "toy", "train", number, 6) for number in range(6)]
+    for number, path in enumerate(paths):
+        write_shard(path, [([5] * (20 if number < 2 else 40), [5] * 20)] * (55 if number < 2 else 60))
+    split = LargeSplit(paths, corpora=corpora(0, 0))
+    if not examples:
+        with pytest.raises(UserError, match="max_length"):
+            Pipeline(split, HParams(batch_size=150, max_length=max_length), 3, 100, 2)
+        return
+    data = Pipeline(split, HParams(batch_size=150, max_length=max_length), 3, 100, 2)
+    batches = data.batches(0, data.steps_per_epoch)
+    assert sorted(np.concatenate([batch.examples for batch in batches])) == list(range(examples))
+    assert data.too_long == 240
+
+
+def test_memory_has_only_one_group(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    data, original, was_freed = pipeline(LargeSplit(paths)), LargeSplit.part, []
+    first = weakref.ref(data.first_group)
+
+    def part(split: LargeSplit, shards: list[int]) -> Records:
+        gc.collect()
+        was_freed.append(first() is None)
+        return original(split, shards)
+
+    monkeypatch.setattr(LargeSplit, "part", part)
+    next(data.batches(data.steps_per_epoch, data.steps_per_epoch + 1))
+    assert was_freed == [True]
+    assert data.first_group.steps.start == 0
 
 
 def test_a_batch_does_not_depend_on_the_first_step_of_the_run(paths: list[Path]) -> None:
