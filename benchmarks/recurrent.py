@@ -44,7 +44,7 @@ class Variant(NamedTuple):
 
     hparams_set: str
     has_factor: bool = False
-    """Whether embeddings are multiplied by the square root of their width."""
+    """True to multiply embeddings by the square root of their width."""
     hparams: str = ""
     """Hparams in which the run differs from SETTINGS."""
     pytorch: str = ""

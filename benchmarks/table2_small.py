@@ -89,7 +89,7 @@ def text_file(split: str, language: str) -> str:
 
 
 class Settings(NamedTuple):
-    """What is tuned. The defaults are those of the first trials."""
+    """The tuned values. The defaults are those of the first trials."""
 
     rate: float = 0.005
     gain: float = 1.0

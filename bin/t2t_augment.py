@@ -100,7 +100,8 @@ def augment_with_beam(
     usr_dir = values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir)
     job = pipeline.BeamJob(output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=usr_dir, precision=precision)
     step, text = pipeline.Augment(job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
-    with writing(folder, augmentation) as save:
+    with writing(folder) as save:
+        save(resumed(folder, augmentation))
         counts = pipeline.run(step, [text], values.shard_lines, options)
         if not counts:
             raise UserError(f"--beam_options={values.beam_options}: the runner has no counters; use another runner")

@@ -48,7 +48,7 @@ from t2t_repro.corpora.parts import LineRange
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text, valid_pairs
 from t2t_repro.data.job import Job, source_files
-from t2t_repro.data.shards import chunks, link, shard_sizes
+from t2t_repro.data.shards import chunks, shard_sizes
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
@@ -66,7 +66,7 @@ VERSIONS = t2t_repro.__version__, sentencepiece_library.__version__
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker must know to read the text, besides the part."""
+    """Facts that a worker needs to read and encode any part."""
 
     folder: str
     usr_dir: str
@@ -313,7 +313,7 @@ class BeamEngine:
                 pass
         return self._read_again(job, task, counts)
 
-    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
+    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary) -> list[Path]:
         task, folder = self._task, self._task.path(vocabulary.fingerprint)
         folder.mkdir(exist_ok=True)
         vocabulary.save(folder / job.vocabulary_name)
@@ -332,10 +332,9 @@ class BeamEngine:
             ]
             shards.append(Shard(f"{vocabulary.fingerprint}-{corpus.number:02d}-{number:05d}", pieces))
         self._run(shards, encode_shard, task, names)
-        for shard, path in zip(shards, paths, strict=True):
-            link(task.path(shard.name), path)
-            link(records.index_path(task.path(shard.name)), records.index_path(path))
+        for shard in shards:
             corpus.counts.update(read_counts(task, shard.name)["counts"])
+        return [task.path(shard.name) for shard in shards]
 
     def finish(self) -> None:
         shutil.rmtree(Path(self._task.folder).parent, ignore_errors=True)

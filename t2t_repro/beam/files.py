@@ -19,20 +19,20 @@ from t2t_repro.errors import UserError
 from t2t_repro.files import textfile
 
 
-def _open(path: str, mode: str = "rb") -> Any:
+def _open(path: str) -> Any:
     try:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except ValueError as error:  # Beam knows no file system for the path
         raise UserError(f"{path}: {error}") from None
 
 
-textfile.url_openers.append(_open)  # so that all functions that read text can read URLs
+textfile.url_opener = _open
 
 
 def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can read."""
     with _user_errors(f"{path}: cannot be read"):
-        yield from textfile.read_lines(path, _open)
+        yield from textfile.read_lines(path)
 
 
 def write(path: str, lines: Sequence[str]) -> None:
@@ -55,7 +55,7 @@ def _user_errors(problem: str) -> Iterator[None]:
     """Raises UserError in place of the errors of files, because only UserError is found in Beam's own errors."""
     try:
         yield
-    except (OSError, BeamIOError) as error:
+    except (OSError, BeamIOError, ValueError) as error:  # ValueError: Beam knows no file system for the path
         raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
 
 
@@ -79,10 +79,7 @@ def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
     for path in paths:
         with _user_errors(f"{path}: cannot be read"):
             stat = None if "://" in path else os.stat(path)
-            try:
-                facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
-            except ValueError as error:  # Beam knows no file system for the path
-                raise UserError(f"{path}: {error}") from None
+            facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
     return facts
 
 

@@ -133,7 +133,7 @@ class CleanCorpus:
     counts: Counter[str] = field(default_factory=Counter)
     """Bytes of the kept text and ids that stand for one byte, after the text was encoded; see `encoding.Encoded`."""
     stored: list[Path] = field(default_factory=list)
-    """Shards in the data directory with the same records; empty for none."""
+    """Finished shards with the same records; empty for none."""
 
 
 def _stripped(pair: Pair) -> Pair:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from t2t_repro.data import shards, summary, test_set_files
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning, valid_pairs
 from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.job import Job, Options, prepare, refuse_to_replace
+from t2t_repro.data.records import Records
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.unfinished import put_in_place, unfinished_folder
 from t2t_repro.data.vocabularies import sentencepiece
@@ -250,7 +250,7 @@ def _learn(job: Job, samples: list[list[str]]) -> Vocabulary:
     return vocabulary
 
 
-def _stored_corpora(job: Job, text: Text, records: dict[str, Any]) -> dict[str, list[StoredCorpus]]:
+def _stored_corpora(job: Job, text: Text, records: dict[str, Records]) -> dict[str, list[StoredCorpus]]:
     """Returns the facts about the corpora of each split. The weights of train corpora may be those of a temperature."""
     corpora: dict[str, list[StoredCorpus]] = {split: [] for split in SPLITS}
     for clean in text.corpora:

@@ -9,13 +9,13 @@ import math
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from t2t_repro import registry
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import summary
 from t2t_repro.data.large_split import open_records
-from t2t_repro.data.records import find_shards
+from t2t_repro.data.records import Records, find_shards
 from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
@@ -144,8 +144,8 @@ class Data:
     problem: Problem
     vocabulary: Vocabulary
     description: Description
-    records: dict[str, Any]
-    """The examples of each split, under "train" and "dev": `Records`, or `LargeSplit` if they are many."""
+    records: dict[str, Records]
+    """The examples of each split, under "train" and "dev": `LargeSplit` if they are many."""
     data_dir: str
     """The data directory."""
 

@@ -142,7 +142,7 @@ class Piece:
     last: int
 
 
-def planned(records: Records | LargeSplit, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
+def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
     """Returns the plans of all epochs of a split."""
     return (
         GroupedSplit(records, hparams, seed) if isinstance(records, LargeSplit) else WholeSplit(records, hparams, seed)

@@ -8,13 +8,14 @@ import contextlib
 import hashlib
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
-from t2t_repro.data.records import Records, index_path, read_index
+from t2t_repro.data.records import ANY_SIZES, Records, index_path, read_index
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -24,45 +25,33 @@ COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("sour
 """For a shard and a length, counted in tokens: the pairs whose longer side has this length, and their tokens."""
 
 
-def open_records(
-    pairs: int,
-    paths: list[Path],
-    was_reversed: bool = False,
-    vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
-    corpora: tuple[StoredCorpus, ...] = (),
-) -> "Records | LargeSplit":
+def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
     """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""
-    return (LargeSplit if pairs > LARGE else Records)(paths, was_reversed, vocab_sizes, corpora)
+    return (LargeSplit if pairs > LARGE else Records)(paths, *options)
 
 
-class LargeSplit:
-    """The records of a large split. The arguments and the attributes are those of `Records`."""
+class LargeSplit(Records):
+    """The records of a large split. Only `part` reads records. The arguments are those of `Records`."""
 
     def __init__(
         self,
         paths: list[Path],
         was_reversed: bool = False,
-        vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
+        vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
         self.paths, self._options = paths, (was_reversed, vocab_sizes)
         self._hashes, self._counts = _shard_counts(paths)
         self._sides = ("source", "target")[:: -1 if was_reversed else 1]
         self.starts = np.concatenate([[0], np.cumsum(self.totals("pairs"))])
-        """int64 [shards + 1], number of the first record of each shard, and the number of records."""
         self.corpora = corpora or (StoredCorpus(stop=len(self), shards=len(paths)),)
 
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
     @property
-    def index_fingerprint(self) -> str:
-        lines = [f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    def index_lines(self) -> bytes:
+        return self._lines(range(len(self.paths)))
 
-    def locate(self, number: int) -> tuple[Path, int]:
-        shard = int(np.searchsorted(self.starts, number, "right")) - 1
-        return self.paths[shard], number - int(self.starts[shard])
+    def _lines(self, shards: Iterable[int]) -> bytes:
+        return "".join(f"{self.paths[shard].name} {self._hashes[shard]}\n" for shard in shards).encode()
 
     def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
         """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at most `max_length`."""
@@ -82,11 +71,9 @@ class LargeSplit:
 
     def part(self, shards: Sequence[int]) -> Records:
         """Returns the records of some shards. Raises UserError if the index of a shard has changed."""
-        paths = [self.paths[shard] for shard in shards]
-        records = Records(paths, *self._options)
-        lines = "".join(f"{path.name} {self._hashes[shard]}\n" for shard, path in zip(shards, paths, strict=True))
-        if records.index_lines != lines.encode():
-            raise UserError(f"{paths[0].parent}: a shard has changed since this program began; run it again")
+        records = Records([self.paths[shard] for shard in shards], *self._options)
+        if records.index_lines != self._lines(shards):
+            raise UserError(f"{self.paths[0].parent}: a shard has changed since this program began; run it again")
         return records
 
 

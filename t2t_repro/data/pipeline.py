@@ -14,7 +14,6 @@ import numpy as np
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
 from t2t_repro.data.groups import Group, planned
-from t2t_repro.data.large_split import LargeSplit
 from t2t_repro.data.records import Records
 from t2t_repro.data.subword_sampling import SampledRecords
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -70,7 +69,7 @@ class Pipeline:
 
     def __init__(
         self,
-        records: Records | LargeSplit,
+        records: Records,
         hparams: HParams,
         seed: int,
         max_tokens: int,

@@ -31,6 +31,9 @@ INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("targe
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
 
+ANY_SIZES = (1 << 31, 1 << 31)
+"""Numbers of ids in vocabularies of sources and targets that allow all ids of a record."""
+
 PARSED_TOGETHER = 1024
 """Maximum number of records that are parsed at once. Parsing more at once is not faster, and needs more memory."""
 
@@ -196,7 +199,7 @@ class Records:
         self,
         paths: list[Path],
         was_reversed: bool = False,
-        vocab_sizes: tuple[int, int] = (1 << 31, 1 << 31),
+        vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
         self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes

@@ -12,7 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from t2t_repro.console.progress import progress
 from t2t_repro.corpora.corpus import StoredCorpus
@@ -22,6 +22,7 @@ from t2t_repro.data.dataset import SPLITS, Description
 from t2t_repro.data.encoding import Encoded, Portion
 from t2t_repro.data.job import Job
 from t2t_repro.data.large_split import open_records
+from t2t_repro.data.records import Records
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -44,8 +45,8 @@ class Engine(Protocol):
         Returns what `sentencepiece.sample` would return, or [] if the user supplied a vocabulary.
         """
 
-    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary, paths: Sequence[Path]) -> None:
-        """Writes the shards of a corpus to `paths`, and sets its counts."""
+    def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary) -> list[Path]:
+        """Writes the shards of a corpus, and sets its counts. Returns the paths of the shards."""
 
     def finish(self) -> None:
         """Deletes the files that the other processes have written elsewhere. No method is called after it."""
@@ -58,7 +59,10 @@ def write_shards(
 
     Raises UserError if the text is not the same as in the first pass of the cleaning, which has ended.
     """
-    new = [corpus for corpus in corpora if not corpus.stored and not (engine and corpus.split == "train")]
+    for corpus in corpora:
+        if engine and corpus.split == "train" and not corpus.stored:
+            corpus.stored = engine.write_shards(job, corpus, vocabulary)
+    new = [corpus for corpus in corpora if not corpus.stored]
     has_few_pairs = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
     processes = job.options.num_concurrent_processes or (1 if has_few_pairs else len(os.sched_getaffinity(0)))
     # A single call encodes the portions of all shards, so that no process is idle between two shards.
@@ -66,18 +70,11 @@ def write_shards(
         for split in SPLITS:
             split_corpora = [corpus for corpus in corpora if corpus.split == split]
             sizes = [(corpus, *row) for corpus in split_corpora for row in enumerate(shard_sizes(job, corpus))]
-            paths = [records.shard_path(folder, job.name, split, shard, len(sizes)) for shard in range(len(sizes))]
-            for path, (corpus, number, size) in zip(paths, sizes, strict=True):
+            for shard, (corpus, number, size) in enumerate(sizes):
+                path = records.shard_path(folder, job.name, split, shard, len(sizes))
                 if corpus.stored:
-                    link(corpus.stored[number], path)
-                    link(records.index_path(corpus.stored[number]), records.index_path(path))
-                elif corpus not in new:
-                    assert engine
-                    if number == 0:
-                        first = paths.index(path)
-                        engine.write_shards(
-                            job, corpus, vocabulary, paths[first : first + len(shard_sizes(job, corpus))]
-                        )
+                    _link(corpus.stored[number], path)
+                    _link(records.index_path(corpus.stored[number]), records.index_path(path))
                 else:
                     portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
                     records.write_chunks(path, chunks(portions, corpus.counts))
@@ -132,7 +129,7 @@ def exhaust(items: Iterable[object]) -> None:
     collections.deque(items, maxlen=0)
 
 
-def link(old: Path, new: Path) -> None:
+def _link(old: Path, new: Path) -> None:
     """Makes `new` a hard link to the file `old`, or a copy if the file system has no links."""
     try:
         os.link(old.resolve(), new)
@@ -140,7 +137,7 @@ def link(old: Path, new: Path) -> None:
         shutil.copyfile(old, new)
 
 
-def open_shards(job: Job, folder: Path, pairs: dict[str, int]) -> dict[str, Any]:
+def open_shards(job: Job, folder: Path, pairs: dict[str, int]) -> dict[str, Records]:
     """Returns the records of each split; see `Data.records`. `pairs` has their numbers."""
     return {split: open_records(pairs[split], records.find_shards(folder, job.name, split)) for split in SPLITS}
 
@@ -155,7 +152,7 @@ def is_intact(job: Job, description: Description) -> bool:
         return False
 
 
-def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Any], train: Sequence[StoredCorpus]) -> str:
+def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[StoredCorpus]) -> str:
     """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the train corpora."""
     digest = hashlib.sha256(vocabulary.model)
     if vocabulary.separate_source_size:

@@ -45,10 +45,10 @@ def resumed(folder: Path, augmentation: Augmentation) -> Augmentation:
 
 
 @contextlib.contextmanager
-def writing(folder: Path, augmentation: Augmentation) -> Iterator[Callable[[Augmentation], None]]:
+def writing(folder: Path) -> Iterator[Callable[[Augmentation], None]]:
     """Returns a context in which only this process writes to the folder of a corpus.
 
-    Yields a function that writes augment.json. The context begins with `augmentation`, or what the folder has.
+    Yields a function that writes augment.json.
     """
     refusal = f"{folder}: another t2t-augment is writing there; wait for its end, or give another --corpus_dir"
     with locked(folder / ".lock", refusal):
@@ -56,7 +56,6 @@ def writing(folder: Path, augmentation: Augmentation) -> Iterator[Callable[[Augm
         def save(augmentation: Augmentation) -> None:
             write_file(folder / FILE_NAME, to_json(augmentation))
 
-        save(resumed(folder, augmentation))
         yield save
 
 
@@ -67,8 +66,9 @@ def augment(
 
     `problem` is that of the model, `text` the path of the text, and `augmentation` the content if the folder is new.
     """
-    with writing(folder, augmentation) as save:
+    with writing(folder) as save:
         augmentation = resumed(folder, augmentation)
+        save(augmentation)
         settings, lines = augmentation.settings, read_lines(text)
         size, finished = settings["shard_lines"], augmentation.finished_shards
         progress = Progress("augmenting", settings["lines"], "lines", finished * size)

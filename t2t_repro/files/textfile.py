@@ -45,31 +45,26 @@ MARKUP = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<
 """Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
 
 
-Opener = Callable[[str, str], IO[bytes]]
-url_openers: list[Opener] = []
-"""Functions that open files whose paths have "://", of which the last is used. An annex adds one."""
+url_opener: Callable[[str], IO[bytes]] | None = None
+"""Function that opens a file whose path has "://". An annex for other file systems sets it."""
 
 
-def _open(path: str, mode: str) -> IO[bytes]:
-    return url_openers[-1](path, mode) if "://" in path and url_openers else open(path, mode)
-
-
-def read_lines(path: str, open_file: Opener = _open) -> Iterator[str]:
+def read_lines(path: str) -> Iterator[str]:
     """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file .sgm, .xml or .sgm.gz.
 
     Lines end in "\\n" or "\\r\\n", which is not part of them. Other separators, such as U+0085, U+2028 or a single
-    "\\r", do not end a line. A last line without "\\n" counts as a line. `open_file` is called as `open(path, "rb")`.
+    "\\r", do not end a line. A last line without "\\n" counts as a line.
 
     Raises UserError if the file is missing, damaged or not UTF-8, or a line has more than `MAX_LINE` bytes.
     """
     if SGML.search(path):
-        yield from read_segments(path, open_file).values()
+        yield from read_segments(path).values()
         return
-    with _opened(path, open_file) as file:
+    with _opened(path) as file:
         yield from decode_lines(file, path)
 
 
-def read_segments(path: str, open_file: Opener = _open) -> dict[tuple[str, str], str]:
+def read_segments(path: str) -> dict[tuple[str, str], str]:
     """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
 
     The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces
@@ -77,7 +72,7 @@ def read_segments(path: str, open_file: Opener = _open) -> dict[tuple[str, str],
     segment does not end or has the number of another one.
     """
     segments, counts, document = dict[tuple[str, str], str](), Counter[str](), ""
-    with _opened(path, open_file) as file:
+    with _opened(path) as file:
         contents = file.read(MAX_SGML + 1)
     _refuse_packed(contents, path)
     if len(contents) > MAX_SGML:
@@ -114,9 +109,9 @@ def unescape(text: str) -> str:
 
 
 @contextmanager
-def _opened(path: str, open_file: Opener) -> Iterator[IO[bytes]]:
+def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
-        with open_file(path, "rb") as file:
+        with url_opener(path) if url_opener and "://" in path else open(path, "rb") as file:
             opener = OPENERS.get(path[path.rfind(".") :].lower())
             yield opener(file) if opener else file
     except FileNotFoundError:
@@ -130,7 +125,7 @@ def _opened(path: str, open_file: Opener) -> Iterator[IO[bytes]]:
 def line_offsets(path: str, every: int) -> list[int]:
     """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain file, and of its end."""
     offsets, position, lines = [0], 0, 0
-    with _opened(path, _open) as file:
+    with _opened(path) as file:
         while block := file.read(BLOCK):
             count = block.count(b"\n")
             if (lines + count) // every > lines // every:
@@ -141,8 +136,8 @@ def line_offsets(path: str, every: int) -> list[int]:
 
 
 def read_range(path: str, first_line: int, start: int, stop: int) -> Iterator[str]:
-    """Yields the lines of a plain file from byte `start` to byte `stop`, of which the first has number `first_line`."""
-    with _opened(path, _open) as file:
+    """Yields the lines of a plain file from byte `start` to byte `stop`; the first is line `first_line`."""
+    with _opened(path) as file:
         file.seek(start)
         yield from decode_lines(io.BytesIO(file.read(stop - start)), path, first_line)
 
