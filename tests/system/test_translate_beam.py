@@ -6,11 +6,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from beam_bucket import bucket  # noqa: F401, a fixture
 from programs import TrainedModel, refused, run, succeed
+from t2t_repro.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -113,6 +115,9 @@ def test_a_corpus_of_augmented_text_is_that_of_a_local_run(trained: TrainedModel
     flags = [f"--output_dir={trained.folder}", f"--text={tmp_path}/x", "--decode_hparams=beam_size=2,extra_length=3",
              "--shard_lines=2"]  # fmt: skip
     with_beam = ["augment", *flags, f"--corpus_dir={tmp_path}/beam", "--beam_options=--runner=FnApiRunner"]
+    with mock.patch("t2t_repro.beam.pipeline.run", side_effect=UserError("a worker is lost")):
+        refused(run(*with_beam), "a worker is lost")
+    assert json.loads((tmp_path / "beam" / "augment.json").read_text())["finished_shards"] == 0
     for command in (["augment", *flags, f"--corpus_dir={tmp_path}/local"], with_beam):
         assert "4 pairs of 5 lines, 1 dropped" in succeed(*command).stderr
     names = ["00000.tsv.gz", "00001.tsv.gz", "00002.tsv.gz", "augment.json"]
