@@ -9,6 +9,7 @@ The script prints Markdown tables, and leaves its random data in FOLDER.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -23,10 +24,11 @@ from absl import app, flags
 
 from random_pairs import random_lengths, random_records
 from t2t_repro import registry
+from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import pipeline
 from t2t_repro.data.large_split import open_records
 from t2t_repro.data.pipeline import MicroBatch, Pipeline
-from t2t_repro.data.records import INDEX, Records, index_path, shard_path
+from t2t_repro.data.records import ANY_SIZES, INDEX, Records, index_path, shard_path
 from t2t_repro.hparam import HParams
 from t2t_repro.paper import size
 
@@ -36,6 +38,7 @@ GPU_LINKS = flags.DEFINE_float("gpu_links", 200, "GB/s of an all-reduce between 
 NETWORK = flags.DEFINE_float("network", 12.5, "GB/s of the network of a machine; 12.5 are 100 Gbit/s")
 LAUNCH = flags.DEFINE_float("launch", 4, "microseconds in which the host starts an operation on a GPU")
 PLAN = flags.DEFINE_integer("plan", 0, "for the script's own use: opens and plans a split of so many pairs")
+CORPORA = flags.DEFINE_integer("corpora", 1, "with --plan: number of corpora in the split; several have weights")
 
 VOCAB_SIZE, MEAN_LENGTH, GPUS_OF_A_MACHINE, RECORDS = 37_000, 28, 8, 2_000_000
 WITHOUT_WORK = {
@@ -43,7 +46,9 @@ WITHOUT_WORK = {
     "BroadcastGradientArgs", "Range", "ExpandDims", "Squeeze",
 }  # fmt: skip
 """Operations that compute nothing on a GPU: they read or describe tensors, or compute shapes on the host."""
-GPUS, BATCH_SIZES, PAIRS = (1, 8, 64, 512), (25_000, 400_000), (1_000_000, 36_000_000, 100_000_000)
+GPUS, BATCH_SIZES = (1, 8, 64, 512), (25_000, 400_000)
+SPLITS = (1_000_000, 1), (36_000_000, 1), (100_000_000, 1), (100_000_000, 40)
+"""Numbers of pairs and of corpora."""
 
 
 def input_seconds(data: Records, batch_size: int, gpus: int) -> float:
@@ -80,13 +85,24 @@ def large_split(pairs: int) -> list[Path]:
     return paths
 
 
-def print_plan(pairs: int) -> None:
+def weighted_corpora(pairs: int, count: int) -> tuple[StoredCorpus, ...]:
+    """Returns `count` corpora of about equal numbers of pairs and shards, with the weights 1 and 2 in turn."""
+    shards = pairs // 1_000_000
+    bounds = itertools.pairwise(shards * number // count for number in range(count + 1))
+    return tuple(
+        StoredCorpus(start=1_000_000 * start, stop=1_000_000 * stop, shards=stop - start, weight=1 + number % 2)
+        for number, (start, stop) in enumerate(bounds)
+    )
+
+
+def print_plan(pairs: int, corpora: int) -> None:
     """Opens a split and finds the batch of a step in the middle of its third epoch, as a run that resumes does.
 
     Prints the seconds of both, and the bytes of memory that both take at most.
     """
     before, start = peak_memory(), time.monotonic()
-    split = open_records(pairs, large_split(pairs))
+    stored = weighted_corpora(pairs, corpora) if corpora > 1 else ()
+    split = open_records(pairs, large_split(pairs), False, ANY_SIZES, stored)
     opened = time.monotonic()
     ids = np.zeros((1, 1), np.int32)
     with mock.patch.object(pipeline, "pad", lambda _, groups: [MicroBatch(ids, ids, group) for group in groups]):
@@ -102,9 +118,9 @@ def peak_memory() -> int:
     return 1024 * int(line.split()[1])
 
 
-def plan(pairs: int) -> tuple[float, float, float]:
+def plan(pairs: int, corpora: int) -> tuple[float, float, float]:
     """Returns what `print_plan` prints in a new process. An earlier process has counted the lengths of all shards."""
-    command = [sys.executable, *sys.argv, f"--plan={pairs}"]
+    command = [sys.executable, *sys.argv, f"--plan={pairs}", f"--corpora={corpora}"]
     subprocess.check_output(command)
     opening, planning, memory = map(float, subprocess.check_output(command, text=True).split())
     return opening, planning, memory
@@ -139,7 +155,7 @@ def all_reduce_seconds(parameters: int, gpus: int) -> float:
 def main(argv: list[str]) -> None:
     """Prints the tables."""
     if PLAN.value:
-        print_plan(PLAN.value)
+        print_plan(PLAN.value, CORPORA.value)
         return
     data, count = random_records(WORK.value, RECORDS, VOCAB_SIZE), operations()
     hparams = {name: registry.hparams(f"transformer_{name}") for name in ("base", "big")}
@@ -162,10 +178,10 @@ def main(argv: list[str]) -> None:
                 milliseconds = [f"{1e3 * part:.1f}" for part in (compute, exchange, inputs[gpus])]
                 cells = [name, f"{batch_size:,}", str(gpus), *milliseconds, f"{batch_size / step:,.0f}"]
                 print(f"| {' | '.join([*cells, f'{compute / step:.0%}', limit])} |")
-    print("\n| pairs | open, s | find a step, s | memory, GB |\n| ---: | ---: | ---: | ---: |")
-    for pairs in PAIRS:
-        opening, planning, memory = plan(pairs)
-        print(f"| {pairs:,} | {opening:.1f} | {planning:.1f} | {memory / 1e9:.1f} |")
+    print("\n| pairs | corpora | open, s | find a step, s | memory, GB |\n| ---: | ---: | ---: | ---: | ---: |")
+    for pairs, corpora in SPLITS:
+        opening, planning, memory = plan(pairs, corpora)
+        print(f"| {pairs:,} | {corpora} | {opening:.1f} | {planning:.1f} | {memory / 1e9:.2f} |")
 
 
 if __name__ == "__main__":

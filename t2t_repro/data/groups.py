@@ -7,6 +7,8 @@ of a part, the order of the examples is random, too, so that each example occurs
 follow from the seed, the epoch and the group.
 """
 
+import itertools
+import operator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,7 +17,7 @@ import numpy as np
 from t2t_repro.data import batching
 from t2t_repro.data.batching import Plan
 from t2t_repro.data.large_split import LargeSplit
-from t2t_repro.data.records import Records
+from t2t_repro.data.records import INDEX, Records
 from t2t_repro.hparam import HParams
 
 GROUP_PAIRS = 10_000_000
@@ -31,13 +33,6 @@ class Group:
     """Numbers of the steps, from the first step of the run, 0."""
     plan: Plan
     records: Records
-    first_numbers: np.ndarray
-    """int64, number in the split of the first record of each shard of `records`."""
-
-    def numbers(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the numbers in the split, uint32, of examples of `records`."""
-        shards = np.searchsorted(self.records.starts, examples, "right") - 1
-        return (examples - self.records.starts[shards] + self.first_numbers[shards]).astype(np.uint32)
 
 
 class WholeSplit:
@@ -65,7 +60,7 @@ class WholeSplit:
         """Returns the group that has a step."""
         epoch = step // self.steps_per_epoch
         plan = self._plan(epoch) if epoch else self._first
-        return Group(epoch, self.steps_of_group(step), plan, self._records, self._records.starts)
+        return Group(epoch, self.steps_of_group(step), plan, self._records)
 
 
 class GroupedSplit:
@@ -101,21 +96,33 @@ class GroupedSplit:
         epoch, number = self._place(step)
         part = epoch * self._groups + number
         pieces = [piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)]
-        shards = sorted({piece.shard for piece in pieces})
-        records = self._split.part(shards)
-        chosen = []
-        for piece in pieces:
-            local = shards.index(piece.shard)
-            examples = np.arange(records.starts[local], records.starts[local + 1], dtype=np.int32)
-            examples = examples[records.lengths[:, examples].max(axis=0) <= self._max_length]
-            if piece.first > 0 or piece.last < self._tokens[piece.shard]:
-                random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
-                examples = batching.part_of_pass(records.lengths, examples, piece.first, piece.last, random)
-            chosen.append(examples)
-        examples, steps = np.sort(np.concatenate(chosen)), self.steps_of_group(step)
+        records, steps = self._records_of(pieces), self.steps_of_group(step)
         random = np.random.default_rng([self._seed, epoch, number, 4])
+        examples = np.arange(len(records), dtype=np.int32)
         plan = batching.arrange(records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random)
-        return Group(epoch, steps, plan, records, self._split.starts[shards])
+        return Group(epoch, steps, plan, records)
+
+    def _records_of(self, pieces: "list[Piece]") -> Records:
+        # Arrays that remain between those of a shard, which are freed, would make the process larger.
+        shards, ends, rows, numbers = list[int](), list[int](), bytearray(), bytearray()
+        for shard, shard_pieces in itertools.groupby(sorted(pieces, key=by_shard), by_shard):
+            index = self._split.index(shard)
+            lengths = self._split.lengths_in(index)
+            examples = np.sort(np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces]))
+            rows += index[examples].tobytes()
+            numbers += (self._split.starts[shard] + examples).astype(np.uint32).tobytes()
+            shards.append(shard)
+            ends.append(len(rows) // INDEX.itemsize)
+        indexes = np.split(np.frombuffer(rows, INDEX), ends[:-1])
+        return self._split.part(shards, indexes, np.frombuffer(numbers, np.uint32))
+
+    def _chosen(self, lengths: np.ndarray, piece: "Piece") -> np.ndarray:
+        """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N] of the shard."""
+        examples = np.flatnonzero(lengths.max(axis=0) <= self._max_length).astype(np.int32)
+        if piece.first > 0 or piece.last < self._tokens[piece.shard]:
+            random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
+            examples = batching.part_of_pass(lengths, examples, piece.first, piece.last, random)
+        return examples
 
     def _pieces(self, corpus: int, part: int) -> "list[Piece]":
         """Returns the pieces of shards that a corpus contributes to part `part` of its sequence of passes."""
@@ -140,6 +147,9 @@ class Piece:
     pass_number: int
     first: int
     last: int
+
+
+by_shard = operator.attrgetter("shard")
 
 
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:

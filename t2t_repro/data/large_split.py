@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class LargeSplit(Records):
         vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
-        self.paths, self._options = paths, (was_reversed, vocab_sizes)
+        self.paths, self.options = paths, (was_reversed, vocab_sizes)
         self._hashes, self._counts = _shard_counts(paths)
         self._sides = ("source", "target")[:: -1 if was_reversed else 1]
         self.starts = np.concatenate([[0], np.cumsum(self.totals("pairs"))])
@@ -48,10 +48,7 @@ class LargeSplit(Records):
 
     @property
     def index_lines(self) -> bytes:
-        return self._lines(range(len(self.paths)))
-
-    def _lines(self, shards: Iterable[int]) -> bytes:
-        return "".join(f"{self.paths[shard].name} {self._hashes[shard]}\n" for shard in shards).encode()
+        return "".join(f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)).encode()
 
     def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
         """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at most `max_length`."""
@@ -69,12 +66,40 @@ class LargeSplit(Records):
         """Returns the number of target tokens of each shard, int64 [shards], in pairs of at most `max_length`."""
         return self.totals(self._sides[1], max_length)
 
-    def part(self, shards: Sequence[int]) -> Records:
-        """Returns the records of some shards. Raises UserError if the index of a shard has changed."""
-        records = Records([self.paths[shard] for shard in shards], *self._options)
-        if records.index_lines != self._lines(shards):
-            raise UserError(f"{self.paths[0].parent}: a shard has changed since this program began; run it again")
-        return records
+    def index(self, shard: int) -> np.ndarray:
+        """Returns the index of a shard. Raises UserError if it has changed."""
+        index = read_index(self.paths[shard])
+        if _hash(index) != self._hashes[shard]:
+            raise UserError(f"{self.paths[shard]}: has changed since this program began; run it again")
+        return index
+
+    def lengths_in(self, index: np.ndarray) -> np.ndarray:
+        """Returns the lengths of the records of an index, int32 [2, N]; see `Records.lengths`."""
+        return np.stack([index[side] for side in self._sides])
+
+    def part(self, shards: Sequence[int], indexes: Sequence[np.ndarray], numbers: np.ndarray) -> Records:
+        """Returns records of some shards, given the rows of each shard's index, and their numbers in the split."""
+        return Part(self, shards, indexes, numbers)
+
+
+class Part(Records):
+    """Some records of a large split. Only their rows of the indexes are in memory."""
+
+    def __init__(
+        self, split: LargeSplit, shards: Sequence[int], indexes: Sequence[np.ndarray], numbers: np.ndarray
+    ) -> None:
+        super().__init__([split.paths[shard] for shard in shards], *split.options, indexes=indexes)
+        self._split, self._numbers = split, numbers
+
+    def locate(self, number: int) -> tuple[Path, int]:
+        return self._split.locate(int(self._numbers[number]))
+
+    def numbers_in_split(self, numbers: np.ndarray) -> np.ndarray:
+        return self._numbers[numbers]
+
+
+def _hash(index: np.ndarray) -> str:
+    return hashlib.sha256(index.view(np.uint8).data).hexdigest()
 
 
 def counts_path(shard: Path) -> Path:
@@ -97,7 +122,7 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
     hashes, counts = [], []
     for shard, shard_file in enumerate(paths):
         index = read_index(shard_file)
-        hashes.append(hashlib.sha256(index.view(np.uint8).data).hexdigest())
+        hashes.append(_hash(index))
         lengths, rows = np.unique(np.maximum(index["source"], index["target"]), return_inverse=True)
         counts.append(np.zeros(len(lengths), COUNTS))
         counts[-1]["shard"], counts[-1]["length"] = shard, lengths

@@ -145,14 +145,14 @@ class Pipeline:
             for position, group in enumerate(step_groups)
         ]
         padded = pad(self._examples, local_groups)
-        micro_batches = (batch._replace(examples=group.numbers(batch.examples)) for batch in padded)
+        micro_batches = (batch._replace(examples=group.records.numbers_in_split(batch.examples)) for batch in padded)
         batches = []
         for step, step_groups in zip(steps, groups, strict=True):
             examples = np.concatenate(step_groups)
             source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
             positions = sum(batching.count_positions(lengths, group) for group in step_groups)
             step_batches = list(itertools.islice(micro_batches, len(step_groups)))
-            numbers = group.numbers(examples)
+            numbers = group.records.numbers_in_split(examples)
             batches.append(Batch(step, step_batches, numbers, source_tokens, target_tokens, positions))
         return batches
 

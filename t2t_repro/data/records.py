@@ -12,7 +12,7 @@ import io
 import itertools
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +153,11 @@ def _build_index(path: Path) -> np.ndarray:
             size = int.from_bytes(head[:8], "little")
             if head != _head(size) or size > MAX_RECORD_BYTES:
                 raise _damaged(path, len(rows))
+            stored = head + file.read(size + 4)
+            if not _is_intact(stored, size):
+                raise _damaged(path, len(rows))
             try:
-                source, target = parse(_checked(path, head + file.read(size + 4), size, len(rows)))
+                source, target = parse(stored[12:-4])
             except ValueError as error:
                 raise _damaged(path, len(rows), error) from None
             rows.append((offset + 12, size, len(source), len(target)))
@@ -162,12 +165,9 @@ def _build_index(path: Path) -> np.ndarray:
     return np.array(rows, INDEX)
 
 
-def _checked(path: Path, stored: bytes, size: int, number: int) -> bytes:
-    """Returns the data, `size` bytes, of the record that a shard has as `stored`. Verifies the record's checksums."""
-    data = stored[12:-4]
-    if len(data) != size or stored != record(data):
-        raise _damaged(path, number)
-    return data
+def _is_intact(stored: bytes, size: int) -> bool:
+    """Returns True if the bytes of a record have the checksums of its data, which are `size` bytes."""
+    return len(stored) == size + 16 and stored == record(stored[12:-4])
 
 
 @functools.lru_cache(10_000)
@@ -193,6 +193,7 @@ class Records:
         vocab_sizes: numbers of ids in the vocabularies of sources and targets. A record with another id counts as
             damaged, which is a UserError when it is read.
         corpora: the corpora of the split, in the order of their records; by default one that has all records.
+        indexes: the rows to use of each shard's index, in any order; by default all.
     """
 
     def __init__(
@@ -201,12 +202,13 @@ class Records:
         was_reversed: bool = False,
         vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
+        indexes: Sequence[np.ndarray] = (),
     ) -> None:
         self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
         # A mapped file that another process truncates would end this process, without a message.
         self._files = [os.open(path, os.O_RDONLY) for path in paths]
         weakref.finalize(self, list, map(os.close, self._files))
-        indexes = [read_index(path) for path in paths]
+        indexes = indexes or [read_index(path) for path in paths]
         self.starts = np.cumsum([0] + [len(index) for index in indexes])
         """int64 [shards + 1], number of the first record of each shard, and the number of records."""
         self._index = np.concatenate([np.empty(0, INDEX), *indexes])
@@ -238,6 +240,10 @@ class Records:
         """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
         shard = int(np.searchsorted(self.starts, number, "right")) - 1
         return self.paths[shard], number - int(self.starts[shard])
+
+    def numbers_in_split(self, numbers: np.ndarray) -> np.ndarray:
+        """Returns the numbers that records have in their split, uint32."""
+        return numbers.astype(np.uint32)
 
     def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids and the target ids of a record, as int32 arrays."""
@@ -276,12 +282,14 @@ class Records:
         """Returns the serialized examples of several records. Raises UserError if a checksum differs."""
         shards = np.searchsorted(self.starts, numbers, "right") - 1
         rows = self._index[numbers]
-        columns = shards, numbers - self.starts[shards], rows["offset"], rows["size"]
+        columns = numbers, shards, rows["offset"], rows["size"]
         data = []
-        for shard, number, offset, size in zip(*(column.tolist() for column in columns), strict=True):
+        for number, shard, offset, size in zip(*(column.tolist() for column in columns), strict=True):
             try:
                 stored = os.pread(self._files[shard], size + 16, offset - 12)
             except OSError as error:
                 raise UserError(f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk") from None
-            data.append(_checked(self.paths[shard], stored, size, number))
+            if not _is_intact(stored, size):
+                raise _damaged(*self.locate(number))
+            data.append(stored[12:-4])
         return data

@@ -30,7 +30,7 @@ class SampledRecords:
     def draw(self, numbers: np.ndarray) -> None:
         """Encodes the examples with these numbers. `read` returns only the ids of these examples."""
         numbers = np.unique(numbers)
-        epoch, names = self._group.epoch, self._group.numbers(numbers)
+        epoch, names = self._group.epoch, self._records.numbers_in_split(numbers)
         sides = [
             [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
             for ids, lengths in zip(self._records.read(numbers), self._records.lengths[:, numbers], strict=True)

@@ -1,6 +1,7 @@
 """Tests that the epochs of a large split are cut into groups without loss, and that few indexes are read."""
 
 import gc
+import os
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import groups, large_split
 from t2t_repro.data.large_split import LargeSplit, counts_path, open_records
 from t2t_repro.data.pipeline import Batch, Pipeline
-from t2t_repro.data.records import Records, shard_path
+from t2t_repro.data.records import Records, read_index, shard_path
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 
@@ -98,17 +99,17 @@ def test_a_corpus_may_have_only_longer_examples(tmp_path: Path, max_length: int,
 
 
 def test_memory_has_only_one_group(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    data, original, was_freed = pipeline(LargeSplit(paths)), LargeSplit.part, []
+    data, original, was_freed = pipeline(LargeSplit(paths)), LargeSplit.index, list[bool]()
     first = weakref.ref(data.first_group)
 
-    def part(split: LargeSplit, shards: list[int]) -> Records:
+    def index(split: LargeSplit, shard: int) -> np.ndarray:
         gc.collect()
         was_freed.append(first() is None)
-        return original(split, shards)
+        return original(split, shard)
 
-    monkeypatch.setattr(LargeSplit, "part", part)
+    monkeypatch.setattr(LargeSplit, "index", index)
     next(data.batches(data.steps_per_epoch, data.steps_per_epoch + 1))
-    assert was_freed == [True]
+    assert was_freed and all(was_freed)
     assert data.first_group.steps.start == 0
 
 
@@ -170,6 +171,26 @@ def test_a_group_reads_only_its_indexes(paths: list[Path], monkeypatch: pytest.M
     assert LargeSplit(paths, was_reversed=True).tokens(0, 400) == Records(paths).tokens(0, 400)[::-1]
 
 
+def test_a_group_keeps_only_the_rows_of_its_examples(paths: list[Path]) -> None:
+    data = pipeline(LargeSplit(paths, corpora=corpora(3, 1)))
+    group = data.first_group
+    examples = np.concatenate([block for step in range(group.plan.steps) for block in group.plan.blocks(step)])
+    assert sorted(examples) == list(range(len(group.records)))
+
+
+def test_a_damaged_record_is_named_by_its_number_in_its_shard(paths: list[Path]) -> None:
+    split = LargeSplit(paths)
+    number = int(LENGTHS[310:360].sum(axis=1).argmax()) + 310
+    shard, row = split.locate(number)
+    contents = bytearray(shard.read_bytes())
+    contents[read_index(shard)["offset"][row] + 5] ^= 1
+    shard.write_bytes(contents)
+    os.utime(shard, ns=(0, 0))
+    data = Pipeline(LargeSplit(paths), HParams(batch_size=150, max_length=40), 3, 100, 2)
+    with pytest.raises(UserError, match=f"{shard}: record {row} is damaged"):
+        list(data.batches(0, data.steps_per_epoch))
+
+
 def test_few_records_are_read_at_once_and_leave_no_file_of_counts(paths: list[Path]) -> None:
     assert not isinstance(open_records(40, paths[1:2]), LargeSplit)
     assert not counts_path(paths[0]).exists()
@@ -183,4 +204,4 @@ def test_counts_are_those_of_the_shards_that_exist(paths: list[Path]) -> None:
     write_shard(paths[5], PAIRS[:30])
     assert len(LargeSplit(paths)) == 390
     with pytest.raises(UserError, match="has changed"):
-        split.part([5])
+        split.index(5)
