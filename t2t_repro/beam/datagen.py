@@ -8,13 +8,13 @@ everything on which they depend, so late workers of a killed run cannot write in
 dev                 the pairs of the dev split
 CC-PPPPP.txt        the kept pairs of a part, a newline after each source and each target
 CC-PPPPP.npz        lengths of these texts, and the keys by which repeats are found
-CC-PPPPP.json       the counts of the part and the checksums of its files; written last
+CC-PPPPP.json       the counts of the part; written last
 CC-PPPPP.repeats    positions of repeated pairs among those of the part
 VOCABULARY          a folder with the vocabulary
-VOCABULARY-CC-NNNNN finished shards, each with its index and .json, the counts and checksums
+VOCABULARY-CC-NNNNN finished shards, each with its index and .json, its counts
 
-After a kill, the next run with the same settings uses the finished files, unless they are damaged. The main program
-reads all text once more, for the hash in the description and for the texts from which the vocabulary is learned.
+After a kill, the next run with the same settings uses the finished files. The main program reads all text once more,
+for the hash in the description and for the texts from which the vocabulary is learned.
 """
 
 import array
@@ -28,10 +28,8 @@ import os
 import re
 import shutil
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,49 +116,22 @@ class TextPart(NamedTuple):
         return f"{self.corpus:02d}-{self.number:05d}"
 
 
-def is_finished(task: Task, name: str) -> bool:
-    """Returns True if a part or a shard has its .json, and none of its files is damaged."""
-    with suppress(OSError, ValueError):
-        return all(checksum(task.path(file)) == crc for file, crc in read_counts(task, name)["checksums"].items())
-    return False
-
-
 def read_counts(task: Task, name: str) -> dict[str, Any]:
-    """Returns the counts of a part or a shard. Raises ValueError if the .json is damaged."""
-    text, crc = task.path(f"{name}.json").read_text().split("\n")
-    if zlib.crc32(text.encode()) != int(crc):
-        raise ValueError
-    counts: dict[str, Any] = json.loads(text)
+    counts: dict[str, Any] = json.loads(task.path(f"{name}.json").read_text())
     return counts
 
 
-def checksum(path: Path) -> int:
-    """Returns the CRC-32 of a file."""
-    crc = 0
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-    return crc
-
-
-def finish_files(task: Task, name: str, paths: Sequence[Path], counts: dict[str, Any]) -> None:
-    """Writes the .json of a part or a shard, whose files are `paths`."""
-    text = json.dumps(counts | {"checksums": {path.name: checksum(path) for path in paths}})
-    write_file(task.path(f"{name}.json"), f"{text}\n{zlib.crc32(text.encode())}")
-
-
 def read_part(part: TextPart, task: Task) -> None:
-    """Reads and cleans a part, and writes its files, unless they exist undamaged."""
+    """Reads and cleans a part, and writes its files, unless they exist."""
     problem = task.load_problem()
-    if is_finished(task, part.name):
+    if task.path(f"{part.name}.json").exists():
         return
     max_words, max_ratio, drops_duplicates = task.rules
     cleaning = Cleaning(max_words, max_ratio, False, part.language)
     unseen = set(task.path("dev").read_bytes().split(b"\0"))
     lengths, keys, examples, has_different_sides = array.array("i"), array.array("Q"), list[Pair](), False
     pairs = problem.read_part(part.part, "train", part.corpus, task.tmp_dir)
-    text_path, arrays_path = task.path(f"{part.name}.txt"), task.path(f"{part.name}.npz")
-    with whole_file(text_path) as file:
+    with whole_file(task.path(f"{part.name}.txt")) as file:
         for pair in cleaning.first_pass(valid_pairs(task.problem, pairs)):
             text = pair_text(pair)
             file.write(text)
@@ -174,11 +145,11 @@ def read_part(part: TextPart, task: Task) -> None:
                 examples.append(untagged)
                 unseen.discard(plain)
                 has_different_sides |= is_different
-    with whole_file(arrays_path) as file:
+    with whole_file(task.path(f"{part.name}.npz")) as file:
         np.savez(file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64))
     kept = cleaning.pairs_kept
     counts = {"read": cleaning.pairs_read, "dropped": cleaning.dropped, "kept": kept, "examples": examples}
-    finish_files(task, part.name, [text_path, arrays_path], counts)
+    write_file(task.path(f"{part.name}.json"), json.dumps(counts))
 
 
 def keys_of(numbered: tuple[int, str], task: Task, buckets: int) -> Iterator[tuple[int, Any]]:
@@ -222,18 +193,17 @@ class Shard(NamedTuple):
 
 
 def encode_shard(shard: Shard, task: Task, vocabularies: tuple[str, str, str]) -> None:
-    """Encodes a shard, and writes it and its counts, unless they exist undamaged.
+    """Encodes a shard, and writes it and its counts, unless they exist.
 
     `vocabularies` are a folder and the names of the vocabularies' files.
     """
     task.load_problem()  # refuses another version
-    path = task.path(shard.name)
-    if not is_finished(task, shard.name):
+    if not task.path(f"{shard.name}.json").exists():
         vocabulary, counts = load_vocabulary(*vocabularies), Counter[str]()
         pairs = itertools.chain.from_iterable(kept_pairs(task, *piece) for piece in shard.pieces)
         encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
-        records.write_chunks(path, chunks(encoded, counts))
-        finish_files(task, shard.name, [path, records.index_path(path)], {"counts": counts})
+        records.write_chunks(task.path(shard.name), chunks(encoded, counts))
+        write_file(task.path(f"{shard.name}.json"), json.dumps(counts))
 
 
 load_vocabulary = functools.cache(lambda folder, targets, sources: load_vocabularies(Path(folder), targets, sources))
@@ -333,7 +303,7 @@ class BeamEngine:
             shards.append(Shard(f"{vocabulary.fingerprint}-{corpus.number:02d}-{number:05d}", pieces))
         self._run(shards, encode_shard, task, names)
         for shard in shards:
-            corpus.counts.update(read_counts(task, shard.name)["counts"])
+            corpus.counts.update(read_counts(task, shard.name))
         return [task.path(shard.name) for shard in shards]
 
     def finish(self) -> None:

@@ -208,19 +208,6 @@ def test_parts_that_other_code_wrote_are_not_used(tmp_path: Path) -> None:
     assert_equal(tmp_path, *write_problem(usr_dir, "three", ""))
 
 
-def test_damaged_files_of_a_killed_run_are_written_again(tmp_path: Path) -> None:
-    flags = [*write_corpora(tmp_path), "--clean_duplicates"]
-    command = [sys.executable, "-c", CODE, *flags, f"--data_dir={tmp_path}/beam", BEAM]
-    subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
-    work = tmp_path / "beam" / "text_files.beam"
-    for name, place in (("00-00001.txt", 100), ("00-00002.npz", 50), ("00-00003.json", 9), ("*-00-00001", 100)):
-        (path,) = work.rglob(name)
-        content = bytearray(path.read_bytes())
-        content[place] ^= 1
-        path.write_bytes(content)
-    assert_equal(tmp_path, *flags)
-
-
 CALLS: list[Any] = []
 read = datagen.read_part
 """Names in this module, because Beam copies the variables of functions inside a test."""
