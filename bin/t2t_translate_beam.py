@@ -8,7 +8,7 @@ The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with lin
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from absl import flags
 
@@ -19,7 +19,7 @@ from t2t_repro.console.progress import say
 from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import override, refuse_decode_hparams
+from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Flags:
     """File to translate, plain or compressed, or a pattern of such files, e.g. "x-*.en"."""
     decode_to_file: str = ""
     """First part of the output shards' paths, e.g. out/x.de."""
+    export_dir: str = ""
+    """Folder of SavedModels that t2t-exporter wrote, or one of them, in place of --output_dir."""
     output_format: Literal["text", "jsonl"] = "text"
     """Format of an output line, as in t2t-decoder."""
     batch_lines: int = field(default=2000, metadata={"lower_bound": 1})
@@ -43,13 +45,46 @@ class Flags:
 FLAGS = program.make_flags(Flags, *program.TRANSLATION)
 
 
+OF_MODEL_FOLDERS = (
+    *("output_dir", "checkpoint_path", "long_lines", "precision", "engine", "quantization", "decode_hparams"),
+    *("output_format", "t2t_usr_dir"),
+)
+"""Flags that do not concern an export."""
+
+
 def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
-    program.require(values, "output_dir", "decode_from_file", "decode_to_file")
-    program.refuse_useless(values, program.USELESS_WITH_ENGINE)
+    program.require(values, "export_dir" if values.export_dir else "output_dir", "decode_from_file", "decode_to_file")
+    program.refuse_useless(values, program.USELESS_WITH_ENGINE | {"with --export_dir": OF_MODEL_FOLDERS})
     if set("*?[") & set(values.decode_to_file):
         raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     options = pipeline_options(values.beam_options)
+    model, identities = find_export(values) if values.export_dir else find_models(values)
+    if values.engine == "tensorflow":
+        program.load_tensorflow()
+    from t2t_repro.beam import pipeline
+
+    job = program.from_flags(
+        pipeline.BeamJob,
+        values,
+        **model,
+        decode_to_file=absolute_path(values.decode_to_file),
+        precision=computation(values.precision, values.engine, values.quantization),
+        t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir),
+    )
+    paths = pipeline.input_files(absolute_path(values.decode_from_file))
+    if not paths:
+        raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
+    settings = "" if values.export_dir else f": {job.precision}, {job.decode_hparams}"
+    say(f"{job.checkpoints or job.export_dir}{settings}; files: {len(paths):,}")
+    with pipeline.same_run(job, identities, paths, values.batch_lines):
+        counts = pipeline.run(pipeline.Translate(job), paths, values.batch_lines, options)
+    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "the runner has no counters"
+    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}")
+
+
+def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
+    """Returns the values of the fields of `BeamJob` that concern the model, and the identity of each model."""
     from t2t_repro.beam import files
 
     folders, checkpoints = open_folders(*files.local_models(values.output_dir, values.checkpoint_path))
@@ -58,31 +93,17 @@ def main(values: flags.FlagValues) -> None:
     refuse_decode_hparams(decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)")
     if values.output_format == "jsonl":
         refuse_decode_hparams(decode_hparams, ["write_beam_scores"], "JSON has the scores")
-
-    if values.engine == "tensorflow":
-        program.load_tensorflow()
-    from t2t_repro.beam import pipeline
-
     output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
-    job = program.from_flags(
-        pipeline.BeamJob,
-        values,
-        output_dir=output_dir,
-        checkpoints=checkpoint_paths,
-        decode_hparams=decode_hparams,
-        decode_to_file=absolute_path(values.decode_to_file),
-        precision=computation(values.precision, values.engine, values.quantization),
-        t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir),
-    )
-    paths = pipeline.input_files(absolute_path(values.decode_from_file))
-    if not paths:
-        raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
-    say(f"{job.checkpoints}: {job.precision}, {decode_hparams}; files: {len(paths):,}")
     identities = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
-    with pipeline.same_run(job, identities, paths, values.batch_lines):
-        counts = pipeline.run(pipeline.Translate(job), paths, values.batch_lines, options)
-    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "the runner has no counters"
-    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}")
+    return {"output_dir": output_dir, "checkpoints": checkpoint_paths, "decode_hparams": decode_hparams}, identities
+
+
+def find_export(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
+    """Returns for an export what `find_models` returns for model folders."""
+    from t2t_repro.beam import files
+
+    version, digest = files.export_version(absolute_path(values.export_dir))
+    return {"output_dir": "", "checkpoints": "", "decode_hparams": DecodeHParams(), "export_dir": version}, [(digest,)]
 
 
 def absolute_path(path: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -123,29 +124,57 @@ def model_paths(output_dirs: str, folders: Sequence[ModelFolder], checkpoints: S
     return ",".join(name for name, _ in paths), ",".join(checkpoint for _, checkpoint in paths)
 
 
+def export_version(folder: str) -> tuple[str, str]:
+    """Returns the path of the latest version in a folder of exports, or the folder if it is a version, and its hash."""
+    folder = folder.rstrip("/")
+    found = match(f"{folder}/saved_model.pb") or match(f"{folder}/*/saved_model.pb")
+    versions = [path.removesuffix("/saved_model.pb") for path in found]
+    if not versions:
+        raise UserError(f"--export_dir={folder}: has no SavedModel; name a folder that t2t-exporter wrote")
+    version = max(versions, key=lambda path: (len(path), path))  # the names of versions are numbers
+    with _user_errors(f"{version}: cannot be read"), _open(f"{version}/fingerprint.pb") as file:
+        return version, hashlib.sha256(file.read()).hexdigest()
+
+
+@functools.cache
+def local_export(version: str) -> str:
+    """Returns the path of a version, or of a local copy of it, which a process makes only once."""
+    if "://" not in version:
+        return version
+    copy = _new_folder()
+    _fetch(version, _names_in(version), copy)
+    return str(copy)
+
+
 @functools.cache
 def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
     """Returns the paths of a local copy of a model folder and of its checkpoint, which a process makes only once."""
-    copy = Path(_temporary_folder().name, uuid.uuid4().hex)
-    paths = match(f"{folder.rstrip('/')}/**")
-    if not paths:
+    copy, names = _new_folder(), _names_in(folder)
+    if not names:
         raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
-    names = [path.removeprefix(folder.rstrip("/") + "/") for path in paths]
-
-    def fetch(wanted: Sequence[str]) -> None:
-        for name in wanted:
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            source = f"{folder.rstrip('/')}/{name}"
-            with _user_errors(f"{source}: cannot be copied"), _open(source) as file, open(copy / name, "wb") as target:
-                shutil.copyfileobj(file, target)
-
-    def is_small(name: str) -> bool:
-        return ".data-" not in name and not name.startswith(("tensorboard/", "export/"))
-
-    fetch(list(filter(is_small, names)))
+    unneeded = re.compile(r"(tensorboard|export)/|.*\.data-")
+    _fetch(folder, [name for name in names if not unneeded.match(name)], copy)
     chosen = str(Path(ModelFolder(str(copy)).checkpoint(checkpoint)).relative_to(copy))
-    fetch([name for name in names if name.startswith(f"{chosen}.data-")])
+    _fetch(folder, [name for name in names if name.startswith(f"{chosen}.data-")], copy)
     return str(copy), str(copy / chosen)
+
+
+def _names_in(folder: str) -> list[str]:
+    """Returns the paths of all files in a folder, relative to it."""
+    return [path.removeprefix(folder.rstrip("/") + "/") for path in match(f"{folder.rstrip('/')}/**")]
+
+
+def _fetch(folder: str, names: Sequence[str], copy: Path) -> None:
+    """Copies files of a folder to a local folder."""
+    for name in names:
+        source, target = f"{folder.rstrip('/')}/{name}", copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _user_errors(f"{source}: cannot be copied"), _open(source) as file, open(target, "wb") as local:
+            shutil.copyfileobj(file, local)
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(dir=_temporary_folder().name))
 
 
 @functools.cache

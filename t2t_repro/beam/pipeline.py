@@ -26,7 +26,7 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import registry
-from t2t_repro.beam.files import local_models, match, read_lines, write
+from t2t_repro.beam.files import local_export, local_models, match, read_lines, write
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.quiet import redirected_errors
 from t2t_repro.corpora import augmented
@@ -69,6 +69,8 @@ class BeamJob:
     """The return value of `computation`."""
     target_language: str = ""
     output_format: str = "text"
+    export_dir: str = ""
+    """Path of a version of an exported model, which is used in place of model folders; "" for none."""
 
 
 class LineBatch(NamedTuple):
@@ -153,8 +155,15 @@ class Augment(beam.DoFn):
 
 
 @functools.cache
-def load(job: BeamJob) -> tuple[Translator, Problem]:
-    """Imports the user's modules, which may define the model and the problem, and returns the model and the problem."""
+def load(job: BeamJob) -> tuple[Any, Problem]:
+    """Returns the model, a `Translator` or an `ExportedModel`, and the problem.
+
+    Imports the user's modules, which may define both. The outputs of an export are finished, like those of t2t_text.
+    """
+    if job.export_dir:
+        from t2t_repro.serving.exported import ExportedModel
+
+        return ExportedModel(local_export(job.export_dir)), registry.problem("t2t_text")
     if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
         registry.import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(*local_models(job.output_dir, job.checkpoints))
@@ -248,7 +257,7 @@ def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], bat
     """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
     # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
     search = replace(job.decode_hparams, batch_size=1)
-    job = replace(job, output_dir="", checkpoints="", decode_hparams=search, resume=False)
+    job = replace(job, output_dir="", checkpoints="", export_dir="", decode_hparams=search, resume=False)
     return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
 
 

@@ -110,6 +110,33 @@ def test_a_model_folder_may_be_on_a_file_system_of_beam(
     )
 
 
+def test_an_export_translates_as_the_model_does(
+    trained: TrainedModel,
+    tmp_path: Path,
+    bucket: Callable[[str], str],  # noqa: F811
+) -> None:
+    hparams = "beam_size=2,extra_length=3"
+    flags = [f"--output_dir={trained.folder}", f"--export_dir={tmp_path}/e", f"--decode_hparams={hparams}"]
+    succeed("exporter", *flags)
+    shutil.copytree(tmp_path / "e" / "1", tmp_path / "e" / "10")
+    (tmp_path / "e" / "1").rename(tmp_path / "e" / "9")
+    shutil.rmtree(tmp_path / "e" / "9" / "variables")  # only the latest version is read
+    shutil.copytree(tmp_path / "e", tmp_path / "bucket" / "e")
+    (tmp_path / "bucket" / "x").write_text("one\n\nnine\n")
+    flags = [f"--decode_from_file={bucket('x')}", f"--decode_to_file={bucket('y')}"]
+    succeed("translate-beam", f"--export_dir={bucket('e')}", *flags)
+    assert concatenated(tmp_path / "bucket", "y-*") == decode(str(trained.folder), tmp_path / "bucket" / "x", hparams)
+    local = f"--export_dir={tmp_path}/e/10"
+    assert "nothing to do" in succeed("translate-beam", local, *flags, "--resume").stderr
+    flags[1] = f"--decode_to_file={tmp_path}/z"
+    refused(run("translate-beam", local, *flags, "--target_language=de"), "--target_language")
+    refused(run("translate-beam", local, *flags, "--decode_hparams=alpha=1"), "--decode_hparams has no effect")
+    refused(run("translate-beam", f"--export_dir={tmp_path}/none", *flags), "none: ")
+    (tmp_path / "x.jsonl").write_text('{"source": "one", "prefix": "ein"}\n')
+    refused(run("translate-beam", local, f"--decode_from_file={tmp_path}/x.jsonl", flags[1]), "prefixes")
+    assert not list(tmp_path.glob("z*"))
+
+
 def test_a_corpus_of_augmented_text_is_that_of_a_local_run(trained: TrainedModel, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\n\nnine\nthree\nseven two\n")
     flags = [f"--output_dir={trained.folder}", f"--text={tmp_path}/x", "--decode_hparams=beam_size=2,extra_length=3",
