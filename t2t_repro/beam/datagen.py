@@ -267,14 +267,14 @@ class BeamEngine:
         for corpus in corpora:
             own_parts = [name for part, name in zip(parts, names, strict=True) if part.corpus == corpus.number]
             dropped = sum((Counter(counts[name]["dropped"]) for name in own_parts), Counter[str]())
-            repeats = {name: repeats_in(task, name) for name in own_parts}
-            dropped += Counter(duplicate=sum(map(len, repeats.values())))
+            repeats = {name: len(repeats_in(task, name)) for name in own_parts}
+            dropped += Counter(duplicate=sum(repeats.values()))
             cleaning = CleanedParts(
                 *task.rules,
                 corpus.corpus.target_language,
                 pairs_read=sum(counts[name]["read"] for name in own_parts),
                 dropped=dropped,
-                kept=[(name, counts[name]["kept"] - len(repeats[name])) for name in own_parts],
+                kept=[(name, counts[name]["kept"] - repeats[name]) for name in own_parts],
             )
             corpus.cleaning = cleaning
             self._cleanings.append(cleaning)
@@ -376,19 +376,18 @@ class BeamEngine:
         first_texts, texts = dict(zip(names, firsts, strict=False)), list[str]()
         stride = 0 if job.user_vocabulary else self._stride(task, first_texts)
         for cleaning in self._cleanings:
-            digest, repeats, position = hashlib.sha256(), list[np.ndarray](), 0
-            for name, _ in cleaning.kept:
-                if not counts[name]["kept"]:
-                    continue  # an empty file cannot be mapped
+            digest, position = hashlib.sha256(), 0
+            names = [name for name, _ in cleaning.kept if counts[name]["kept"]]  # an empty file cannot be mapped
+            for name in names:
                 with open(task.path(f"{name}.txt"), "rb") as file:
                     contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 digest.update(contents)
-                repeats.append(repeats_in(task, name).astype(np.int64) + position)
-                position += counts[name]["kept"]
                 if stride:
                     texts += sampled(contents, lengths_in(task, name), first_texts[name], stride)
             kept_digest = digest.copy()
-            kept_digest.update(np.concatenate([np.empty(0, np.int64), *repeats]).tobytes())
+            for name in names:
+                kept_digest.update((repeats_in(task, name).astype(np.int64) + position).tobytes())
+                position += counts[name]["kept"]
             cleaning.hashes = digest.hexdigest(), kept_digest.hexdigest()
         return texts
 
