@@ -14,6 +14,7 @@ from typing import Literal
 
 from absl import flags
 
+from t2t_repro import registry
 from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
@@ -97,8 +98,9 @@ def augment_with_beam(
 
     output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
     precision = computation(values.precision, values.engine, values.quantization)
-    usr_dir = values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir)
-    job = pipeline.BeamJob(output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=usr_dir, precision=precision)
+    job = pipeline.BeamJob(
+        output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=registry.usr_dir(), precision=precision
+    )
     step, text = pipeline.Augment(job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
     with writing(folder) as save:
         save(resumed(folder, augmentation))

@@ -7,11 +7,11 @@ Finished data is kept: to replace it, add --overwrite. If training will start fr
 (--warm_start_from), pass that model's vocabulary with --vocab_file.
 """
 
-import os
 from dataclasses import dataclass
 
 from absl import flags
 
+from t2t_repro import registry
 from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.data import datagen
@@ -49,7 +49,7 @@ def main(values: flags.FlagValues) -> None:
 
     if "://" in values.data_dir:
         raise UserError(f"--data_dir={values.data_dir}: give a folder that all workers mount")
-    engine = BeamEngine(beam_options, values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir))
+    engine = BeamEngine(beam_options, registry.usr_dir())
     datagen.generate_data(problem, values.data_dir, values.tmp_dir, options, engine)
 
 

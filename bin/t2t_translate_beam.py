@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from absl import flags
 
+from t2t_repro import registry
 from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
@@ -56,8 +57,9 @@ def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
     program.require(values, "export_dir" if values.export_dir else "output_dir", "decode_from_file", "decode_to_file")
     program.refuse_useless(values, program.USELESS_WITH_ENGINE | {"with --export_dir": OF_MODEL_FOLDERS})
-    if set("*?[") & set(values.decode_to_file):
-        raise UserError(f"--decode_to_file={values.decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
+    decode_to_file = absolute_path(values.decode_to_file)
+    if set("*?[") & set(decode_to_file):
+        raise UserError(f"--decode_to_file={decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
     options = pipeline_options(values.beam_options)
     model, identities = find_export(values) if values.export_dir else find_models(values)
     if values.engine == "tensorflow":
@@ -68,9 +70,9 @@ def main(values: flags.FlagValues) -> None:
         pipeline.BeamJob,
         values,
         **model,
-        decode_to_file=absolute_path(values.decode_to_file),
+        decode_to_file=decode_to_file,
         precision=computation(values.precision, values.engine, values.quantization),
-        t2t_usr_dir=values.t2t_usr_dir and os.path.abspath(values.t2t_usr_dir),
+        t2t_usr_dir=registry.usr_dir(),
     )
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:

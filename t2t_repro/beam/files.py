@@ -128,7 +128,7 @@ def export_version(folder: str) -> tuple[str, str]:
     """Returns the path of the latest version in a folder of exports, or the folder if it is a version, and its hash."""
     folder = folder.rstrip("/")
     found = match(f"{folder}/saved_model.pb") or match(f"{folder}/*/saved_model.pb")
-    versions = [path.removesuffix("/saved_model.pb") for path in found]
+    versions = [path.removesuffix("/saved_model.pb") for path in found if "/." not in path.removeprefix(folder)]
     if not versions:
         raise UserError(f"--export_dir={folder}: has no SavedModel; name a folder that t2t-exporter wrote")
     version = max(versions, key=lambda path: (len(path), path))  # the names of versions are numbers
@@ -154,7 +154,10 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
         raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
     unneeded = re.compile(r"(tensorboard|export)/|.*\.data-")
     _fetch(folder, [name for name in names if not unneeded.match(name)], copy)
-    chosen = str(Path(ModelFolder(str(copy)).checkpoint(checkpoint)).relative_to(copy))
+    path = Path(ModelFolder(str(copy)).checkpoint(checkpoint))
+    if not path.is_relative_to(copy):
+        raise UserError(f"--checkpoint_path={checkpoint}: give the path of a checkpoint in {folder}, such as best")
+    chosen = str(path.relative_to(copy))
     _fetch(folder, [name for name in names if name.startswith(f"{chosen}.data-")], copy)
     return str(copy), str(copy / chosen)
 

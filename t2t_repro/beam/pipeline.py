@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,8 +48,8 @@ SETTINGS = ".settings"
 """Suffix of the file beside the shards that has a hash of everything that they depend on."""
 JSONL = re.compile(r"\.jsonl(\.(gz|bz2|xz))?$")
 OS_ERROR = "(?:OS|FileNotFound|Permission|Timeout|Connection|ConnectionRefused)Error"
-_LOADING = threading.Lock()
-"""Held while a thread loads the model, so that the threads of a process share one."""
+_LOADING = threading.RLock()
+"""Held while a thread loads the model or the user's modules, so that the threads of a process share them."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,12 @@ def load(job: BeamJob) -> tuple[Any, Problem]:
     Imports the user's modules, which may define both. The outputs of an export are finished, like those of t2t_text.
     """
     if job.export_dir:
+        from t2t_repro import devices
         from t2t_repro.serving.exported import ExportedModel
 
+        devices.use_one_gpu()
         return ExportedModel(local_export(job.export_dir)), registry.problem("t2t_text")
-    if Path(job.t2t_usr_dir).resolve().name not in sys.modules:
-        registry.import_usr_dir(job.t2t_usr_dir)
+    import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(*local_models(job.output_dir, job.checkpoints))
     if not job.precision.startswith("ctranslate2"):
         from t2t_repro import devices
@@ -175,33 +176,28 @@ def load(job: BeamJob) -> tuple[Any, Problem]:
     return translator, folders[0].problem
 
 
+def import_usr_dir(directory: str) -> None:
+    """Imports the user's modules, once in a process."""
+    with _LOADING:
+        if directory and Path(directory).resolve().name not in sys.modules:
+            registry.import_usr_dir(directory)
+
+
 def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
     """Gives the lines of files to a step, in batches. Returns the values of the step's counters by name.
 
     Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
     PipelineOptions.
     """
-
-    def build(source: beam.Pipeline) -> None:
-        _ = (
-            source
-            | "files" >> beam.Create(list(enumerate(paths)))
-            | "read" >> beam.FlatMap(read_batches, batch_lines)
-            | "spread" >> beam.Reshuffle()
-            | "translate" >> beam.ParDo(step)
-        )
-
-    counts = run_pipeline(build, options)
+    batches = beam.Create(list(enumerate(paths))) | beam.FlatMap(read_batches, batch_lines) | beam.Reshuffle()
+    counts = run_pipeline(batches | "translate" >> beam.ParDo(step), options)
     return {name: counts[name] for name in step.counters if name in counts}
 
 
-def run_pipeline(build: Callable[[beam.Pipeline], None], options: Any) -> dict[str, int]:
-    """Runs the pipeline to which `build` adds its steps. Returns the values of its counters by name; see `run`.
-
-    A runner may have no counters.
-    """
+def run_pipeline(steps: beam.PTransform, options: Any) -> dict[str, int]:
+    """Runs the steps of a pipeline. Returns the values of its counters by name; see `run`. A runner may have none."""
     pipeline = beam.Pipeline(options=options)
-    build(pipeline)
+    _ = pipeline | steps
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     has_processes = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
@@ -245,7 +241,8 @@ def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_
             raise UserError(f"{file} exists already and belongs to another run; {cure}")
         if existing and not job.resume:
             raise UserError(f"{existing[0]} exists already; continue with --resume, or {cure}")
-        write(path, [expected])
+        if settings != expected:
+            write(path, [expected])
         try:
             yield
         finally:

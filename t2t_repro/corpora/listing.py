@@ -112,7 +112,10 @@ def _read_json(path: str) -> list[CorpusFiles]:
         corpus = from_fields(Corpus, fields, place)
         if not _is_weight(fields.get("weight", 1)):
             raise UserError(f"{place}: weight={corpus.weight} must be a number above 0")
-        files = [file and os.path.join(os.path.dirname(path), str(file)) for file in corpus.files]
+        files = [
+            file if "://" in str(file) else file and os.path.join(os.path.dirname(path), str(file))
+            for file in corpus.files
+        ]
         listed = CorpusFiles(files, corpus.weight, corpus.target_language, name, path)
         corpora.append(_checked(listed, place, CURE))
     return corpora

@@ -39,42 +39,38 @@ class Cleaning:
     """Number of pairs that the first pass has read."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Number of dropped pairs, by reason."""
+    fingerprint: str = ""
+    """Hash of the pairs that `first_pass` yielded, in their order, as hex digits."""
+    kept_fingerprint: str = ""
+    """Hash of the pairs to keep, in their order, as hex digits."""
 
     def __post_init__(self) -> None:
         self._tag = tag(self.target_language) if self.target_language else ""
-        self._digest, self._hashes, self._is_repeat = hashlib.sha256(), array.array("Q"), np.empty(0, np.bool_)
+        self._hashes, self._is_repeat = array.array("Q"), np.empty(0, np.bool_)
 
     @property
     def pairs_kept(self) -> int:
         """Number of pairs to keep, which is known only after the first pass has ended."""
         return self.pairs_read - self.dropped.total()
 
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the pairs that `first_pass` yielded, in their order, as hex digits."""
-        return self._digest.hexdigest()
-
-    @property
-    def kept_fingerprint(self) -> str:
-        """Hash of the pairs to keep, in their order, as hex digits."""
-        digest = self._digest.copy()
-        digest.update(np.flatnonzero(self._is_repeat).tobytes())
-        return digest.hexdigest()
-
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the pairs to keep, and also repeated pairs, which this method detects only after the last pair."""
+        digest = hashlib.sha256()
         for pair in map(_stripped, pairs):
             self.pairs_read += 1
             if reason := self._reason(pair):
                 self.dropped[reason] += 1
                 continue
             text = pair_text(pair)
-            self._digest.update(text)
+            digest.update(text)
             if self.drops_duplicates:
                 self._hashes.append(pair_key(text))
             yield pair
         if self.drops_duplicates:
             self._find_repeats()
+        self.fingerprint = digest.hexdigest()
+        digest.update(np.flatnonzero(self._is_repeat).tobytes())
+        self.kept_fingerprint = digest.hexdigest()
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)

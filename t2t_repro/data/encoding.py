@@ -44,11 +44,9 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
 
     With one process, the calling process encodes. Raises UserError if one of several processes died.
     """
-    global _vocabulary
     pool = _start_pool(vocabulary, processes) if processes > 1 else None
     if not pool:
-        _vocabulary = vocabulary
-        yield from map(_encode_portion, portions)
+        yield from (_encode_portion(portion, vocabulary) for portion in portions)
         return
     pending: collections.deque[Future[Encoded]] = collections.deque()
     try:
@@ -86,12 +84,13 @@ def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
     """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        return pool.submit(_encode_portion, portion)
+        return pool.submit(_encode_in_pool, portion)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 _vocabulary: Vocabulary
+"""The vocabulary of a process of the pool."""
 
 
 def _start_process(vocabulary: Vocabulary) -> None:
@@ -107,10 +106,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _encode_portion(portion: Portion) -> Encoded:
-    sides, vocabularies = list(zip(*portion, strict=True)), (_vocabulary.sources, _vocabulary)
+def _encode_in_pool(portion: Portion) -> Encoded:
+    return _encode_portion(portion, _vocabulary)
+
+
+def _encode_portion(portion: Portion, vocabulary: Vocabulary) -> Encoded:
+    sides, vocabularies = list(zip(*portion, strict=True)), (vocabulary.sources, vocabulary)
     # One thread per process: together, the processes use all cores.
-    ids = [_vocabulary.encode_sources(sides[0], num_threads=1), _vocabulary.encode(sides[1], num_threads=1)]
+    ids = [vocabulary.encode_sources(sides[0], num_threads=1), vocabulary.encode(sides[1], num_threads=1)]
     byte_pieces = sum(
         int(side.is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
         for side, lists in zip(vocabularies, ids, strict=True)

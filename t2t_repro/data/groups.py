@@ -9,14 +9,16 @@ follow from the seed, the epoch and the group.
 
 import itertools
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from t2t_repro.data import batching
 from t2t_repro.data.batching import Plan
-from t2t_repro.data.large_split import LargeSplit
+from t2t_repro.data.large_split import LargeSplit, Part
 from t2t_repro.data.records import INDEX, Records
 from t2t_repro.hparam import HParams
 
@@ -94,18 +96,18 @@ class GroupedSplit:
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
-        part = epoch * self._groups + number
-        pieces = [piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)]
-        records, steps = self._records_of(pieces), self.steps_of_group(step)
+        records, steps = self._records(epoch * self._groups + number), self.steps_of_group(step)
         random = np.random.default_rng([self._seed, epoch, number, 4])
         examples = np.arange(len(records), dtype=np.int32)
         plan = batching.arrange(records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random)
         return Group(epoch, steps, plan, records)
 
-    def _records_of(self, pieces: "list[Piece]") -> Records:
+    def _records(self, part: int) -> Records:
+        """Returns the records of part `part` of all corpora's sequences of passes."""
+        pieces = sorted(piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part))
         # Arrays that remain between those of a shard, which are freed, would make the process larger.
         shards, ends, rows, numbers = list[int](), list[int](), bytearray(), bytearray()
-        for shard, shard_pieces in itertools.groupby(sorted(pieces, key=by_shard), by_shard):
+        for shard, shard_pieces in itertools.groupby(pieces, operator.attrgetter("shard")):
             index = self._split.index(shard)
             lengths = self._split.lengths_in(index)
             examples = np.sort(np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces]))
@@ -114,7 +116,7 @@ class GroupedSplit:
             shards.append(shard)
             ends.append(len(rows) // INDEX.itemsize)
         indexes = np.split(np.frombuffer(rows, INDEX), ends[:-1])
-        return self._split.part(shards, indexes, np.frombuffer(numbers, np.uint32))
+        return Part(self._split, shards, indexes, np.frombuffer(numbers, np.uint32))
 
     def _chosen(self, lengths: np.ndarray, piece: "Piece") -> np.ndarray:
         """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N] of the shard."""
@@ -124,32 +126,26 @@ class GroupedSplit:
             examples = batching.part_of_pass(lengths, examples, piece.first, piece.last, random)
         return examples
 
-    def _pieces(self, corpus: int, part: int) -> "list[Piece]":
-        """Returns the pieces of shards that a corpus contributes to part `part` of its sequence of passes."""
+    def _pieces(self, corpus: int, part: int) -> Iterator["Piece"]:
+        """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of passes."""
         quota, size = self._quotas[corpus], int(self._tokens[self._shards[corpus]].sum())
         start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
-        pieces = []
         for pass_number in range(start // size, -(-stop // size)) if quota else ():
             order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(self._shards[corpus])
             ends = np.cumsum(self._tokens[order]) + pass_number * size
             for shard, end in zip(order.tolist(), ends.tolist(), strict=True):
                 begin = end - int(self._tokens[shard])
                 if max(start, begin) < min(stop, end):
-                    pieces.append(Piece(shard, pass_number, start - begin, stop - begin))
-        return pieces
+                    yield Piece(shard, pass_number, start - begin, stop - begin)
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """The examples of a shard whose first target tokens, in the order of a pass, are `first` to `last` - 1."""
 
     shard: int
     pass_number: int
     first: int
     last: int
-
-
-by_shard = operator.attrgetter("shard")
 
 
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:

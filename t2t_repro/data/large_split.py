@@ -31,7 +31,7 @@ def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
 
 
 class LargeSplit(Records):
-    """The records of a large split. Only `part` reads records. The arguments are those of `Records`."""
+    """The records of a large split. A `Part` reads them. The arguments are those of `Records`."""
 
     def __init__(
         self,
@@ -77,13 +77,9 @@ class LargeSplit(Records):
         """Returns the lengths of the records of an index, int32 [2, N]; see `Records.lengths`."""
         return np.stack([index[side] for side in self._sides])
 
-    def part(self, shards: Sequence[int], indexes: Sequence[np.ndarray], numbers: np.ndarray) -> Records:
-        """Returns records of some shards, given the rows of each shard's index, and their numbers in the split."""
-        return Part(self, shards, indexes, numbers)
-
 
 class Part(Records):
-    """Some records of a large split. Only their rows of the indexes are in memory."""
+    """Some records of a large split, given their rows of the index of each shard, and their numbers in the split."""
 
     def __init__(
         self, split: LargeSplit, shards: Sequence[int], indexes: Sequence[np.ndarray], numbers: np.ndarray

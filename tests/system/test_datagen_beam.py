@@ -113,13 +113,17 @@ def test_several_processes_and_target_languages(tmp_path: Path) -> None:
 
 def test_text_may_be_on_a_file_system_of_beam(tmp_path: Path, bucket: Callable[[str], str]) -> None:  # noqa: F811
     train, dev = (write_pairs(tmp_path / "bucket", name, range(250)) for name in ("train", "dev"))
+    listing = {"toy": {"files": [bucket("train.en"), bucket("train.de")]}}
+    (tmp_path / "corpora.json").write_text(json.dumps(listing))
     flags = ["--problem=text_files", "--vocab_size=400", BEAM]
     local = [f"--train={train}", f"--dev={dev}", f"--data_dir={tmp_path}/local"]
     urls = [flag.replace(f"{tmp_path}/bucket/", bucket("")) for flag in local[:2]]
-    for files in (local, [*urls, f"--data_dir={tmp_path}/beam"]):
+    listed = [f"--train={tmp_path}/corpora.json", urls[1]]
+    for files in (local, [*urls, f"--data_dir={tmp_path}/beam"], [*listed, f"--data_dir={tmp_path}/listed"]):
         succeed("datagen", *flags, *files)
     for path in (tmp_path / "local").glob("text_files-*"):
         assert (tmp_path / "beam" / path.name).read_bytes() == path.read_bytes()
+        assert (tmp_path / "listed" / path.name).read_bytes() == path.read_bytes()
     refused(run("datagen", *flags, *urls, f"--data_dir={bucket('D')}"), bucket("D"))
     nowhere = [flag.replace("bucket://b", "nowhere://b") for flag in urls]
     for files in (nowhere, [nowhere[0], local[1]]):
@@ -158,7 +162,7 @@ def test_mistakes_are_one_line_and_leave_finished_files(tmp_path: Path, monkeypa
     refused(run("datagen", *flags, cwd=tmp_path), "train.en", "583 and 582 lines")
     (tmp_path / "beam" / "text_files.beam" / "thesis.txt").touch()
     refused(run("datagen", *flags, cwd=tmp_path), "text_files.beam: ")
-    other = Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False), ("0.9", "0.1"))
+    other = Task(str(tmp_path), "", "text_files", {}, "", ("0.9", "0.1"))
     assert "0.9" in user_error(other.load_problem)
 
 
@@ -256,7 +260,7 @@ def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:
-    assert str(tmp_path) in user_error(Task(str(tmp_path), "", "text_files", {}, "", (0, 0.0, False)).load_problem)
+    assert str(tmp_path) in user_error(Task(str(tmp_path), "", "text_files", {}, "").load_problem)
 
 
 def test_data_that_is_not_replaced_stays_as_it_is(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def test_an_export_translates_as_the_model_does(
     succeed("exporter", *flags)
     shutil.copytree(tmp_path / "e" / "1", tmp_path / "e" / "10")
     (tmp_path / "e" / "1").rename(tmp_path / "e" / "9")
+    (tmp_path / "e" / ".unfinished").mkdir()
+    (tmp_path / "e" / ".unfinished" / "saved_model.pb").touch()
     shutil.rmtree(tmp_path / "e" / "9" / "variables")  # only the latest version is read
     shutil.copytree(tmp_path / "e", tmp_path / "bucket" / "e")
     (tmp_path / "bucket" / "x").write_text("one\n\nnine\n")

@@ -43,6 +43,13 @@ def encoded(vocab: Vocabulary, pairs: Iterable[Pair], processes: int) -> tuple[b
     return b"".join(contents for contents, _ in chunks), lengths, sum(counts, Counter[str]())
 
 
+def test_two_encodings_at_a_time_have_their_own_vocabularies(vocab: Vocabulary) -> None:
+    other = sentencepiece.train([f"{a} sees 1{b}" for a in ("dog", "ant") for b in ("7", "8")], 280)
+    alternating = zip(*(encode(portions(some_pairs(30)), each, 1) for each in (vocab, other)), strict=True)
+    for each, results in zip((vocab, other), zip(*alternating, strict=True), strict=True):
+        assert b"".join(contents for (contents, _), _ in results) == encoded(each, some_pairs(30), 1)[0]
+
+
 def test_child_processes_ignore_interrupts_from_their_start(
     vocab: Vocabulary, capfd: pytest.CaptureFixture[str]
 ) -> None:
