@@ -101,13 +101,13 @@ def augment_with_beam(
     job = pipeline.BeamJob(
         output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=registry.usr_dir(), precision=precision
     )
-    step, text = pipeline.Augment(job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
+    arguments, text = (job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
     with writing(folder) as save:
         save(resumed(folder, augmentation))
-        counts = pipeline.run(step, [text], values.shard_lines, options)
+        counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
         if not counts:
             raise UserError(f"--beam_options={values.beam_options}: the runner has no counters; use another runner")
-        pairs, dropped = (counts.get(name, 0) for name in pipeline.Augment.counters)
+        pairs, dropped = (counts.get(name, 0) for name in ("pairs", "dropped"))
         final = replace(augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped)
         save(final)
     return final

@@ -80,8 +80,9 @@ def main(values: flags.FlagValues) -> None:
     settings = "" if values.export_dir else f": {job.precision}, {job.decode_hparams}"
     say(f"{job.checkpoints or job.export_dir}{settings}; files: {len(paths):,}")
     with pipeline.same_run(job, identities, paths, values.batch_lines):
-        counts = pipeline.run(pipeline.Translate(job), paths, values.batch_lines, options)
-    summary = ", ".join(f"{name}: {count:,}" for name, count in counts.items() if count) or "the runner has no counters"
+        counts = pipeline.run(pipeline.translate, [job], paths, values.batch_lines, options)
+    counted = [f"{name}: {counts[name]:,}" for name in pipeline.COUNTERS if counts.get(name)]
+    summary = ", ".join(counted) or "the runner has no counters"
     say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}")
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
+from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import DirectOptions
 
 from t2t_repro import registry
@@ -43,7 +43,7 @@ from t2t_repro.problem import Problem
 LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED = COUNTERS = (
     "lines", "shards", "existing shards", "translated in segments", "truncated",
 )  # fmt: skip
-"""Names of the counters that Beam sums over all workers. A resumed run keeps the existing shards."""
+"""Names of the counters of `translate`, which Beam sums over all workers."""
 SETTINGS = ".settings"
 """Suffix of the file beside the shards that has a hash of everything that they depend on."""
 JSONL = re.compile(r"\.jsonl(\.(gz|bz2|xz))?$")
@@ -84,82 +84,61 @@ class LineBatch(NamedTuple):
     lines: list[str]
 
 
-class Translate(beam.DoFn):
-    """The pipeline step that translates a `LineBatch`, writes its shard and yields the shard's path."""
-
-    counters = COUNTERS
-
-    def __init__(self, job: BeamJob) -> None:
-        self._job = job
-
-    def process(self, batch: LineBatch) -> Iterator[str]:
-        """Translates a batch, writes its shard and yields the shard's path. A resumed run keeps existing shards."""
-        shard = shard_name(self._job.decode_to_file, batch)
-        if self._job.resume and match(shard):
-            counts = {EXISTING: 1}
-        else:
-            input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
-            with _LOADING:
-                translator, problem = load(self._job)
-            options: Any = {"target_language": self._job.target_language, "long_lines": self._job.long_lines}
-            is_detailed = self._job.output_format == "jsonl"
-            options |= {"details": is_detailed, "scores": is_detailed or self._job.decode_hparams.write_beam_scores}
-            texts, prefixes = inputs_of(batch)
-            translations = translator.translate(texts, prefixes, input_file=input_file, **options)
-            refuse_diverged(translation.score for translation in translations)
-            finished, _ = finish_translations(problem, texts, translations)
-            if is_detailed:
-                rows = zip(texts, finished, strict=True)
-                write(shard, [json_line(text, row, translator.vocabulary, has_attention=False) for text, row in rows])
-            else:
-                write(shard, [text_line(translation.hypotheses, self._job.decode_hparams) for translation in finished])
-            counts = {
-                LINES: len(batch.lines),
-                SHARDS: 1,
-                IN_SEGMENTS: sum(translation.segments > 1 for translation in translations),
-                TRUNCATED: sum(translation.is_truncated for translation in translations),
-            }
-        for name, count in counts.items():
-            Metrics.counter(Translate, name).inc(count)
-        yield shard
+def translate(batch: LineBatch, job: BeamJob) -> dict[str, int]:
+    """Translates a batch and writes its shard. Returns values of counters. A resumed run keeps existing shards."""
+    shard = shard_name(job.decode_to_file, batch)
+    if job.resume and match(shard):
+        return {EXISTING: 1}
+    translator, problem = load(job)
+    options: Any = {"target_language": job.target_language, "long_lines": job.long_lines, "input_file": _place(batch)}
+    is_detailed = job.output_format == "jsonl"
+    options |= {"details": is_detailed, "scores": is_detailed or job.decode_hparams.write_beam_scores}
+    texts, prefixes = inputs_of(batch)
+    translations = translator.translate(texts, prefixes, **options)
+    refuse_diverged(translation.score for translation in translations)
+    finished, _ = finish_translations(problem, texts, translations)
+    if is_detailed:
+        rows = zip(texts, finished, strict=True)
+        write(shard, [json_line(text, row, translator.vocabulary, has_attention=False) for text, row in rows])
+    else:
+        write(shard, [text_line(translation.hypotheses, job.decode_hparams) for translation in finished])
+    return {
+        LINES: len(batch.lines),
+        SHARDS: 1,
+        IN_SEGMENTS: sum(translation.segments > 1 for translation in translations),
+        TRUNCATED: sum(translation.is_truncated for translation in translations),
+    }
 
 
-class Augment(beam.DoFn):
-    """The pipeline step of t2t-augment, which translates a `LineBatch` and writes its shard of the corpus.
+def augment(batch: LineBatch, job: BeamJob, folder: str, settings: dict[str, Any]) -> dict[str, int]:
+    """Translates a batch and writes its shard of the corpus of t2t-augment, unless it exists. Returns its counts.
 
-    `settings` are those of `Augmentation`, and `folder` is that of the corpus.
+    `settings` are those of `Augmentation`, and `folder` is that of the corpus. If a line can have several outputs, an
+    existing shard does not show how many were dropped, so it is replaced.
     """
-
-    counters = PAIRS, DROPPED = "pairs", "dropped"
-
-    def __init__(self, job: BeamJob, folder: str, settings: dict[str, Any]) -> None:
-        self._job, self._folder, self._settings = job, folder, settings
-
-    def process(self, batch: LineBatch) -> Iterator[str]:
-        """Translates a batch, writes its shard and yields the shard's path. Keeps an existing shard.
-
-        If a line can have several outputs, an existing shard does not show how many were dropped, so it is replaced.
-        """
-        path = augmented.shard_path(self._folder, batch.first_line // self._settings["shard_lines"])
-        if path.exists() and self._job.decode_hparams.n == 1:
-            pairs = sum(1 for _ in read_lines(str(path)))
-            dropped = len(batch.lines) - pairs
-        else:
-            with _LOADING:
-                translator, problem = load(self._job)
-            input_file = InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
-            pairs, dropped = write_shard(path, translator, problem, batch.lines, input_file, self._settings)
-        for name, count in zip(self.counters, (pairs, dropped), strict=True):
-            Metrics.counter(Augment, name).inc(count)
-        yield str(path)
+    path = augmented.shard_path(folder, batch.first_line // settings["shard_lines"])
+    if path.exists() and job.decode_hparams.n == 1:
+        pairs = sum(1 for _ in read_lines(str(path)))
+        return {"pairs": pairs, "dropped": len(batch.lines) - pairs}
+    counts = write_shard(path, *load(job), batch.lines, _place(batch), settings)
+    return dict(zip(("pairs", "dropped"), counts, strict=True))
 
 
-@functools.cache
+def _place(batch: LineBatch) -> InputFile:
+    return InputFile(batch.path, range(batch.first_line, batch.first_line + len(batch.lines)))
+
+
 def load(job: BeamJob) -> tuple[Any, Problem]:
-    """Returns the model, a `Translator` or an `ExportedModel`, and the problem.
+    """Returns the model, a `Translator` or an `ExportedModel`, and the problem, which all threads of a process share.
 
     Imports the user's modules, which may define both. The outputs of an export are finished, like those of t2t_text.
     """
+    with _LOADING:
+        return _load(job)
+
+
+@functools.cache
+def _load(job: BeamJob) -> tuple[Any, Problem]:
     if job.export_dir:
         from t2t_repro import devices
         from t2t_repro.serving.exported import ExportedModel
@@ -183,15 +162,23 @@ def import_usr_dir(directory: str) -> None:
             registry.import_usr_dir(directory)
 
 
-def run(step: Translate | Augment, paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Gives the lines of files to a step, in batches. Returns the values of the step's counters by name.
+Step = Callable[..., dict[str, int]]
+"""`translate` or `augment`."""
+
+
+def run(step: Step, arguments: Sequence[Any], paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
+    """Calls step(batch, *arguments) for each batch of lines of files. Returns the sums of what it returns, by name.
 
     Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
     PipelineOptions.
     """
     batches = beam.Create(list(enumerate(paths))) | beam.FlatMap(read_batches, batch_lines) | beam.Reshuffle()
-    counts = run_pipeline(batches | "translate" >> beam.ParDo(step), options)
-    return {name: counts[name] for name in step.counters if name in counts}
+    return run_pipeline(batches | "translate" >> beam.Map(_count, step, arguments), options)
+
+
+def _count(batch: LineBatch, step: Step, arguments: Sequence[Any]) -> None:
+    for name, count in step(batch, *arguments).items():
+        Metrics.counter(__name__, name).inc(count)
 
 
 def run_pipeline(steps: beam.PTransform, options: Any) -> dict[str, int]:
@@ -216,7 +203,8 @@ def run_pipeline(steps: beam.PTransform, options: Any) -> dict[str, int]:
             raise UserError(f"--beam_options: {shortened(str(error), 250)}") from None
         raise
     with contextlib.suppress(NotImplementedError):  # Beam's DaskRunner has no counters
-        return {counter.key.metric.name: counter.result for counter in result.metrics().query()["counters"]}
+        counters = result.metrics().query(MetricsFilter().with_namespace(__name__))["counters"]
+        return {counter.key.metric.name: counter.result for counter in counters}
     return {}
 
 

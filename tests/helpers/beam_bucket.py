@@ -1,59 +1,58 @@
 """A file system that only Beam can read."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.io.filesystem import MatchResult
 from apache_beam.io.localfilesystem import LocalFileSystem
 
 
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Returns the URL of a name in a file system that only Beam can read, whose files are in the folder "bucket"."""
-    root = tmp_path / "bucket"
-    root.mkdir()
+class Bucket(LocalFileSystem):
+    """The file system of URLs bucket://b/NAME. Its files are those in the folder `root`."""
 
-    class Bucket(LocalFileSystem):
-        @classmethod
-        def scheme(cls) -> str:
-            return "bucket"
+    root = ""
 
-        def join(self, basepath: str, *paths: str) -> str:
-            return "/".join([basepath.rstrip("/"), *paths])
+    @classmethod
+    def scheme(cls) -> str:
+        return "bucket"
 
-        def split(self, path: str) -> tuple[str, str]:
-            folder, _, name = path.rpartition("/")
-            return folder, name
+    def join(self, basepath: str, *paths: str) -> str:
+        return "/".join([basepath.rstrip("/"), *paths])
 
-    def local(path: str) -> str:
-        return path.replace("bucket://b", str(root))
+    def split(self, path: str) -> tuple[str, str]:
+        folder, _, name = path.rpartition("/")
+        return folder, name
 
-    for name in ("exists", "checksum", "size", "last_updated", "create", "open", "mkdirs"):
-        method = getattr(LocalFileSystem, name)
-        setattr(
-            Bucket,
-            name,
-            lambda self, path, *options, _method=method, **named: _method(self, local(path), *options, **named),
-        )
-    for name in ("rename", "copy"):
-        method = getattr(LocalFileSystem, name)
-        setattr(
-            Bucket,
-            name,
-            lambda self, old, new, _method=method: _method(self, list(map(local, old)), list(map(local, new))),
-        )
-    Bucket.delete = lambda self, paths: LocalFileSystem.delete(self, list(map(local, paths)))  # type: ignore[method-assign]
-
-    def found(self: Bucket, patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
-        results = LocalFileSystem.match(self, list(map(local, patterns)), limits)
+    def match(self, patterns: list[str], limits: list[int] | None = None) -> list[MatchResult]:
+        results = super().match(local(patterns), limits)
         for result in results:
             for metadata in result.metadata_list:
-                metadata.path = metadata.path.replace(str(root), "bucket://b")
+                metadata.path = metadata.path.replace(self.root, "bucket://b")
         return results
 
-    Bucket.match = found  # type: ignore[method-assign]
-    yield lambda name: f"bucket://b/{name}"
-    del Bucket
-    gc.collect()
+
+def local(value: Any) -> Any:
+    """Returns local paths for one URL or several."""
+    return [local(path) for path in value] if isinstance(value, list) else value.replace("bucket://b", Bucket.root)
+
+
+def with_local_paths(name: str, paths: int) -> Callable[..., Any]:
+    """Returns a method of `LocalFileSystem` that takes URLs as its first `paths` arguments."""
+    method = getattr(LocalFileSystem, name)
+    return lambda self, *arguments, **named: method(self, *map(local, arguments[:paths]), *arguments[paths:], **named)
+
+
+for name in ("exists", "checksum", "size", "last_updated", "create", "open", "mkdirs", "delete"):
+    setattr(Bucket, name, with_local_paths(name, 1))
+for name in ("rename", "copy"):
+    setattr(Bucket, name, with_local_paths(name, 2))
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Callable[[str], str]:
+    """Returns the URL of a name in a file system that only Beam can read, whose files are in the folder "bucket"."""
+    Bucket.root = str(tmp_path / "bucket")
+    Path(Bucket.root).mkdir()
+    return lambda name: f"bucket://b/{name}"
