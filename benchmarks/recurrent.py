@@ -68,6 +68,7 @@ VARIANTS_BY_NAME = {
     "MoE with the factor": Variant("moe_tiny", True),
     "Deep-Att": Variant("deep_att_tiny"),
     "Deep-Att with the factor": Variant("deep_att_tiny", True),
+    "Deep-Att with the factor and tanh": Variant("deep_att_tiny", True, hparams="sums_activation=tanh"),
 }
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")

@@ -30,6 +30,11 @@ class DeepAttHParams(RecurrentHParams):
     embedding_size: int = 0
     """E: width of the embeddings; 0 means hidden_size."""
 
+    sums_activation: str = "linear"
+    """Function of the sums f in the encoder output: "linear" for none, as in the publication, or "tanh", with which
+    learning stays stable at higher rates (docs/rivals.md)."""
+
+    choices: ClassVar = RecurrentHParams.choices | {"sums_activation": ("linear", "tanh")}
     ranges: ClassVar = RecurrentHParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
 
     def __post_init__(self) -> None:
@@ -83,13 +88,13 @@ class Encoder(Layer):
         dtype = self.dtype_policy
         with keras.name_scope(self.name):
             self.columns = [Column(hparams, i == 1, dtype=dtype, name=f"column_{i}") for i in range(2)]
-        width = hparams.memory_width
+        width, self.activation = hparams.memory_width, keras.activations.get(hparams.sums_activation)
         self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
 
     def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the encoder output W_p e [B, S, M] for embeddings x [B, S, E]."""
-        (y, sums), (other_y, other_sums) = (column(x, is_padding, seeds=seeds) for column in self.columns)
-        return float32(self.product(ops.concatenate([y, other_y, sums, other_sums], axis=-1), self.projection))
+        outputs, sums = zip(*(column(x, is_padding, seeds=seeds) for column in self.columns), strict=True)
+        return float32(self.product(ops.concatenate([*outputs, *map(self.activation, sums)], axis=-1), self.projection))
 
 
 class DeepAtt(RecurrentModel):

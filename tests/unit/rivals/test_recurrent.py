@@ -65,7 +65,7 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
             sums, y = layers.sums(name, x), layers.lstm(name, x, is_reversed=(i + column) % 2 == 1)
             x = np.hstack([sums[:, :half], y])
         outputs.append(y)
-        all_sums.append(sums)
+        all_sums.append(np.tanh(sums) if layers.hparams.sums_activation == "tanh" else sums)
     memory = np.hstack([*outputs, *all_sums]) @ layers.weights["encoder/projection"]
     y, contexts, weights = layers.attentive("decoder/layer_0", previous, memory)
     sums = layers.sums("decoder/layer_0", np.hstack([previous, contexts]))
@@ -85,6 +85,7 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
         (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "cell_size": 0, "moe_groups": 0}),
         (moe, {"attention_mechanism": "bahdanau"}),
         (deep_att, {}),
+        (deep_att, {"sums_activation": "tanh"}),
         (deep_att, {"num_encoder_layers": 1, "num_decoder_layers": 1, **ONE_MATRIX}),
     ],
 )
