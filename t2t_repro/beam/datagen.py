@@ -186,10 +186,8 @@ def encode_shard(
     task.load_problem()  # refuses another version
     name, start, stop = shard
     if not task.path(f"{name}.json").exists():
-        counts, encoded = (
-            Counter[str](),
-            encoding.encode(encoding.portions(kept_pairs(task, parts, start, stop)), vocabulary, 1),
-        )
+        counts, pairs = Counter[str](), kept_pairs(task, parts, start, stop)
+        encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
         records.write_chunks(task.path(name), chunks(encoded, counts))
         write_file(task.path(f"{name}.json"), json.dumps(counts))
 

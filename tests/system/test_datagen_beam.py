@@ -24,6 +24,7 @@ from t2t_repro.data import shards
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.errors import UserError
 from t2t_repro.files import textfile
+from t2t_repro.problems.text_files import TextFiles
 from user_errors import user_error
 
 BEAM = "--beam_options=--runner=FnApiRunner"
@@ -166,16 +167,19 @@ def test_mistakes_are_one_line_and_leave_finished_files(tmp_path: Path, monkeypa
     assert "0.9" in user_error(other.load_problem)
 
 
-def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["parts", "read_part"])
+def test_text_that_changes_while_it_is_cut_or_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
     flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
-    read = parts.LineRange.lines
+    original = getattr(TextFiles, method)
 
-    def changing(self: parts.LineRange) -> Any:
+    def changing(*arguments: Any) -> Any:
         with open(tmp_path / "b.tsv.gz", "ab") as file:
             file.write(gzip.compress(b"one\teins\n"))
-        return read(self)
+        return original(*arguments)
 
-    monkeypatch.setattr(parts.LineRange, "lines", changing)
+    monkeypatch.setattr(TextFiles, method, changing)
     refused(run("datagen", *flags, cwd=tmp_path), "changed while it was read")
 
 

@@ -176,6 +176,9 @@ def test_a_group_keeps_only_the_rows_of_its_examples(paths: list[Path]) -> None:
     group = data.first_group
     examples = np.concatenate([block for step in range(group.plan.steps) for block in group.plan.blocks(step)])
     assert sorted(examples) == list(range(len(group.records)))
+    assert group.records.lengths.max() <= LONGEST
+    share = len(group.steps) / data.steps_per_epoch
+    assert group.records.lengths[1].sum() == pytest.approx(share * LENGTHS[sorted(SHORT), 1].sum(), rel=0.1)
 
 
 def test_a_damaged_record_is_named_by_its_number_in_its_shard(paths: list[Path]) -> None:
