@@ -135,10 +135,11 @@ class PyTorchRun:
         make_model: returns a model, called as model(sources, targets, weights) -> logits. It appends the weights of
             each layer's attention to the source [B, H, T, S] to the list `weights`, unless this is None.
         hparams: hparams of the run.
+        seed: seed of the initial weights and of dropout.
     """
 
-    def __init__(self, make_model: Callable[[], Any], hparams: HParams) -> None:
-        torch.manual_seed(1)
+    def __init__(self, make_model: Callable[[], Any], hparams: HParams, seed: int = 1) -> None:
+        torch.manual_seed(seed)
         torch.set_num_threads(1)
         self.model, self.hparams, self.gradient_norm = make_model(), hparams, 0.0
         self._schedule = Schedule(hparams)

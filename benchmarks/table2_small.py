@@ -122,15 +122,19 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def train(model: str, name: str, settings: Settings, seed: str, *arguments: str) -> list[dict[str, Any]]:
-    """Trains a family in the folder `model`. Returns its evaluations. `arguments` are further flags of t2t-trainer."""
-    overrides = (
+def overrides(settings: Settings) -> str:
+    """Returns the hparams in which a run differs from its hparams set."""
+    return (
         "batch_size=2048,learning_rate_schedule=constant*linear_warmup*rsqrt_decay,"
         f"learning_rate_warmup_steps={WARMUP},learning_rate_constant={settings.rate * WARMUP**0.5},"
         f"initializer_gain={settings.gain},layer_prepostprocess_dropout={settings.dropout}"
     )
+
+
+def train(model: str, name: str, settings: Settings, seed: str, *arguments: str) -> list[dict[str, Any]]:
+    """Trains a family in the folder `model`. Returns its evaluations. `arguments` are further flags of t2t-trainer."""
     return run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
-        f"--random_seed={seed}", f"--hparams={overrides}", f"--keep_checkpoint_max={CHECKPOINTS}",
+        f"--random_seed={seed}", f"--hparams={overrides(settings)}", f"--keep_checkpoint_max={CHECKPOINTS}",
         "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
         *arguments)  # fmt: skip
 

@@ -1,0 +1,141 @@
+"""Trains Deep-Att of table2_small.py in PyTorch, to see whether our implementation is why it learns slowly.
+
+    python benchmarks/table2_small_pytorch.py --work=FOLDER [--results=FILE]
+
+FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, precision, number of epochs and
+the average of the last checkpoints are the same. The model has PyTorch's initial weights, so there are short trials
+only for the learning rate; then a full run with each seed. To score a run, the script copies its weights into our
+model, and translates with beam search; it first checks that both models compute the same logits. It writes each run to
+the results file, by default pytorch.json in the work folder, skips runs that this file has, and continues a run that
+was interrupted from its last epoch. It needs `pip install ".[benchmarks]"`.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch._dynamo  # isort: skip  # before TensorFlow; otherwise their two copies of LLVM end the process
+
+import numpy as np
+import sacrebleu
+import torch
+from absl import app
+
+import learning
+import pytorch_deep_att
+from pytorch_transformer import PyTorchRun
+from results import Results
+from t2t_repro import registry
+from t2t_repro.data.pipeline import Pipeline, batches_once
+from t2t_repro.data.records import Records, find_shards
+from t2t_repro.data.vocabularies.kinds import load_vocabulary
+from t2t_repro.decoding import Translator
+from t2t_repro.hparam import DecodeHParams, override
+from t2t_repro.models.model import make_model
+from table2_small import (
+    CHECKPOINTS,
+    EPOCH,
+    EPOCHS,
+    PATIENCE,
+    RATES,
+    RESULTS,
+    SEEDS,
+    TRIAL_EPOCHS,
+    VOCAB_SIZE,
+    WORK,
+    Settings,
+    overrides,
+    run_name,
+    text_file,
+)
+
+HPARAMS_SET = "deep_att_tiny_v2"
+
+
+def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[dict[str, Any]], list[dict]]:
+    """Trains until the dev loss has not fallen for PATIENCE epochs, at most `epochs`. Saves each epoch in `path`.
+
+    Returns the measurements after each epoch, and the weights of our model after each of the last CHECKPOINTS epochs.
+    """
+    hparams = override(registry.hparams(HPARAMS_SET), overrides(settings))
+    train, dev = (Records(find_shards(f"{WORK.value}/data", "text_files", split)) for split in ("train", "dev"))
+    micro_batches = list(batches_once(dev, learning.EVAL_TOKENS))
+    run = PyTorchRun(functools.partial(pytorch_deep_att.Model, hparams, VOCAB_SIZE), hparams, int(seed))
+    lines: list[dict[str, Any]] = []
+    checkpoints: list[dict[str, np.ndarray]] = []
+    if path.exists():
+        run, lines, checkpoints = torch.load(path, weights_only=False)
+    pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
+    for batch in pipeline.batches(len(lines) * EPOCH, epochs * EPOCH):
+        run.take_step(batch)
+        if (batch.step + 1) % EPOCH == 0:
+            lines.append({"step": batch.step + 1, **learning.measured(run, micro_batches)})
+            checkpoints = [*checkpoints, run.model.weights()][-CHECKPOINTS:]
+            torch.save((run, lines, checkpoints), path)
+            print(path.name, lines[-1], flush=True)
+            losses = [line["loss"] for line in lines]
+            if len(losses) - 1 - int(np.argmin(losses)) >= PATIENCE:
+                break
+    return lines, checkpoints
+
+
+def translator(weights: dict[str, np.ndarray]) -> Translator:
+    """Returns a translator with our model and these weights."""
+    model = make_model(registry.hparams(HPARAMS_SET), VOCAB_SIZE)
+    for weight in model.trainable_variables:
+        weight.assign(weights[weight.path])
+    vocabulary = load_vocabulary(f"{WORK.value}/data/vocab.text_files.{VOCAB_SIZE}.model")
+    return Translator(model, vocabulary, DecodeHParams(alpha=1.0))
+
+
+def check_equal() -> None:
+    """Raises AssertionError if a PyTorch model and our model with its weights do not compute the same logits."""
+    model = pytorch_deep_att.Model(registry.hparams(HPARAMS_SET), VOCAB_SIZE).eval()
+    sources, targets = np.random.default_rng(1).integers(1, VOCAB_SIZE, (2, 3, 7))
+    sources[1, 4:] = 0
+    logits = model(*map(torch.from_numpy, (sources, targets))).detach().numpy()
+    np.testing.assert_allclose(translator(model.weights()).model(sources, targets), logits, atol=1e-4)
+
+
+def bleu(weights: dict[str, np.ndarray], split: str) -> float:
+    """Returns the BLEU of our model with these weights on a split."""
+    sources, references = (Path(text_file(split, side)).read_text("utf-8").splitlines() for side in ("en", "de"))
+    translations = [translation.text for translation in translator(weights).translate(sources)]
+    return round(sacrebleu.corpus_bleu(translations, [references]).score, 2)
+
+
+def full_run(settings: Settings, seed: str, path: Path) -> dict[str, Any]:
+    """Takes a full run. Returns the lowest dev loss, the BLEU of the average on both splits, and each epoch."""
+    lines, checkpoints = train(settings, seed, EPOCHS, path)
+    average = {name: np.mean([weights[name] for weights in checkpoints], axis=0) for name in checkpoints[0]}
+    scores = {split.split("_")[0]: bleu(average, split) for split in ("val", "test_2016_flickr")}
+    return {"loss": min(line["loss"] for line in lines), **scores, "curve": lines}
+
+
+def main(argv: list[str]) -> None:
+    """Takes all runs that the results file does not have, and prints their losses and scores."""
+    if not WORK.value:
+        raise app.UsageError("give --work, the work folder of table2_small.py")
+    check_equal()
+    results = Results(RESULTS.value or Path(WORK.value) / "pytorch.json")
+
+    def measured(take: Any, settings: Settings, seed: str = "") -> Any:
+        name = run_name(f"PyTorch {HPARAMS_SET}", settings, seed)
+        return results.measure(name, functools.partial(take, Path(WORK.value) / f"{name}.pt"))
+
+    def loss(settings: Settings) -> float:
+        def trial(path: Path) -> float:
+            return train(settings, SEEDS[0], TRIAL_EPOCHS, path)[0][-1]["loss"]
+
+        return measured(trial, settings)
+
+    settings = min((Settings(rate=rate) for rate in RATES), key=loss)
+    for seed in SEEDS:
+        run = measured(functools.partial(full_run, settings, seed), settings, seed)
+        print(f"seed {seed}: dev loss {run['loss']}, BLEU val {run['val']}, test {run['test']}")
+
+
+if __name__ == "__main__":
+    app.run(main)
