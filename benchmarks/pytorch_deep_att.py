@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from pytorch_lstm import Attentive
 from t2t_repro.hparam import HParams
 
 
@@ -33,32 +34,20 @@ def flip(x: Any, lengths: Any) -> Any:
     return x.gather(1, order.unsqueeze(2).expand_as(x))
 
 
-class Model(nn.Module):
+class Model(Attentive):
     """Deep-Att with one embedding matrix for sources, targets and logits, and with PyTorch's initial weights."""
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
-        super().__init__()
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-        self.table = nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
-        self.factor = width**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
+        width, memory_width = hparams.hidden_size, 5 * hparams.hidden_size // 2
+        super().__init__(hparams, vocab_size, memory_width)
         self.activation = torch.tanh if hparams.sums_activation == "tanh" else nn.Identity()  # type: ignore[attr-defined]
         widths = [width, *(3 * width,) * (hparams.encoder_layers - 1)]
         self.columns = nn.ModuleList(
             nn.ModuleList(nn.LSTM(width_in, width, batch_first=True) for width_in in widths) for _ in range(2)
         )
-        memory = 5 * width // 2
-        self.projection = nn.Linear(10 * width, memory, bias=False)
-        self.keys, self.query = nn.Linear(memory, width, bias=False), nn.Linear(width, width, bias=False)
-        self.vector = nn.Parameter(torch.randn(width) * width**-0.5)
-        self.bottom = nn.LSTMCell(width + memory, width)
+        self.projection = nn.Linear(10 * width, memory_width, bias=False)
         layers = range(1, hparams.decoder_layers)
         self.decoder = nn.ModuleList(nn.LSTM(3 * width, width, batch_first=True) for _ in layers)
-
-    def dropout(self, x: Any) -> Any:
-        return functional.dropout(x, self.rate, self.training)
-
-    def embed(self, ids: Any) -> Any:
-        return self.factor * functional.embedding(ids, self.table) * (ids != 0).unsqueeze(-1)
 
     def encode(self, sources: Any) -> Any:
         """Returns the memory [B, S, M] of sources [B, S]."""
@@ -75,19 +64,9 @@ class Model(nn.Module):
 
     def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
-        memory, is_padding = self.encode(sources), sources == 0
-        keys, state = self.keys(memory), (torch.zeros_like(self.embed(sources[:, 0])),) * 2
-        inputs, outputs, attention = [], [], []
-        for embedding in functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1].unbind(1):
-            logits = (self.query(state[0]).unsqueeze(1) + keys).tanh() @ self.vector
-            attention.append(logits.masked_fill(is_padding, -1e9).softmax(-1))
-            context = torch.bmm(attention[-1].unsqueeze(1), memory.to(attention[-1].dtype)).squeeze(1)
-            inputs.append(torch.cat([embedding, context], dim=1))
-            state = self.bottom(inputs[-1], state)
-            outputs.append(state[0])
-        if weights is not None:
-            weights.append(torch.stack(attention, dim=1).unsqueeze(1))
-        f, h = sums(torch.stack(inputs, dim=1), self.bottom, ""), self.dropout(torch.stack(outputs, dim=1))
+        x = self.previous(targets)
+        h, contexts = self.attend(x, self.encode(sources), sources == 0, weights)
+        f, h = sums(torch.cat([x, contexts], dim=2), self.bottom, ""), self.dropout(h)
         for layer in self.decoder:
             x = fast_forward(f, h)
             f, h = sums(x, layer), self.dropout(layer(x)[0])
@@ -104,21 +83,20 @@ class Model(nn.Module):
             weight, recurrent, *biases = (gates(p.detach().numpy().T) for p in layer.parameters())
             return {"input_kernel": weight, "recurrent_kernel": recurrent, "bias": biases[0] + biases[1]}
 
-        width = self.table.shape[1]
         bottom = lstm(self.bottom)
-        bottom["input_kernel"], bottom["context_kernel"] = np.split(bottom["input_kernel"], [width])
+        bottom["input_kernel"], bottom["context_kernel"] = np.split(bottom["input_kernel"], [self.width])
         layers = {"decoder/layer_0": bottom}
         layers |= {f"decoder/layer_{i}": lstm(layer) for i, layer in enumerate(self.decoder, start=1)}
         for column, encoder in enumerate(self.columns):
             layers |= {f"encoder/column_{column}/layer_{i}": lstm(layer) for i, layer in enumerate(encoder)}
-        h, *f = np.split(self.projection.weight.detach().numpy(), [2 * width, 6 * width], axis=1)
+        h, *f = np.split(self.projection.weight.detach().numpy(), [2 * self.width, 6 * self.width], axis=1)
         matrices = {
             "embedding/table": self.table.T,
             "decoder/layer_0/attention/query_kernel": self.query.weight,
             "decoder/layer_0/attention/key_kernel": self.keys.weight,
             "decoder/layer_0/attention/vector": self.vector,
         }
-        weights = {path: matrix.detach().numpy().T for path, matrix in matrices.items()}
+        weights = {path: matrix.detach().numpy().T.copy() for path, matrix in matrices.items()}
         weights["encoder/projection"] = np.concatenate([h, *map(gates, f)], axis=1).T
         weights |= {f"{path}/{name}": value for path, layer in layers.items() for name, value in layer.items()}
         return {f"deep_att/{path}": value for path, value in weights.items()}

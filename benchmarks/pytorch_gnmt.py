@@ -11,53 +11,30 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
+from pytorch_lstm import Attentive
 from t2t_repro.hparam import HParams
 
 
-class Model(nn.Module):
+class Model(Attentive):
     """GNMT with one embedding matrix for sources, targets and logits."""
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
-        super().__init__()
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-        self.table = nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
-        self.factor = width**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
+        width = hparams.hidden_size
+        super().__init__(hparams, vocab_size, width)
         self.bidirectional = nn.LSTM(width, width, batch_first=True, bidirectional=True)
         widths = [2 * width if i == 1 else width for i in range(1, hparams.encoder_layers)]
         self.encoder = nn.ModuleList(nn.LSTM(width_in, width, batch_first=True) for width_in in widths)
-        self.keys, self.query = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.vector = nn.Parameter(torch.randn(width) * width**-0.5)
-        self.bottom = nn.LSTMCell(2 * width, width)
         layers = range(1, hparams.decoder_layers)
         self.decoder = nn.ModuleList(nn.LSTM(2 * width, width, batch_first=True) for _ in layers)
 
-    def dropout(self, x: Any) -> Any:
-        return functional.dropout(x, self.rate, self.training)
-
-    def embed(self, ids: Any) -> Any:
-        return self.factor * functional.embedding(ids, self.table) * (ids != 0).unsqueeze(-1)
-
     def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
-        x = self.bidirectional(self.dropout(self.embed(sources)))[0]
+        memory = self.bidirectional(self.dropout(self.embed(sources)))[0]
         for i, layer in enumerate(self.encoder):
-            y = layer(self.dropout(x))[0]
-            x = y + x if i else y
-        memory, keys, is_padding = x, self.keys(x), sources == 0
-        previous = self.dropout(functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1])
-        state = (torch.zeros_like(memory[:, 0]),) * 2
-        outputs, contexts, attention = [], [], []
-        for embedding in previous.unbind(1):
-            logits = (self.query(state[0]).unsqueeze(1) + keys).tanh() @ self.vector
-            attention.append(logits.masked_fill(is_padding, -1e9).softmax(-1))
-            contexts.append(torch.bmm(attention[-1].unsqueeze(1), memory).squeeze(1))
-            state = self.bottom(torch.cat([embedding, contexts[-1]], dim=1), state)
-            outputs.append(state[0])
-        if weights is not None:
-            weights.append(torch.stack(attention, dim=1).unsqueeze(1))
-        x, context = torch.stack(outputs, dim=1), torch.stack(contexts, dim=1)
+            y = layer(self.dropout(memory))[0]
+            memory = y + memory if i else y
+        x, context = self.attend(self.dropout(self.previous(targets)), memory, sources == 0, weights)
         for i, layer in enumerate(self.decoder):
             y = layer(torch.cat([self.dropout(x), context], dim=2))[0]
             x = y + x if i else y

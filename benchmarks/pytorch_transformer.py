@@ -136,13 +136,14 @@ class PyTorchRun:
             each layer's attention to the source [B, H, T, S] to the list `weights`, unless this is None.
         hparams: hparams of the run.
         seed: seed of the initial weights and of dropout.
+        is_mixed: True for products, and states of LSTMs, in bfloat16.
     """
 
-    def __init__(self, make_model: Callable[[], Any], hparams: HParams, seed: int = 1) -> None:
+    def __init__(self, make_model: Callable[[], Any], hparams: HParams, seed: int = 1, is_mixed: bool = True) -> None:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         self.model, self.hparams, self.gradient_norm = make_model(), hparams, 0.0
-        self._schedule = Schedule(hparams)
+        self._schedule, self._is_mixed = Schedule(hparams), is_mixed
         betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
         self._adam = torch.optim.Adam(self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon)
 
@@ -153,7 +154,7 @@ class PyTorchRun:
         self._adam.zero_grad()
         for micro_batch in batch.micro_batches:
             sources, targets = (torch.from_numpy(ids).long() for ids in micro_batch[:2])
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, self._is_mixed):
                 logits = self.model(sources, targets)
             (cross_entropy(logits, targets, self.hparams.label_smoothing) / batch.target_tokens).backward()
         norms = [parameter.grad.norm() for parameter in self.model.parameters()]

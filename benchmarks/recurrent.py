@@ -80,14 +80,7 @@ VARIANTS = flags.DEFINE_multi_enum("variant", list(VARIANTS_BY_NAME), list(VARIA
 def pytorch_model(variant: Variant, hparams: HParams) -> Any:
     """Returns the PyTorch model of a variant."""
     if variant.pytorch == "plain":
-        width = 128
-        return pytorch_lstm.Model(
-            learning.VOCAB_SIZE,
-            width,
-            256,
-            hparams.layer_prepostprocess_dropout,
-            width**0.5 if variant.has_factor else 1,
-        )
+        return pytorch_lstm.Model(hparams, learning.VOCAB_SIZE)
     model = pytorch_gnmt.Model(hparams, learning.VOCAB_SIZE)
     if variant.pytorch == "ours":
         keras.utils.set_random_seed(learning.SEED)

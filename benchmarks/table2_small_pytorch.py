@@ -2,12 +2,13 @@
 
     python benchmarks/table2_small_pytorch.py --work=FOLDER [--results=FILE]
 
-FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, precision, number of epochs and
-the average of the last checkpoints are the same. The model has PyTorch's initial weights, so there are short trials
-only for the learning rate; then a full run with each seed. To score a run, the script copies its weights into our
-model, and translates with beam search; it first checks that both models compute the same logits. It writes each run to
-the results file, by default pytorch.json in the work folder, skips runs that this file has, and continues a run that
-was interrupted from its last epoch. It needs `pip install ".[benchmarks]"`.
+FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, number of epochs and the average
+of the last checkpoints are the same. The precision is float32, because PyTorch's mixed precision has states of LSTMs in
+bfloat16. The initial weights are PyTorch's, so there are short trials only for the learning rate; then a full run with
+each seed. To score a run, the script copies its weights into our model, and translates with beam search; it first
+checks that both models compute the same logits. It writes each run to the results file, by default pytorch.json in the
+work folder, skips runs that this file has, and continues a run that was interrupted from its last epoch. It needs `pip
+install ".[benchmarks]"`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ from table2_small import (
 HPARAMS_SET = "deep_att_tiny_v2"
 
 
+def best(lines: list[dict[str, Any]]) -> int:
+    """Returns the number of the epoch, counted from 1, with the lowest dev loss; 0 before the first."""
+    losses = [line["loss"] for line in lines]
+    return 1 + losses.index(min(losses)) if losses else 0
+
+
 def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[dict[str, Any]], list[dict]]:
     """Trains until the dev loss has not fallen for PATIENCE epochs, at most `epochs`. Saves each epoch in `path`.
 
@@ -62,22 +69,22 @@ def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[
     hparams = override(registry.hparams(HPARAMS_SET), overrides(settings))
     train, dev = (Records(find_shards(f"{WORK.value}/data", "text_files", split)) for split in ("train", "dev"))
     micro_batches = list(batches_once(dev, learning.EVAL_TOKENS))
-    run = PyTorchRun(functools.partial(pytorch_deep_att.Model, hparams, VOCAB_SIZE), hparams, int(seed))
+    pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
+    make = functools.partial(pytorch_deep_att.Model, hparams, VOCAB_SIZE)
+    run = PyTorchRun(make, hparams, int(seed), is_mixed=False)
     lines: list[dict[str, Any]] = []
     checkpoints: list[dict[str, np.ndarray]] = []
     if path.exists():
         run, lines, checkpoints = torch.load(path, weights_only=False)
-    pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
-    for batch in pipeline.batches(len(lines) * EPOCH, epochs * EPOCH):
-        run.take_step(batch)
-        if (batch.step + 1) % EPOCH == 0:
-            lines.append({"step": batch.step + 1, **learning.measured(run, micro_batches)})
-            checkpoints = [*checkpoints, run.model.weights()][-CHECKPOINTS:]
-            torch.save((run, lines, checkpoints), path)
-            print(path.name, lines[-1], flush=True)
-            losses = [line["loss"] for line in lines]
-            if len(losses) - 1 - int(np.argmin(losses)) >= PATIENCE:
-                break
+    while (epoch := len(lines)) < epochs and epoch - best(lines) < PATIENCE:
+        torch.manual_seed(1000 * int(seed) + epoch)  # for the same dropout masks in a run that was interrupted
+        for batch in pipeline.batches(epoch * EPOCH, (epoch + 1) * EPOCH):
+            run.take_step(batch)
+        lines.append({"step": (epoch + 1) * EPOCH, **learning.measured(run, micro_batches)})
+        checkpoints = [*checkpoints, run.model.weights()][-CHECKPOINTS:]
+        torch.save((run, lines, checkpoints), f"{path}.tmp")
+        Path(f"{path}.tmp").replace(path)
+        print(path.name, lines[-1], flush=True)
     return lines, checkpoints
 
 
