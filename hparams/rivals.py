@@ -5,9 +5,9 @@ vocabulary of 8,000, each model has about as many parameters as transformer_tiny
 unless the set says otherwise, schedule are those of transformer_tiny. All embeddings share one matrix. docs/rivals.md
 has the numbers of parameters.
 
-If a publication uses an optimizer that does not exist here, or does not state a value, the sets have the values of
-transformer_base, unless they say otherwise. A set ..._v2 has more of what is published, or learns faster; the sets of
-version 1.0 keep their values. We have not trained the large sets.
+If a publication does not state a value, the sets have that of transformer_base, unless they say otherwise. A set ..._v2
+has more of what is published, or learns faster; the sets of version 1.0 keep their values. We have not trained the
+large sets.
 """
 
 from dataclasses import replace
@@ -117,7 +117,8 @@ def convs2s_ende() -> HParams:
 
     The paper trains with Nesterov's accelerated gradient method: momentum 0.99, gradients of a norm above 0.1 divided
     by their norm and multiplied by 0.1, and a learning rate of 0.25 that is divided by 10 after each epoch once the dev
-    perplexity stops falling (section 4.2). It does not mention label smoothing.
+    perplexity stops falling (section 4.2). It does not mention label smoothing. This set trains with Adam, as
+    transformer_base does; docs/rivals.md has a command for Nesterov's method.
     """
     return registry.hparams_class("convs2s")(
         num_hidden_layers=15,
@@ -159,12 +160,9 @@ def gnmt() -> HParams:
 
     Decode with the publication's penalties: --decode_hparams="alpha=0.2,coverage_penalty=0.2".
 
-    The publication trains with 60,000 steps of Adam at the rate 0.0002, then with SGD at the rate 0.5, which it halves
-    several times. About 10 replicas take steps of 128 pairs asynchronously, and gradients are clipped to the norm 5.
-    Here all steps are Adam's: 100,000 synchronous steps of 25,000 target tokens (about 800 pairs), and the rate falls
-    linearly from 0.0002 to 0. Gradients are not clipped. Initial weights are uniform in [-0.04, 0.04] in the
-    publication; here, the kernels have 1.0 to 1.5 times this variance, by a gain of 0.8. (gnmt_v2 has the published
-    values.) Dropout is that of EN-FR; for EN-DE, the publication's is 0.3.
+    Unlike in gnmt_v2, all steps are Adam's: 100,000 of 25,000 target tokens (about 800 pairs), and the rate falls
+    linearly from 0.0002 to 0. Gradients are not clipped, and the initial variance of kernels is 1.0 to 1.5 times the
+    published one. Dropout is that of EN-FR; for EN-DE, the publication's is 0.3.
     """
     return registry.hparams_class("gnmt")(
         num_hidden_layers=8,
@@ -204,7 +202,7 @@ def gnmt_v2_sgd() -> HParams:
     The publication starts to halve the rate at step 1,200,000, and halves it in every 200,000 steps of 128 pairs, for
     800,000 steps. With the steps of about 800 pairs here, that is at step 182,000 and in every 32,000 steps after it.
     """
-    return registry.hparams_class("gnmt").of(
+    return replace(
         gnmt_v2(),
         optimizer="sgd",
         optimizer_adam_beta2=HParams.optimizer_adam_beta2,
@@ -265,7 +263,8 @@ def bytenet_tiny() -> HParams:
 def deep_att() -> HParams:
     """Deep-Att at its published size: 9 encoder and 7 decoder layers of width 512 (Zhou et al. 2016).
 
-    A step has 18,000 target tokens, about as many as the published 500 to 800 pairs. The learning rate is gnmt's.
+    A step has 18,000 target tokens, about as many as the published 500 to 800 pairs. The highest learning rate is
+    gnmt's.
     """
     return registry.hparams_class("deep_att")(
         num_hidden_layers=9,

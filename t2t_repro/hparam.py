@@ -269,11 +269,12 @@ class HParams:
 
         Raises UserError if a field of `hparams` that this class does not have is not at its default.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
-        for field in dataclasses.fields(hparams):
-            if field.name not in names and getattr(hparams, field.name) != field.default:
-                raise hparams._no_effect(field.name, changes.get("model", hparams.model))
-        return cls(**{name: value for name, value in vars(hparams).items() if name in names} | changes)
+        # A value at its default becomes the default of this class, which may be another one.
+        fields = dataclasses.fields(hparams)
+        values = {f.name: value for f in fields if (value := getattr(hparams, f.name)) != f.default}
+        if foreign := values.keys() - {field.name for field in dataclasses.fields(cls)}:
+            raise hparams._no_effect(min(foreign), changes.get("model", hparams.model))
+        return cls(**{"model": hparams.model} | values | changes)
 
     def _no_effect(self, name: str, model: str) -> UserError:
         return UserError(

@@ -10,6 +10,7 @@ Shapes: B batch, T length, S source length, I width of the input without context
 cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -42,14 +43,10 @@ class AdditiveAttention(Layer):
         self.is_product = is_product
         self.query_kernel = self.kernel("query_kernel", width, width, gain)
         self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
-        draw = keras.initializers.VarianceScaling(gain, "fan_avg", "uniform")
-        # v stays in float32 in every precision, because it is multiplied by float32.
-        self.vector = self.add_weight(
-            shape=(width,),
-            initializer=lambda shape, dtype=None: ops.reshape(draw((*shape, 1), dtype), shape),
-            name="vector",
-            dtype="float32",
-        )
+        # The distribution is that of a kernel [A, 1]. v stays in float32, because it is multiplied by float32.
+        limit = (6.0 * gain / (width + 1)) ** 0.5
+        draw = keras.initializers.RandomUniform(-limit, limit)
+        self.vector = self.add_weight((width,), draw, name="vector", dtype="float32")
 
     def memory(self, encoder_output: Tensor, bias: Tensor) -> Memory:
         """Returns the memory of the encoder output [B, S, M] and the mask [B, S]."""
@@ -74,14 +71,11 @@ class AttentiveLSTM(LSTM):
 
     def __init__(self, hparams: Any, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any) -> None:
         super().__init__(hparams, width_in, cells, **kwargs)
-        widths = (self.cells,) * 4
-        self.context_kernel = self.kernel("context_kernel", memory_width, widths, hparams.initializer_gain)
+        gain, is_product = hparams.initializer_gain, hparams.attention_mechanism == "tanh_product"
+        self.context_kernel = self.kernel("context_kernel", memory_width, (self.cells,) * 4, gain)
         with keras.name_scope(self.name):
-            is_product = hparams.attention_mechanism == "tanh_product"
-            options = {"dtype": self.dtype_policy, "name": "attention"}
-            self.attention = AdditiveAttention(
-                self.width, memory_width, hparams.initializer_gain, is_product, **options
-            )
+            attention = partial(AdditiveAttention, dtype=self.dtype_policy, name="attention")
+            self.attention = attention(self.width, memory_width, gain, is_product)
 
     def attend(self, x: Tensor, memory: Memory, caches: Caches | None = None) -> tuple[Tensor, Tensor]:
         """Returns the outputs [B, T, D] and contexts [B, T, M] for x [B, T, I], and saves the weights [B, 1, T, S].

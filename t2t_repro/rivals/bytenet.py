@@ -19,7 +19,7 @@ from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
 from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution, empty_cache
+from t2t_repro.rivals.convolution import convolution
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""
@@ -138,8 +138,8 @@ class ByteNet(EncoderDecoder):
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, (k - 1) * dilation, d] for each decoder block."""
-        blocks = self.decoder
-        return tuple(empty_cache(hypotheses, block.shape, self.compute_dtype, block.dilation) for block in blocks)
+        (size, width, _), dtype = self.decoder[0].shape, self.compute_dtype
+        return tuple(ops.zeros((hypotheses, (size - 1) * block.dilation, width), dtype) for block in self.decoder)
 
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Tensor, seeds: Seeds | None, caches: Caches | None

@@ -41,12 +41,3 @@ def convolution(
     y = ops.conv(x, kernel[:, None], padding="valid", data_format="channels_last")
     # For 0 examples, TensorFlow's result can have a wrong shape, so this shape must not contain -1.
     return ops.reshape(y, (ops.shape(x)[0], rows * dilation, channels_out))[:, :length]
-
-
-def empty_cache(hypotheses: Tensor, shape: tuple[int, int, int], dtype: str, dilation: int = 1) -> Tensor:
-    """Returns zeros [N, (k - 1) * dilation, C]: the inputs of a masked convolution before the first position.
-
-    `shape` is k, C and E. `dtype` is also that of the inputs and the kernel in `convolution`.
-    """
-    width, channels, _ = shape
-    return ops.zeros((hypotheses, (width - 1) * dilation, channels), dtype=dtype)

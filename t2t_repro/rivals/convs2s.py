@@ -25,7 +25,7 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.layers.masks import padding_bias
 from t2t_repro.layers.position import LearnedPositions
 from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution, empty_cache
+from t2t_repro.rivals.convolution import convolution
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -91,11 +91,6 @@ class ConvS2SHParams(HParams):
                 )
             layers += [ConvolutionLayer(width, kernel)] * count
         return tuple(layers)
-
-    @property
-    def output_width(self) -> int:
-        """Width of the vectors before the pre-softmax projection."""
-        return self.output_embedding_size or self.hidden_size
 
     @property
     def shapes_weights(self) -> list[str]:
@@ -175,12 +170,10 @@ class ConvolutionBlock(Layer):
             if width_in != width:  # the residual connection then needs a linear map
                 self.projection = NormalizedLinear(width_in, width, gain, dtype=dtype, name="projection")
 
-    def kernel_weight(self) -> Tensor:
-        """Returns the kernel [k, C, 2 D] in the layer's compute_dtype."""
-        return ops.reshape(self.linear.weight(), self.shape)
-
-    def gated(self, y: Tensor) -> Tensor:
-        """Returns the gated linear unit A * sigmoid(B), float32 [..., D], of y + b = [A B] [..., 2 D]."""
+    def gated(self, x: Tensor, **options: Any) -> Tensor:
+        """Returns the gated linear unit A * sigmoid(B), float32 [B, T, D], of the convolution [A B] of x [B, T, C]."""
+        kernel = ops.reshape(self.linear.weight(), self.shape)
+        y = convolution(ops.cast(x, self.compute_dtype), kernel, **options)
         a, b = ops.split(float32(y) + self.linear.b, 2, axis=-1)
         return a * ops.sigmoid(b)
 
@@ -195,8 +188,7 @@ class EncoderLayer(ConvolutionBlock):
     def call(self, x: Tensor, is_token: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the layer's output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for padding, else 1."""
         # Without the mask, the tokens near the end of a source would depend on the padding of the batch.
-        inputs = ops.cast(dropout(x, self.rate, seeds) * is_token, self.compute_dtype)
-        return normalized_sum(self.gated(convolution(inputs, self.kernel_weight())), self.residual(x))
+        return normalized_sum(self.gated(dropout(x, self.rate, seeds) * is_token), self.residual(x))
 
 
 class DecoderLayer(ConvolutionBlock):
@@ -217,8 +209,7 @@ class DecoderLayer(ConvolutionBlock):
         g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see `convolution`.
         """
         bias, keys, values = memory  # a plain tuple in a model from a .keras file
-        inputs = ops.cast(dropout(x, self.rate, seeds), self.compute_dtype)
-        h = self.gated(convolution(inputs, self.kernel_weight(), is_masked=True, caches=caches))
+        h = self.gated(dropout(x, self.rate, seeds), is_masked=True, caches=caches)
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
         a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(keys, 1, 2))) + bias)
         save_cross_weights.add(a[:, None])
@@ -239,6 +230,7 @@ class ConvS2S(EncoderDecoder):
 
     def add_layers(self) -> None:
         hparams, width, layers = self.hparams, self.hparams.hidden_size, self.hparams.layers
+        output_width = hparams.output_embedding_size or width
         encoder_layers, decoder_layers = layers[: hparams.encoder_layers], layers[: hparams.decoder_layers]
         self.add_embeddings(width, EMBEDDING_STDDEV)
         with keras.name_scope("encoder"):
@@ -250,12 +242,12 @@ class ConvS2S(EncoderDecoder):
             self.target_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV, name="position")
             self.decoder = self._stack(DecoderLayer, decoder_layers)
             self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
-            self.decoder_out = self._linear(decoder_layers[-1].width, hparams.output_width, False, "out")
+            self.decoder_out = self._linear(decoder_layers[-1].width, output_width, False, "out")
         self.softmax: NormalizedLinear | Embedding = self.embedding
         if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
             self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
         else:
-            self.softmax = self._linear(hparams.output_width, self.vocab_size, True, "softmax")
+            self.softmax = self._linear(output_width, self.vocab_size, True, "softmax")
 
     def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
@@ -285,7 +277,8 @@ class ConvS2S(EncoderDecoder):
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
         """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder layer."""
-        return tuple(empty_cache(hypotheses, layer.shape, self.compute_dtype) for layer in self.decoder)
+        shapes = [layer.shape for layer in self.decoder]
+        return tuple(ops.zeros((hypotheses, size - 1, width), self.compute_dtype) for size, width, _ in shapes)
 
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None

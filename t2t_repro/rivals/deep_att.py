@@ -11,6 +11,7 @@ M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a t
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import keras
@@ -57,44 +58,38 @@ def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
     return ops.concatenate([sums[..., : 2 * outputs.shape[-1]], outputs], axis=-1)
 
 
-class Column(Layer):
-    """A column of the encoder: LSTM layers of alternating directions; if `is_reversed`, the lowest reads leftwards."""
-
-    def __init__(self, hparams: DeepAttHParams, is_reversed: bool, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        dtype = self.dtype_policy
-        self.rate, self.is_reversed = hparams.layer_prepostprocess_dropout, is_reversed
-        widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
-        with keras.name_scope(self.name):
-            self.layers = [LSTM(hparams, width, dtype=dtype, name=f"layer_{i}") for i, width in enumerate(widths)]
-
-    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the top layer's outputs h [B, S, D] and sums f [B, S, 4 D], for embeddings x [B, S, E]."""
-        for i, layer in enumerate(self.layers):
-            sums = layer.sums(x)
-            is_reversed = self.is_reversed ^ (i % 2 == 1)
-            # A layer that reads from right to left begins at each sentence's own end.
-            y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None, is_reversed)
-            y = dropout(y, self.rate, seeds)
-            x = fast_forward(sums, y)
-        return y, sums
-
-
 class Encoder(Layer):
-    """Two columns, whose outputs are joined at each position and projected to a quarter of their width."""
+    """Two columns, whose outputs are joined at each position and projected to a quarter of their width.
+
+    A column has LSTM layers of alternating directions; the lowest of the second one reads leftwards.
+    """
 
     def __init__(self, hparams: DeepAttHParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        dtype = self.dtype_policy
-        with keras.name_scope(self.name):
-            self.columns = [Column(hparams, i == 1, dtype=dtype, name=f"column_{i}") for i in range(2)]
-        width, self.activation = hparams.memory_width, keras.activations.get(hparams.sums_activation)
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.activation = keras.activations.get(hparams.sums_activation)
+        widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
+        make, self.columns = partial(LSTM, hparams, dtype=self.dtype_policy), []
+        for column in range(2):
+            with keras.name_scope(self.name), keras.name_scope(f"column_{column}"):
+                self.columns.append([make(width, name=f"layer_{i}") for i, width in enumerate(widths)])
+        width = hparams.memory_width
         self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
 
     def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the encoder output W_p e [B, S, M] for embeddings x [B, S, E]."""
-        outputs, sums = zip(*(column(x, is_padding, seeds=seeds) for column in self.columns), strict=True)
-        return float32(self.product(ops.concatenate([*outputs, *map(self.activation, sums)], axis=-1), self.projection))
+        embedded, outputs, all_sums = x, [], []
+        for column, layers in enumerate(self.columns):
+            x = embedded
+            for i, layer in enumerate(layers):
+                sums, is_reversed = layer.sums(x), (column + i) % 2 == 1
+                # A layer that reads from right to left begins at each sentence's own end.
+                y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None, is_reversed)
+                y = dropout(y, self.rate, seeds)
+                x = fast_forward(sums, y)
+            outputs.append(y)
+            all_sums.append(self.activation(sums))
+        return float32(self.product(ops.concatenate([*outputs, *all_sums], axis=-1), self.projection))
 
 
 class DeepAtt(RecurrentModel):

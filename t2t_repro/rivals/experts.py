@@ -1,9 +1,9 @@
 """A mixture of experts in place of a feed-forward network (Shazeer et al. 2017, sections 2 to 4).
 
 A gating network chooses k of n experts for each position. The output is the sum of the chosen experts' outputs,
-weighted by the gates. So more experts add parameters, but hardly any operations. No position is ever dropped: unlike in
-tensor2tensor, the number of positions of an expert is not limited, so a result does not depend on the other examples of
-the batch.
+weighted by the gates. So more experts add parameters, but hardly any operations. Experts have no dropout inside. No
+position is ever dropped: unlike in tensor2tensor, the number of positions of an expert is not limited, so a result does
+not depend on the other examples of the batch.
 
 With groups of experts, the choice has two levels (appendix B): a network chooses groups, and each group's own network
 chooses from its experts. The gate of an expert is the product of both.
@@ -13,7 +13,7 @@ experts, k chosen on a level, K experts chosen for a position (k, or k * k with 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -37,15 +37,15 @@ class ExpertsHParams(HParams):
     moe_num_experts: int = 0
     """n: number of experts in each mixture of experts. It must be set."""
     moe_k: int = 2
-    """k: number of experts that the gating network chooses for each position. With groups, it chooses k groups, and
-    then k experts in each of them."""
+    """k: number of experts that the gating network chooses for each position, at least 2, because with 1 the gate would
+    always be 1, without a gradient. With groups, it chooses k groups, and then k experts in each of them."""
     moe_groups: int = 0
     """a: number of groups of experts, which divides moe_num_experts; 0 for no groups."""
     moe_loss_coef: float = 1e-3
     """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
 
     ranges: ClassVar = HParams.ranges | {
-        "moe_num_experts": WIDTH, "moe_k": WIDTH, "moe_groups": OPTIONAL_WIDTH, "moe_loss_coef": (0, 1e38)
+        "moe_num_experts": WIDTH, "moe_k": (2, WIDTH[1]), "moe_groups": OPTIONAL_WIDTH, "moe_loss_coef": (0, 1e38)
     }  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -64,17 +64,6 @@ class ExpertsHParams(HParams):
     def shapes_weights(self) -> list[str]:
         """Names of the fields that determine the names and shapes of the model's weights."""
         return [name for name in super().shapes_weights if name not in ("moe_k", "moe_loss_coef")]
-
-
-class Choice(NamedTuple):
-    """The choice of a gating network from c experts or groups."""
-
-    gates: Tensor
-    """Float32 [..., k] with sum 1 (equations 3 to 5)."""
-    chosen: Tensor
-    """Their numbers, int [..., k]."""
-    probability: Tensor | None
-    """In training, the probability that each of all is chosen, [..., c] (equations 8 and 9); else None."""
 
 
 class Experts(Layer):
@@ -110,61 +99,51 @@ class Experts(Layer):
 
     def gate(self, x: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
         """Returns the gates, float32 [B, T, K] with sum 1, and the chosen experts, int [B, T, K]."""
-        logits, deviation = self.distribution(x, self.gate_kernel, self.noise_kernel, seeds)  # [B, T, n]
-        weights = 1.0 if seeds is None or seeds.is_token is None else float32(seeds.is_token)[..., None]
-        if not self.groups:
-            gates, experts, probability = choose(logits, deviation, self.k, seeds)
-            load = None if probability is None else ops.sum(probability * weights, axis=(0, 1))
+        products = self.products(x, self.gate_kernel, self.noise_kernel)
+        is_token = None if seeds is None else seeds.is_token
+        weights = ops.ones_like(x[..., :1]) if is_token is None else float32(is_token)[..., None]  # [B, T, 1]
+        if self.groups:
+            gates, experts, load = self.choose_in_groups(x, *products, seeds, weights)
         else:
-            gates, experts, load = self.choose_in_groups(x, logits, deviation, seeds, weights)
-        if load is not None:
-            importance = self.sums(gates * weights, experts, self.count)
+            gates, experts, probability = choose(*products, self.k, seeds)
+            load = ops.sum(probability * weights, axis=(0, 1))
+        if seeds is not None:
+            importance = self.sums(gates * weights, experts)
             auxiliary_losses.add(self.loss_weight * (squared_variation(importance) + squared_variation(load)))
         return gates, experts
 
     def choose_in_groups(
-        self, x: Tensor, logits: Tensor, deviation: Tensor | None, seeds: Seeds | None, weights: Tensor | float
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Returns the gates and the experts [B, T, K], and the load of each expert [n] in training (appendix B).
+        self, x: Tensor, logits: Tensor, noise: Tensor, seeds: Seeds | None, weights: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the gates and the experts [B, T, K], and the load of each expert [n] (appendix B).
 
-        `logits` and `deviation` [B, T, n] are those of the networks of all groups.
+        `logits` and `noise` [B, T, n] are the products of all groups' networks; `weights` [B, T, 1] is 0 for padding.
         """
-        size, k = self.count // self.groups, self.k
-        group_distribution = self.distribution(x, self.group_gate_kernel, self.group_noise_kernel, seeds)
-        group_gates, groups, group_probability = choose(*group_distribution, k, seeds)  # [B, T, k], [B, T, a]
+        size, shape = self.count // self.groups, (*ops.shape(x)[:-1], self.chosen)
 
         def in_groups(y: Tensor) -> Tensor:
             """Returns the parts [B, T, k, b] of y [B, T, n] that belong to the chosen groups."""
-            y = ops.reshape(y, (*ops.shape(y)[:-1], self.groups, size))
+            y = ops.reshape(y, (*shape[:-1], self.groups, size))
             return ops.take_along_axis(y, groups[..., None], axis=-2)
 
-        deviation = None if deviation is None else in_groups(deviation)
-        inner_gates, inner, probability = choose(in_groups(logits), deviation, k, seeds)  # [B, T, k, k], [B, T, k, b]
-        shape = (*ops.shape(x)[:-1], self.chosen)
+        products = self.products(x, self.group_gate_kernel, self.group_noise_kernel)
+        group_gates, groups, group_probability = choose(*products, self.k, seeds)  # [B, T, k], [B, T, k], [B, T, a]
+        inner_gates, inner, probability = choose(in_groups(logits), in_groups(noise), self.k, seeds)
         gates = ops.reshape(group_gates[..., None] * inner_gates, shape)
         experts = ops.reshape(groups[..., None] * size + inner, shape)
-        if probability is None or group_probability is None:
-            return gates, experts, None
-        group_load = ops.sum(group_probability * weights, axis=(0, 1))
-        counts = ops.ones_like(group_gates) * weights  # [B, T, k], 0 for padding
-        numbers = groups[..., None] * size + ops.arange(size, dtype=groups.dtype)  # [B, T, k, b]
-        inner_load = self.sums(probability * counts[..., None], numbers, self.count)
-        positions = ops.maximum(self.sums(counts, groups, self.groups), 1.0)
-        return gates, experts, inner_load * ops.repeat(group_load / positions, size)
-
-    def distribution(
-        self, x: Tensor, gate_kernel: Tensor, noise_kernel: Tensor, seeds: Seeds | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns a network's logits without noise, float32 [B, T, c], and in training the noise's deviation."""
-        logits = float32(ops.matmul(x, float32(gate_kernel)))
-        if seeds is None:
-            return logits, None
-        return logits, ops.softplus(float32(ops.matmul(x, float32(noise_kernel)))) + MIN_DEVIATION
+        members = ops.reshape(ops.one_hot(groups, self.groups) * weights[..., None], (-1, self.groups))  # [N * k, a]
+        share = ops.sum(group_probability * weights, axis=(0, 1)) / ops.maximum(ops.sum(members, axis=0), 1.0)
+        load = ops.matmul(ops.transpose(members), ops.reshape(probability, (-1, size))) * share[:, None]  # [a, b]
+        return gates, experts, ops.reshape(load, (-1,))
 
     @staticmethod
-    def sums(values: Tensor, numbers: Tensor, count: int) -> Tensor:
-        """Returns for each of `count` experts or groups the sum [count] of the values that have its number."""
-        return ops.segment_sum(ops.reshape(values, (-1,)), ops.reshape(numbers, (-1,)), num_segments=count)
+    def products(x: Tensor, gate_kernel: Tensor, noise_kernel: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns x W_g and x W_noise, float32 [B, T, c], of a gating network."""
+        return float32(ops.matmul(x, float32(gate_kernel))), float32(ops.matmul(x, float32(noise_kernel)))
+
+    def sums(self, values: Tensor, experts: Tensor) -> Tensor:
+        """Returns for each expert the sum, float32 [n], of the values that have its number."""
+        return ops.segment_sum(ops.reshape(values, (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count)
 
     def apply(self, x: Tensor, experts: Tensor) -> Tensor:
         """Returns the outputs of the experts, float32 [N, K, D], for x [N, D] and the numbers of the experts [N, K].
@@ -176,44 +155,44 @@ class Experts(Layer):
         size = pairs // (BLOCKS_PER_EXPERT * self.count) + 1  # M
         blocks = (pairs + self.count * (size - 1)) // size  # G: enough for any division of the pairs among the experts
         experts = ops.cast(ops.reshape(experts, (-1,)), "int64")
-        order = ops.argsort(experts, axis=0)  # [N * K], the pairs by expert
-        sorted_experts = ops.take(experts, order)
-        numbers = ops.arange(self.count, dtype="int64")
-        starts = ops.cast(ops.searchsorted(sorted_experts, numbers, side="left"), "int64")  # [n], first sorted pair
-        ends = ops.cast(ops.searchsorted(sorted_experts, numbers, side="right"), "int64")
-        block_counts = (ends - starts + ops.cast(size - 1, "int64")) // ops.cast(size, "int64")  # [n]
-        block_ends = ops.cumsum(block_counts)
-        # The row of each sorted pair in the blocks: [N * K]
-        indices = ops.arange(pairs, dtype="int64") - ops.take(starts, sorted_experts)  # among the expert's pairs
-        rows = ops.take(block_ends - block_counts, sorted_experts) * ops.cast(size, "int64") + indices
-        block_experts = ops.searchsorted(block_ends, ops.arange(blocks, dtype="int64"), side="right")  # [G]
-        block_experts = ops.minimum(block_experts, self.count - 1)  # for blocks that no expert needs
+        counts = ops.cast(self.sums(ops.ones_like(experts, "float32"), experts), "int64")
+        zeros = -counts % ops.cast(size, "int64")  # [n], rows of zeros after each expert's pairs
+        # The row of a pair in the blocks is its place in the order by expert, plus the rows of zeros before it.
+        order = ops.argsort(experts, axis=0)[:, None]
+        places = ops.scatter(order, ops.arange(pairs, dtype="int64"), (pairs,))
+        rows = (places + ops.take(ops.cumsum(zeros) - zeros, experts))[:, None]
 
         dtype, width = self.compute_dtype, x.shape[-1]
-        inputs = ops.take(ops.cast(x, dtype), order // self.chosen, axis=0)
-        inputs = ops.scatter(rows[:, None], inputs, (blocks * size, width))
+        inputs = ops.repeat(ops.cast(x, dtype), self.chosen, axis=0)
+        inputs = ops.scatter(rows, inputs, (blocks * size, width))
         inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]
+        block_ends = ops.cumsum(counts + zeros) // ops.cast(size, "int64")
+        block_experts = ops.searchsorted(block_ends, ops.arange(blocks, dtype="int64"), side="right")  # [G]
+        block_experts = ops.minimum(block_experts, self.count - 1)  # for blocks that no expert needs
         kernels1 = ops.take(ops.cast(self.kernels1, dtype), block_experts, axis=0)  # [G, D, F]
         kernels2 = ops.take(ops.cast(self.kernels2, dtype), block_experts, axis=0)
         inner = self.activation(ops.matmul(inputs, kernels1))
         outputs = ops.reshape(ops.matmul(inner, kernels2), (blocks * size, width))
-        # Back to the order of the pairs: pair order[i] has the row rows[i].
-        rows = ops.scatter(order[:, None], rows, (pairs,))
-        return ops.reshape(float32(ops.take(outputs, rows, axis=0)), (-1, self.chosen, width))
+        return ops.reshape(float32(ops.take(outputs, rows[:, 0], axis=0)), (-1, self.chosen, width))
 
 
-def choose(logits: Tensor, deviation: Tensor | None, k: int, seeds: Seeds | None) -> Choice:
-    """Returns the choice of k of c, given their logits without noise [..., c] and the noise's deviation, if any."""
-    if deviation is None or seeds is None:
+def choose(logits: Tensor, noise: Tensor, k: int, seeds: Seeds | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the choice of k of c: the gates with sum 1 (equations 3 to 5) and their numbers, both [..., k].
+
+    The third result [..., c] is the probability that each of all is chosen in training (equations 8 and 9), or else 0.
+    `logits` and `noise` [..., c] are the products x W_g and x W_noise.
+    """
+    if seeds is None:
         logits, chosen = ops.top_k(logits, k)
-        return Choice(ops.softmax(logits), chosen, None)
+        return ops.softmax(logits), chosen, ops.zeros_like(noise)
+    deviation = ops.softplus(noise) + MIN_DEVIATION
     noisy = logits + standard_normal(ops.shape(logits), seeds) * deviation
     highest, chosen = ops.top_k(noisy, k + 1)
     # The probability that one is chosen if only its own noise is drawn again: its new logit must then exceed the kth
     # largest logit of the others.
     threshold = ops.where(noisy > highest[..., -1:], highest[..., -1:], highest[..., -2:-1])
     probability = 0.5 * (1.0 + ops.erf((logits - threshold) / deviation * 2**-0.5))
-    return Choice(ops.softmax(highest[..., :-1]), chosen[..., :-1], probability)
+    return ops.softmax(highest[..., :-1]), chosen[..., :-1], probability
 
 
 def squared_variation(x: Tensor) -> Tensor:

@@ -98,17 +98,7 @@ class SGD(Optimizer, keras.optimizers.SGD):
     """Keras's stochastic gradient descent, with or without momentum, which may be Nesterov's."""
 
     def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        if not self.momentum:
-            variable.assign_sub(step_size * gradient)
-            return
-        tf.raw_ops.ResourceApplyKerasMomentum(
-            var=variable.handle,
-            accum=self.momentums[self._get_variable_index(variable)].value.handle,
-            lr=step_size,
-            grad=gradient,
-            momentum=self.momentum,
-            use_nesterov=self.nesterov,
-        )
+        keras.optimizers.SGD.update_step(self, gradient, variable, step_size)
 
 
 def make_optimizer(hparams: HParams) -> Optimizer:

@@ -1,4 +1,4 @@
-"""A training step: sums gradients over micro-batches and replicas, then updates the weights by Adam (section 5.3).
+"""A training step: sums gradients over micro-batches and replicas, then updates the weights.
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which is known beforehand.
 Auxiliary losses of layers are weighted by the micro-batch's share of these tokens.
@@ -19,7 +19,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
-from t2t_repro.training.optimizer import Adam, LossScale
+from t2t_repro.training.optimizer import LossScale, Optimizer
 
 IDS = tf.TensorSpec([None, None], tf.int64)
 """Token ids. On a GPU, TensorFlow runs operations of int64 there, but most operations of int32 on the CPU."""
@@ -57,7 +57,7 @@ class TrainStep:
     """
 
     def __init__(
-        self, model: Any, optimizer: Adam, hparams: HParams, strategy: Any, loss_scale: LossScale | None = None
+        self, model: Any, optimizer: Optimizer, hparams: HParams, strategy: Any, loss_scale: LossScale | None = None
     ) -> None:
         self._model, self._optimizer, self._hparams, self._strategy = model, optimizer, hparams, strategy
         self._loss_scale, self._replicas = loss_scale, strategy.num_replicas_in_sync

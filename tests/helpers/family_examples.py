@@ -16,7 +16,13 @@ EXAMPLES = {
         num_decoder_layers=2, convolutions="8x3+12x2", max_length=9, layer_prepostprocess_dropout=0.0, **SIZES
     ),
     "moe": registry.hparams_class("moe")(
-        cell_size=12, filter_size=10, moe_num_experts=4, moe_k=2, layer_prepostprocess_dropout=0.3, **SIZES
+        cell_size=12,
+        filter_size=10,
+        moe_num_experts=9,
+        moe_groups=3,
+        attention_mechanism="tanh_product",
+        layer_prepostprocess_dropout=0.3,
+        **SIZES,
     ),
     "transformer": registry.hparams_class("transformer")(
         filter_size=12,
@@ -29,7 +35,7 @@ EXAMPLES = {
         **SIZES,
     ),
 }
-"""hparams by name of the family. Together, these models have all layers of the others."""
+"""hparams by name of the family. Together, these models have most layers of the others."""
 VOCAB = 20
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]])
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]])

@@ -19,6 +19,7 @@ class MyHParams(HParams):
     model: str = "mine"
     depth: int = 2
     share: float = 0.5
+    pos: str = "none"
 
     ranges: ClassVar[dict[str, Any]] = HParams.ranges | {"depth": (1, 9)}
     unused = ("num_heads", "filter_size")
@@ -108,6 +109,9 @@ def test_hparams_of_another_model_keep_what_both_have() -> None:
     assert HParams.of(MyHParams(hidden_size=8), model="transformer") == HParams(hidden_size=8)
     assert "depth=4 has no effect in the model transformer" in user_error(HParams.of, mine, model="transformer")
     assert "hidden_size='256' must be of type int" in user_error(HParams, hidden_size="256")
+    # Classes may have different defaults of a field that both have.
+    assert MyHParams.of(HParams()).pos == "none" and HParams.of(MyHParams()).pos == "timing"
+    assert MyHParams.of(HParams(pos="emb")).pos == HParams.of(MyHParams(pos="emb")).pos == "emb"
 
 
 def test_the_fields_that_determine_the_shapes_of_weights() -> None:

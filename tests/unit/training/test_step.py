@@ -246,6 +246,7 @@ from t2t_repro.training.step import TrainStep
 schedule = dict(learning_rate_constant=0.1, learning_rate_warmup_steps=4)
 adam = HParams(**schedule, optimizer_adam_epsilon=1e-3)
 nesterov = HParams(**schedule, optimizer="momentum", optimizer_momentum_nesterov=True, clip_grad_norm=0.1)
+clipped = HParams(optimizer="sgd", learning_rate_schedule="constant", clip_grad_norm=0.1)
 random = np.random.default_rng(0)
 inputs = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (4, 5, 6)]
 targets = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (5, 4, 7)]
@@ -279,6 +280,7 @@ for hparams, dtype, cuts, tolerance in (
     (adam, "float32", [[5], [1, 3, 3], [2]], 1e-6),
     (adam, "float16", [[5], [3], [2]], 2e-3),
     (nesterov, "float32", [[5], [3], [2]], 1e-6),
+    (clipped, "float16", [[5], [3], [2]], 2e-3),
 ):
     one = run(hparams, ["CPU:0"], [[], [], []])
     two = run(hparams, ["CPU:0", "CPU:1"], cuts, dtype)
