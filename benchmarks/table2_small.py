@@ -1,7 +1,7 @@
 """Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same number of parameters.
 
     python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,...] [--results=FILE]
-    python benchmarks/table2_small.py --results=docs/table2_small_runs.json --table [--picture=docs/table2_small.png]
+    python benchmarks/table2_small.py --results=docs/table2_small.json --table [--picture=docs/table2_small.png]
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
 test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, schedule, precision,
@@ -226,8 +226,8 @@ def operations_to(score: float, run: dict[str, Any]) -> float | None:
     return None
 
 
-def print_tables(families: dict[str, Best], results: dict[str, Any]) -> None:
-    """Prints a table of the families with their best settings, and one of all trials."""
+def print_families(families: dict[str, Best]) -> None:
+    """Prints a table of the families with their best settings, as means over seeds."""
     columns = "parameters", "BLEU val", "BLEU test", "test by seed", "epochs", "FLOPs", f"FLOPs to {THRESHOLD:g} BLEU"
     more_columns = "CPU minutes", "decoding, s", "sequential operations", "maximum path"
     print(f"| hparams set | {' | '.join(columns + more_columns)} |")
@@ -247,17 +247,40 @@ def print_tables(families: dict[str, Best], results: dict[str, Any]) -> None:
             *PATHS[registry.hparams(name).model],
         ]
         print(f"| `{name}` | {' | '.join(cells)} |")
-    print("\n| hparams set | rate | gain | dropout | dev loss after 4 epochs | lowest dev loss | chosen |")
-    print(f"| --- |{' ---: |' * 5} --- |")
-    for label, measured in sorted(results.items()):
-        name, *values, kind = label.split(", ")
-        cells = [value.split()[1] for value in values]
-        is_trial = kind == "trial"
-        losses = (
-            ["not finite" if measured is None else measured, ""] if is_trial else ["", f"{measured['loss']} ({kind})"]
-        )
-        is_chosen = name in families and run_name(name, families[name].settings, kind.split()[-1]) == label
-        print(f"| `{name}` | {' | '.join(map(str, cells + losses))} | {'yes' if is_chosen else ''} |")
+
+
+def print_full_runs(results: dict[str, Any]) -> None:
+    """Prints a table of all full runs."""
+    columns = "rate", "gain", "dropout", "seed", "epochs", "lowest dev loss", "BLEU val", "BLEU test"
+    print(f"\n| hparams set | {' | '.join(columns)} | {THRESHOLD:g} BLEU after |")
+    print(f"| --- |{' ---: |' * len(columns)} --- |")
+    for label, full_run in sorted(results.items()):
+        name, *values = label.split(", ")
+        if values[-1] == "trial":
+            continue
+        best = 1 + min(range(len(full_run["curve"])), key=lambda epoch: full_run["curve"][epoch][1])
+        flops = operations_to(THRESHOLD, full_run)
+        cells = [
+            f"`{name}`",
+            *(value.split()[1] for value in values),
+            str(full_run["curve"][-1][0] // EPOCH),
+            f"{full_run['loss']:.2f} (epoch {best})",
+            *(f"{full_run[split]:.2f}" for split in ("val", "test")),
+            f"{flops:.1e} FLOPs, {flops / full_run['flops'] / EPOCH:.1f} epochs" if flops else "-",
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+def print_trials(results: dict[str, Any]) -> None:
+    """Prints a table of the dev losses of all short trials: for each rate, and for the other gains at the best rate."""
+    columns = [*(f"rate {rate:g}" for rate in RATES), *(f"gain {gain:g}" for gain in GAINS if gain != 1)]
+    print(f"\n| hparams set | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
+    for name in FAMILIES.value:
+        losses = {label: loss for label, loss in results.items() if label.startswith(f"{name}, ") and "trial" in label}
+        gain_1 = [losses.get(run_name(name, Settings(rate=rate)), "") for rate in RATES]
+        others = [[loss for label, loss in losses.items() if f"gain {gain:g}," in label] for gain in GAINS if gain != 1]
+        cells = [*gain_1, *(loss[0] if loss else "" for loss in others)]
+        print(f"| `{name}` | {' | '.join('not finite' if cell is None else str(cell) for cell in cells)} |")
 
 
 def draw(families: dict[str, Best], path: str) -> None:
@@ -301,7 +324,9 @@ def main(argv: list[str]) -> None:
     for name in FAMILIES.value:
         with contextlib.suppress(*[KeyError] if TABLE.value else []):  # a run is missing
             families[name] = tune(name, read if TABLE.value else results.measure)
-    print_tables(families, results.read())
+    print_families(families)
+    print_full_runs(results.read())
+    print_trials(results.read())
     if PICTURE.value:
         draw(families, PICTURE.value)
 
