@@ -13,7 +13,7 @@ class Optimizer(keras.optimizers.Optimizer):
     """The base class of optimizers that update a weight by the sum of all replicas' gradients.
 
     `TrainStep` calls `step_size` and `update`, and clips gradients itself. `fit` of Keras calls `apply`. Weight decay
-    applies only to weights with two or more dimensions. A subclass has `add_gradient`.
+    applies only to weights with two or more dimensions. A subclass also has a base class of Keras, such as Adam.
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
@@ -46,8 +46,8 @@ class Optimizer(keras.optimizers.Optimizer):
         self.add_gradient(variable, gradient, step_size)
 
     def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Does what `update` does after weight decay."""
-        raise NotImplementedError
+        """Does what `update` does after weight decay; in this class, what Keras's optimizer does."""
+        super().update_step(gradient, variable, step_size)
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
@@ -96,9 +96,6 @@ class Adam(Optimizer, keras.optimizers.Adam):
 @keras.saving.register_keras_serializable("t2t_repro")
 class SGD(Optimizer, keras.optimizers.SGD):
     """Keras's stochastic gradient descent, with or without momentum, which may be Nesterov's."""
-
-    def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        keras.optimizers.SGD.update_step(self, gradient, variable, step_size)
 
 
 def make_optimizer(hparams: HParams) -> Optimizer:
