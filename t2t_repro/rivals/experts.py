@@ -37,15 +37,15 @@ class ExpertsHParams(HParams):
     moe_num_experts: int = 0
     """n: number of experts in each mixture of experts. It must be set."""
     moe_k: int = 2
-    """k: number of experts that the gating network chooses for each position, at least 2, because with 1 the gate would
-    always be 1, without a gradient. With groups, it chooses k groups, and then k experts in each of them."""
+    """k: number of experts that the gating network chooses for each position. With groups, it chooses k groups, and
+    then k experts in each of them. With k = 1, a gate is always 1, so only the balancing losses train the network."""
     moe_groups: int = 0
     """a: number of groups of experts, which divides moe_num_experts; 0 for no groups."""
     moe_loss_coef: float = 1e-3
     """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
 
     ranges: ClassVar = HParams.ranges | {
-        "moe_num_experts": WIDTH, "moe_k": (2, WIDTH[1]), "moe_groups": OPTIONAL_WIDTH, "moe_loss_coef": (0, 1e38)
+        "moe_num_experts": WIDTH, "moe_k": WIDTH, "moe_groups": OPTIONAL_WIDTH, "moe_loss_coef": (0, 1e38)
     }  # fmt: skip
 
     def __post_init__(self) -> None:

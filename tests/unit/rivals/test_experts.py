@@ -32,7 +32,7 @@ def layer(count: int = 6, chosen: int = 2, **changes: Any) -> Experts:
     return result
 
 
-@pytest.mark.parametrize(("count", "chosen", "blocks"), [(6, 2, 1), (3, 2, 2), (5, 4, 64), (40, 3, 2)])
+@pytest.mark.parametrize(("count", "chosen", "blocks"), [(6, 2, 1), (2, 1, 2), (5, 4, 64), (40, 3, 2)])
 def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experts, "BLOCKS_PER_EXPERT", blocks)
     ours = layer(count, chosen)
