@@ -1,6 +1,6 @@
-"""Trains Deep-Att of table2_small.py in PyTorch, to see whether our implementation is why it learns slowly.
+"""Trains a model of table2_small.py in PyTorch, to see whether our implementation is why it learns slowly.
 
-    python benchmarks/table2_small_pytorch.py --work=FOLDER [--results=FILE]
+    python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny] [--results=FILE]
 
 FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, number of epochs and the average
 of the last checkpoints are the same. The precision is float32, because PyTorch's mixed precision has states of LSTMs in
@@ -22,9 +22,10 @@ import torch._dynamo  # isort: skip  # before TensorFlow; otherwise their two co
 import numpy as np
 import sacrebleu
 import torch
-from absl import app
+from absl import app, flags
 
 import learning
+import pytorch_bytenet
 import pytorch_deep_att
 from pytorch_transformer import PyTorchRun
 from results import Results
@@ -52,7 +53,8 @@ from table2_small import (
     text_file,
 )
 
-HPARAMS_SET = "deep_att_tiny_v2"
+MODELS: dict[str, Any] = {"deep_att_tiny_v2": pytorch_deep_att.Model, "bytenet_tiny": pytorch_bytenet.Model}
+FAMILY = flags.DEFINE_enum("family", "deep_att_tiny_v2", list(MODELS), "hparams set")
 
 
 def best(lines: list[dict[str, Any]]) -> int:
@@ -66,11 +68,11 @@ def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[
 
     Returns the measurements after each epoch, and the weights of our model after each of the last CHECKPOINTS epochs.
     """
-    hparams = override(registry.hparams(HPARAMS_SET), overrides(settings))
+    hparams = override(registry.hparams(FAMILY.value), overrides(settings))
     train, dev = (Records(find_shards(f"{WORK.value}/data", "text_files", split)) for split in ("train", "dev"))
     micro_batches = list(batches_once(dev, learning.EVAL_TOKENS))
     pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
-    make = functools.partial(pytorch_deep_att.Model, hparams, VOCAB_SIZE)
+    make = functools.partial(MODELS[FAMILY.value], hparams, VOCAB_SIZE)
     run = PyTorchRun(make, hparams, int(seed), is_mixed=False)
     lines: list[dict[str, Any]] = []
     checkpoints: list[dict[str, np.ndarray]] = []
@@ -90,7 +92,7 @@ def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[
 
 def translator(weights: dict[str, np.ndarray]) -> Translator:
     """Returns a translator with our model and these weights."""
-    model = make_model(registry.hparams(HPARAMS_SET), VOCAB_SIZE)
+    model = make_model(registry.hparams(FAMILY.value), VOCAB_SIZE)
     for weight in model.trainable_variables:
         weight.assign(weights[weight.path])
     vocabulary = load_vocabulary(f"{WORK.value}/data/vocab.text_files.{VOCAB_SIZE}.model")
@@ -99,7 +101,7 @@ def translator(weights: dict[str, np.ndarray]) -> Translator:
 
 def check_equal() -> None:
     """Raises AssertionError if a PyTorch model and our model with its weights do not compute the same logits."""
-    model = pytorch_deep_att.Model(registry.hparams(HPARAMS_SET), VOCAB_SIZE).eval()
+    model = MODELS[FAMILY.value](registry.hparams(FAMILY.value), VOCAB_SIZE).eval()
     sources, targets = np.random.default_rng(1).integers(1, VOCAB_SIZE, (2, 3, 7))
     sources[1, 4:] = 0
     logits = model(*map(torch.from_numpy, (sources, targets))).detach().numpy()
@@ -129,7 +131,7 @@ def main(argv: list[str]) -> None:
     results = Results(RESULTS.value or Path(WORK.value) / "pytorch.json")
 
     def measured(take: Any, settings: Settings, seed: str = "") -> Any:
-        name = run_name(f"PyTorch {HPARAMS_SET}", settings, seed)
+        name = run_name(f"PyTorch {FAMILY.value}", settings, seed)
         return results.measure(name, functools.partial(take, Path(WORK.value) / f"{name}.pt"))
 
     def loss(settings: Settings) -> float:
