@@ -66,11 +66,8 @@ class Model(Embedded):
         """Returns the weights of our model, by their paths, with which it computes the same logits."""
 
         def linear(layer: Any) -> dict[str, Any]:
-            # A convolution's weight is [d, d, k].
-            return {
-                "kernel": layer.weight.permute(*reversed(range(layer.weight.dim()))).flatten(0, -2),
-                "bias": layer.bias,
-            }
+            kernel = layer.weight.transpose(0, -1).flatten(0, -2)  # a convolution's weight is [d, d, k]
+            return {"kernel": kernel, "bias": layer.bias}
 
         def norm(layer: Any) -> dict[str, Any]:
             return {"scale": layer.weight, "bias": layer.bias}
@@ -81,8 +78,7 @@ class Model(Embedded):
             for i, block in enumerate(blocks):
                 path = f"{stack}/block_{i}"
                 layers |= {f"{path}/norm_{j}": norm(layer) for j, layer in enumerate(block.norms)}
-                layers |= {
-                    f"{path}/{name}": linear(getattr(block, name)) for name in ("reduce", "convolution", "expand")
-                }
+                for name in ("reduce", "convolution", "expand"):
+                    layers[f"{path}/{name}"] = linear(getattr(block, name))
         paths = {f"{path}/{name}".lstrip("/"): value for path, layer in layers.items() for name, value in layer.items()}
         return {f"bytenet/{path}": value.detach().numpy().copy() for path, value in paths.items()}
