@@ -273,12 +273,13 @@ def print_full_runs(results: dict[str, Any]) -> None:
 
 def print_trials(results: dict[str, Any]) -> None:
     """Prints a table of the dev losses of all short trials: for each rate, and for the other gains at the best rate."""
-    columns = [*(f"rate {rate:g}" for rate in RATES), *(f"gain {gain:g}" for gain in GAINS if gain != 1)]
+    other_gains = [gain for gain in GAINS if gain != Settings().gain]
+    columns = [*(f"rate {rate:g}" for rate in RATES), *(f"gain {gain:g}" for gain in other_gains)]
     print(f"\n| hparams set | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
     for name in FAMILIES.value:
         losses = {label: loss for label, loss in results.items() if label.startswith(f"{name}, ") and "trial" in label}
         gain_1 = [losses.get(run_name(name, Settings(rate=rate)), "") for rate in RATES]
-        others = [[loss for label, loss in losses.items() if f"gain {gain:g}," in label] for gain in GAINS if gain != 1]
+        others = [[loss for label, loss in losses.items() if f"gain {gain:g}," in label] for gain in other_gains]
         cells = [*gain_1, *(loss[0] if loss else "" for loss in others)]
         print(f"| `{name}` | {' | '.join('not finite' if cell is None else str(cell) for cell in cells)} |")
 

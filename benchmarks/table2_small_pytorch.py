@@ -108,18 +108,18 @@ def check_equal() -> None:
     np.testing.assert_allclose(translator(model.weights()).model(sources, targets), logits, atol=1e-4)
 
 
-def bleu(weights: dict[str, np.ndarray], split: str) -> float:
-    """Returns the BLEU of our model with these weights on a split."""
+def bleu(ours: Translator, split: str) -> float:
+    """Returns the BLEU of a translator on a split."""
     sources, references = (Path(text_file(split, side)).read_text("utf-8").splitlines() for side in ("en", "de"))
-    translations = [translation.text for translation in translator(weights).translate(sources)]
+    translations = [translation.text for translation in ours.translate(sources)]
     return round(sacrebleu.corpus_bleu(translations, [references]).score, 2)
 
 
 def full_run(settings: Settings, seed: str, path: Path) -> dict[str, Any]:
     """Takes a full run. Returns the lowest dev loss, the BLEU of the average on both splits, and each epoch."""
     lines, checkpoints = train(settings, seed, EPOCHS, path)
-    average = {name: np.mean([weights[name] for weights in checkpoints], axis=0) for name in checkpoints[0]}
-    scores = {split.split("_")[0]: bleu(average, split) for split in ("val", "test_2016_flickr")}
+    ours = translator({name: np.mean([weights[name] for weights in checkpoints], axis=0) for name in checkpoints[0]})
+    scores = {split.split("_")[0]: bleu(ours, split) for split in ("val", "test_2016_flickr")}
     return {"loss": min(line["loss"] for line in lines), **scores, "curve": lines}
 
 

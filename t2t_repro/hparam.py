@@ -267,9 +267,10 @@ class HParams:
     def of(cls, hparams: HParams, **changes: Any) -> Self:
         """Returns hparams of this class with the values of `hparams`, except for `changes`.
 
+        A value at its default becomes the default of this class, which may be another one.
+
         Raises UserError if a field of `hparams` that this class does not have is not at its default.
         """
-        # A value at its default becomes the default of this class, which may be another one.
         fields = dataclasses.fields(hparams)
         values = {f.name: value for f in fields if (value := getattr(hparams, f.name)) != f.default}
         if foreign := values.keys() - {field.name for field in dataclasses.fields(cls)}:
