@@ -57,10 +57,10 @@ class Model(Attentive):
             for i, layer in enumerate(layers):
                 f, is_reversed = sums(x, layer), (column + i) % 2
                 h = flip(layer(flip(x, lengths))[0], lengths) if is_reversed else layer(x)[0]
-                h = self.dropout(h)
+                f, h = self.activation(f), self.dropout(h)
                 x = fast_forward(f, h)
             tops.append((h, f))
-        return self.projection(torch.cat([*(h for h, _ in tops), *(self.activation(f) for _, f in tops)], dim=2))
+        return self.projection(torch.cat([*(h for h, _ in tops), *(f for _, f in tops)], dim=2))
 
     def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
@@ -68,7 +68,7 @@ class Model(Attentive):
         h, contexts = self.attend(x, self.encode(sources), sources == 0, weights)
         f, h = sums(torch.cat([x, contexts], dim=2), self.bottom, ""), self.dropout(h)
         for layer in self.decoder:
-            x = fast_forward(f, h)
+            x = fast_forward(self.activation(f), h)
             f, h = sums(x, layer), self.dropout(layer(x)[0])
         return h @ self.table.T
 

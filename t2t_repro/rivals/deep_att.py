@@ -32,8 +32,8 @@ class DeepAttHParams(RecurrentHParams):
     """E: width of the embeddings; 0 means hidden_size."""
 
     sums_activation: str = "linear"
-    """Function of the sums f in the encoder output: "linear" for none, as in the publication, or "tanh", with which
-    learning stays stable at higher rates (docs/rivals.md)."""
+    """Function of the sums f that the layer above or the attention reads: "linear" for none, as in the publication, or
+    "tanh", with which small models learn faster and at higher rates (docs/rivals.md)."""
 
     choices: ClassVar = RecurrentHParams.choices | {"sums_activation": ("linear", "tanh")}
     ranges: ClassVar = RecurrentHParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
@@ -85,10 +85,10 @@ class Encoder(Layer):
                 sums, is_reversed = layer.sums(x), (column + i) % 2 == 1
                 # A layer that reads from right to left begins at each sentence's own end.
                 y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None, is_reversed)
-                y = dropout(y, self.rate, seeds)
+                y, sums = dropout(y, self.rate, seeds), self.activation(sums)
                 x = fast_forward(sums, y)
             outputs.append(y)
-            all_sums.append(self.activation(sums))
+            all_sums.append(sums)
         return float32(self.product(ops.concatenate([*outputs, *all_sums], axis=-1), self.projection))
 
 
@@ -102,6 +102,7 @@ class DeepAtt(RecurrentModel):
 
     def add_layers(self) -> None:
         hparams, width = self.hparams, 3 * self.hparams.hidden_size
+        self.activation = keras.activations.get(hparams.sums_activation)
         self.add_tables(hparams.embedding_width)
         self.encoder = Encoder(hparams, dtype=self.dtype_policy, name="encoder")
         with keras.name_scope("decoder"):
@@ -115,7 +116,7 @@ class DeepAtt(RecurrentModel):
         y, contexts = self.bottom.attend(x, memory, caches)
         sums, y = self.bottom.with_context(self.bottom.sums(x), contexts), dropout(y, self.rate, seeds)
         for layer in self.upper:
-            sums = layer.sums(fast_forward(sums, y))
+            sums = layer.sums(fast_forward(self.activation(sums), y))
             y = layer.step(sums, caches) if caches else layer.outputs(ops.transpose(sums, (1, 0, 2)))
             y = dropout(y, self.rate, seeds)
         return y

@@ -58,19 +58,20 @@ def moe(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.nd
 def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the top layer's outputs [T, D] and the attention weights [T, S] of Deep-Att (section 3.1)."""
     half, outputs, all_sums = 2 * layers.hparams.hidden_size, [], []
+    activation = np.tanh if layers.hparams.sums_activation == "tanh" else np.asarray
     for column in range(2):
         x = embedded
         for i in range(layers.hparams.encoder_layers):
             name = f"encoder/column_{column}/layer_{i}"
             sums, y = layers.sums(name, x), layers.lstm(name, x, is_reversed=(i + column) % 2 == 1)
-            x = np.hstack([sums[:, :half], y])
+            x = np.hstack([activation(sums[:, :half]), y])
         outputs.append(y)
-        all_sums.append(np.tanh(sums) if layers.hparams.sums_activation == "tanh" else sums)
+        all_sums.append(activation(sums))
     memory = np.hstack([*outputs, *all_sums]) @ layers.weights["encoder/projection"]
     y, contexts, weights = layers.attentive("decoder/layer_0", previous, memory)
     sums = layers.sums("decoder/layer_0", np.hstack([previous, contexts]))
     for i in range(1, layers.hparams.decoder_layers):
-        x = np.hstack([sums[:, :half], y])
+        x = np.hstack([activation(sums[:, :half]), y])
         sums, y = layers.sums(f"decoder/layer_{i}", x), layers.lstm(f"decoder/layer_{i}", x)
     return y, weights
 
