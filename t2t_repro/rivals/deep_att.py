@@ -102,7 +102,6 @@ class DeepAtt(RecurrentModel):
 
     def add_layers(self) -> None:
         hparams, width = self.hparams, 3 * self.hparams.hidden_size
-        self.activation = keras.activations.get(hparams.sums_activation)
         self.add_tables(hparams.embedding_width)
         self.encoder = Encoder(hparams, dtype=self.dtype_policy, name="encoder")
         with keras.name_scope("decoder"):
@@ -116,7 +115,7 @@ class DeepAtt(RecurrentModel):
         y, contexts = self.bottom.attend(x, memory, caches)
         sums, y = self.bottom.with_context(self.bottom.sums(x), contexts), dropout(y, self.rate, seeds)
         for layer in self.upper:
-            sums = layer.sums(fast_forward(self.activation(sums), y))
+            sums = layer.sums(fast_forward(self.encoder.activation(sums), y))
             y = layer.step(sums, caches) if caches else layer.outputs(ops.transpose(sums, (1, 0, 2)))
             y = dropout(y, self.rate, seeds)
         return y
