@@ -46,7 +46,12 @@ class Model(Embedded):
             nn.ModuleList(Block(hparams, dilation, is_masked) for dilation in dilations) for is_masked in (False, True)
         )
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(width, hparams.norm_epsilon) for _ in range(2))
+        self.activation = functional.relu if hparams.last_activation == "relu" else nn.Identity()
+        self.embedding_rate = hparams.embedding_dropout
         self.last, self.bias = nn.Linear(width, width), nn.Parameter(torch.zeros(vocab_size))
+
+    def embed(self, ids: Any) -> Any:
+        return functional.dropout(super().embed(ids), self.embedding_rate, self.training)
 
     def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]. There are no weights of attention."""
@@ -60,7 +65,7 @@ class Model(Embedded):
         x = self.previous(targets) + functional.pad(memory, (0, 0, 0, max(0, length - unfolded)))[:, :length]
         for block in self.decoder:
             x = block(x)
-        return self.dropout(self.last(self.decoder_norm(x).relu()).relu()) @ self.table.T + self.bias
+        return self.dropout(self.activation(self.last(self.decoder_norm(x).relu()))) @ self.table.T + self.bias
 
     def weights(self) -> dict[str, np.ndarray]:
         """Returns the weights of our model, by their paths, with which it computes the same logits."""

@@ -42,7 +42,7 @@ FAMILIES = flags.DEFINE_list(
         "transformer_moe_tiny",
         "gnmt_tiny_v2",
         "convs2s_tiny",
-        "bytenet_tiny",
+        "bytenet_tiny_v2",
         "moe_tiny_v2",
         "deep_att_tiny_v2",
     ],

@@ -1,6 +1,6 @@
 """Trains a model of table2_small.py in PyTorch, to see whether our implementation is why it learns slowly.
 
-    python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny] [--results=FILE]
+    python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny_v2] [--results=FILE]
 
 FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, number of epochs and the average
 of the last checkpoints are the same. The precision is float32, because PyTorch's mixed precision has states of LSTMs in
@@ -53,7 +53,7 @@ from table2_small import (
     text_file,
 )
 
-MODELS: dict[str, Any] = {"deep_att_tiny_v2": pytorch_deep_att.Model, "bytenet_tiny": pytorch_bytenet.Model}
+MODELS: dict[str, Any] = {"deep_att_tiny_v2": pytorch_deep_att.Model, "bytenet_tiny_v2": pytorch_bytenet.Model}
 FAMILY = flags.DEFINE_enum("family", "deep_att_tiny_v2", list(MODELS), "hparams set")
 
 

@@ -260,6 +260,13 @@ def bytenet_tiny() -> HParams:
 
 
 @registry.register_hparams
+def bytenet_tiny_v2() -> HParams:
+    """bytenet_tiny with dropout on the embeddings and without the last ReLU, with which it translates better."""
+    dropout = {"layer_prepostprocess_dropout": 0.2, "embedding_dropout": 0.2}
+    return replace(bytenet_tiny(), last_activation="linear", **dropout)
+
+
+@registry.register_hparams
 def deep_att() -> HParams:
     """Deep-Att at its published size: 9 encoder and 7 decoder layers of width 512 (Zhou et al. 2016).
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from t2t_repro.hparam import LAYERS, TRANSFORMER_ONLY, HParams
+from t2t_repro.hparam import LAYERS, RATE, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
@@ -32,8 +32,14 @@ class ByteNetHParams(HParams):
     model: str = "bytenet"
     kernel_height: int = 3
     """k: kernel width of the convolutions, in positions."""
+    last_activation: str = "relu"
+    """Function of the vectors before the pre-softmax projection: "relu", as in the publication, or "linear" for none,
+    with which small models that share all embeddings learn better (docs/rivals.md)."""
+    embedding_dropout: float = 0.0
+    """Dropout rate on the embeddings."""
 
-    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS}
+    choices: ClassVar = HParams.choices | {"last_activation": ("relu", "linear")}
+    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS, "embedding_dropout": RATE}
     unused = tuple(name for name in TRANSFORMER_ONLY if name != "norm_epsilon")
 
 
@@ -110,6 +116,7 @@ class ByteNet(EncoderDecoder):
 
     def add_layers(self) -> None:
         hparams, width = self.hparams, 2 * self.hparams.hidden_size
+        self.activation = keras.activations.get(hparams.last_activation)
         block = partial(ResidualBlock, hparams=hparams, dtype=self.dtype_policy)
         self.add_embeddings(width)
         self.add_softmax(width)
@@ -131,7 +138,8 @@ class ByteNet(EncoderDecoder):
         unfolded = unfolded_length(length)
         lengths = unfolded_length(ops.sum(ops.cast(inputs != 0, "int32"), axis=1))
         mask = ops.cast(ops.arange(unfolded, dtype="int32")[None] < lengths[:, None], "float32")[..., None]
-        x = ops.pad(self.embedding(inputs), ((0, 0), (0, unfolded - length), (0, 0)))
+        x = dropout(self.embedding(inputs), self.hparams.embedding_dropout, seeds)
+        x = ops.pad(x, ((0, 0), (0, unfolded - length), (0, 0)))
         for block in self.encoder:
             x = block(x, mask, seeds=seeds)
         return self.encoder_norm(x) * mask
@@ -151,8 +159,9 @@ class ByteNet(EncoderDecoder):
         """
         indices, last = start + ops.arange(1 if caches else ops.shape(x)[1]), ops.shape(memory)[1] - 1
         encoded = ops.take(memory, ops.minimum(indices, last), axis=1)
+        x = dropout(x, self.hparams.embedding_dropout, seeds)
         x = x + encoded * ops.cast(indices <= last, memory.dtype)[:, None]
         for block in self.decoder:
             x = block(x, seeds=seeds, caches=caches)
-        x = ops.relu(self.last(ops.relu(self.decoder_norm(x))))
+        x = self.activation(self.last(ops.relu(self.decoder_norm(x))))
         return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decoding_models import FAMILIES, VOCAB, check_steps, small_model
+from decoding_models import FAMILIES, SEED, VOCAB, check_steps, small_model
 from t2t_repro.rivals.bytenet import ByteNet, ResidualBlock
 
 HPARAMS = FAMILIES["bytenet"]
@@ -50,12 +50,14 @@ def numpy_model(model: ByteNet, source: np.ndarray, target: np.ndarray) -> np.nd
     h[1:] = np.asarray(model.target_embedding.table)[target[:-1]] * model.embedding.factor
     h[:unfolded] += encoded[: len(h)]
     h = np.maximum(normalized(model.decoder_norm, numpy_stack(model.decoder, h, True)), 0)
-    return np.maximum(linear(model.last, h), 0) @ np.asarray(model.softmax.table).T + np.asarray(model.softmax_bias)
+    h = linear(model.last, h)
+    h = h if model.hparams.last_activation == "linear" else np.maximum(h, 0)
+    return h @ np.asarray(model.softmax.table).T + np.asarray(model.softmax_bias)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"shared_embedding_and_softmax_weights": False, "num_encoder_layers": 6}],
+    [{"last_activation": "linear"}, {"shared_embedding_and_softmax_weights": False, "num_encoder_layers": 6}],
     ids=["shared", "separate"],
 )
 def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
@@ -69,5 +71,15 @@ def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
     for row, (source, target) in enumerate(LENGTHS):
         expected = numpy_model(model, inputs[row, :source], targets[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=1e-4)
-    if changes:
+    if "num_encoder_layers" in changes:
         check_steps(model, length=7)  # the last step is beyond the 6 positions of the encoder's output
+
+
+@pytest.mark.parametrize(("rate", "is_same"), [(0.9999, True), (0.0, False)])
+def test_dropout_of_all_embeddings_leaves_nothing_of_the_tokens(rate: float, is_same: bool) -> None:
+    model = small_model(replace(HPARAMS, layer_prepostprocess_dropout=0.0, embedding_dropout=rate))
+    inputs, targets = np.ones((2, 2, 5), np.int64) * [[[2]], [[3]]]  # [B, T]
+    logits, other_source, other_target = (
+        np.asarray(model(*ids, SEED)) for ids in ((inputs, targets), (inputs + 1, targets), (inputs, targets + 1))
+    )
+    assert np.array_equal(logits, other_source) == np.array_equal(logits, other_target) == is_same
