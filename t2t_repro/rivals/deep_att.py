@@ -1,7 +1,7 @@
 """Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model.
 
 The sums f that enter the gates of a layer's LSTM are also an input of the layer above. These fast-forward connections
-make a path through all layers without nonlinear functions and without recurrence.
+make a path through all layers without recurrence and, unless `sums_activation` is set, without nonlinear functions.
 
 Omitted are the peephole connections of the LSTMs, which have 3 D weights in each layer. The half of f that the layer
 above reads is here the part of the input and forget gates. Dropout is only on the output of each layer.
