@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class Model(Embedded):
-    """ByteNet with one embedding matrix for sources, targets and logits, and with PyTorch's initial weights."""
+    """ByteNet with one embedding matrix for sources, targets and logits, and otherwise PyTorch's initial weights."""
 
     def __init__(self, hparams: ByteNetHParams, vocab_size: int) -> None:
         width = 2 * hparams.hidden_size

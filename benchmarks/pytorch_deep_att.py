@@ -35,7 +35,7 @@ def flip(x: Any, lengths: Any) -> Any:
 
 
 class Model(Attentive):
-    """Deep-Att with one embedding matrix for sources, targets and logits, and with PyTorch's initial weights."""
+    """Deep-Att with one embedding matrix for sources, targets and logits, and otherwise PyTorch's initial weights."""
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
         width, memory_width = hparams.hidden_size, 5 * hparams.hidden_size // 2

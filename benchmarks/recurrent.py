@@ -36,6 +36,7 @@ SETTINGS = (
     "batch_size=2048,learning_rate_schedule=constant*linear_warmup,learning_rate_constant=0.005,"
     "learning_rate_warmup_steps=300,layer_prepostprocess_dropout=0.2,initializer_gain=1.0"
 )
+FACTOR = "multiply_embedding_mode=sqrt_depth"
 STEPS, MEASURED_EVERY = 448, 112
 
 
@@ -43,8 +44,6 @@ class Variant(NamedTuple):
     """A training run."""
 
     hparams_set: str
-    has_factor: bool = False
-    """True to multiply embeddings by the square root of their width."""
     hparams: str = ""
     """Hparams in which the run differs from SETTINGS."""
     pytorch: str = ""
@@ -59,16 +58,16 @@ VARIANTS_BY_NAME = {
     "GNMT": Variant("gnmt_tiny"),
     "GNMT in PyTorch, our initial weights": Variant("gnmt_tiny", pytorch="ours"),
     "GNMT in PyTorch, its initial weights": Variant("gnmt_tiny", pytorch="default"),
-    "GNMT, initializer_gain=4": Variant("gnmt_tiny", hparams="initializer_gain=4"),
+    "GNMT, initializer_gain=4": Variant("gnmt_tiny", "initializer_gain=4"),
     "GNMT, larger kernels above the embeddings": Variant("gnmt_tiny", scaled=FIRST_KERNELS),
-    "GNMT with the factor": Variant("gnmt_tiny", True),
+    "GNMT with the factor": Variant("gnmt_tiny", FACTOR),
     "plain LSTM in PyTorch": Variant("gnmt_tiny", pytorch="plain"),
-    "plain LSTM in PyTorch with the factor": Variant("gnmt_tiny", True, pytorch="plain"),
+    "plain LSTM in PyTorch with the factor": Variant("gnmt_tiny", FACTOR, pytorch="plain"),
     "MoE": Variant("moe_tiny"),
-    "MoE with the factor": Variant("moe_tiny", True),
+    "MoE with the factor": Variant("moe_tiny", FACTOR),
     "Deep-Att": Variant("deep_att_tiny"),
-    "Deep-Att with the factor": Variant("deep_att_tiny", True),
-    "Deep-Att with the factor and tanh": Variant("deep_att_tiny", True, hparams="sums_activation=tanh"),
+    "Deep-Att with the factor": Variant("deep_att_tiny", FACTOR),
+    "Deep-Att with the factor and tanh": Variant("deep_att_tiny", f"{FACTOR},sums_activation=tanh"),
 }
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")
@@ -92,9 +91,7 @@ def pytorch_model(variant: Variant, hparams: HParams) -> Any:
 def train(name: str, data: str) -> list[dict[str, Any]]:
     """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns them."""
     variant, lines = VARIANTS_BY_NAME[name], []
-    mode = "sqrt_depth" if variant.has_factor else "none"
-    hparams = override(registry.hparams(variant.hparams_set), f"{SETTINGS},multiply_embedding_mode={mode}")
-    hparams = override(hparams, variant.hparams)
+    hparams = override(override(registry.hparams(variant.hparams_set), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
     dev = list(batches_once(records["dev"], learning.EVAL_TOKENS))
     run: Any

@@ -35,22 +35,12 @@ from t2t_repro.paper import size
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
-FAMILIES = flags.DEFINE_list(
-    "families",
-    [
-        "transformer_tiny",
-        "transformer_moe_tiny",
-        "gnmt_tiny_v2",
-        "convs2s_tiny",
-        "bytenet_tiny_v2",
-        "moe_tiny_v2",
-        "deep_att_tiny_v2",
-    ],
-    "hparams sets",
-)
+FAMILIES = flags.DEFINE_list("families", [
+    "transformer_tiny", "transformer_moe_tiny", "gnmt_tiny_v2", "convs2s_tiny", "bytenet_tiny_v2", "moe_tiny_v2",
+    "deep_att_tiny_v2",
+], "hparams sets")  # fmt: skip
 RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
-TRIALS_ONLY = flags.DEFINE_bool("trials_only", False, "only take the short trials")
 PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against training operations")
 
 RATES, GAINS, DROPOUTS = (0.0025, 0.005, 0.01, 0.02), (0.25, 1.0, 4.0), (0.2, 0.3)
@@ -69,11 +59,8 @@ VOCAB_SIZE = 8000
 SEEDS = ("1", "2")
 SEARCH = "--decode_hparams=alpha=1.0"
 PATHS = {
-    "transformer": ("1", "1"),
-    "transformer_moe": ("1", "1"),
-    "gnmt": ("n", "n"),
-    "deep_att": ("n", "n"),
-    "moe": ("n", "n"),
+    **dict.fromkeys(("transformer", "transformer_moe"), ("1", "1")),
+    **dict.fromkeys(("gnmt", "deep_att", "moe"), ("n", "n")),
     "convs2s": ("1", "n / k"),
     "bytenet": ("1", "log_k n"),
 }
@@ -313,18 +300,11 @@ def main(argv: list[str]) -> None:
         train, dev = (",".join(text_file(split, side) for side in ("en", "de")) for split in ("train", "val"))
         run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE}",
             f"--data_dir={work}/data")  # fmt: skip
-        if TRIALS_ONLY.value:
-            for name in FAMILIES.value:
-                print(name, short_trials(name, results.measure), flush=True)
-            return
-    families, finished = {}, results.read()
-
-    def read(label: str, _: Any) -> Any:
-        return finished[label]
-
+    finished, families = results.read(), {}
+    measured: Measured = (lambda label, _: finished[label]) if TABLE.value else results.measure
     for name in FAMILIES.value:
         with contextlib.suppress(*[KeyError] if TABLE.value else []):  # a run is missing
-            families[name] = tune(name, read if TABLE.value else results.measure)
+            families[name] = tune(name, measured)
     print_families(families)
     print_full_runs(results.read())
     print_trials(results.read())

@@ -1,6 +1,6 @@
 """Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model.
 
-The sums f that enter the gates of a layer's LSTM are also an input of the layer above. These fast-forward connections
+The part f = x W + b of the sums in a layer's LSTM is also an input of the layer above. These fast-forward connections
 make a path through all layers without recurrence and, unless `sums_activation` is set, without nonlinear functions.
 
 Omitted are the peephole connections of the LSTMs, which have 3 D weights in each layer. The half of f that the layer
@@ -83,8 +83,7 @@ class Encoder(Layer):
             x = embedded
             for i, layer in enumerate(layers):
                 sums, is_reversed = layer.sums(x), (column + i) % 2 == 1
-                # A layer that reads from right to left begins at each sentence's own end.
-                y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None, is_reversed)
+                y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None)
                 y, sums = dropout(y, self.rate, seeds), self.activation(sums)
                 x = fast_forward(sums, y)
             outputs.append(y)

@@ -3,7 +3,6 @@
 Both stacks have residual connections from the third layer on. The publication leaves open:
 
 - biases of LSTMs: here as in `rivals.lstm`
-- width of attention's hidden layer: here D
 - whether the bottom decoder layer also reads the context: here it does
 - state of the decoder before the first position: here 0
 - place of dropout: here on each layer's input from below and on the output of the top layer, but not on the context
@@ -64,7 +63,7 @@ class GNMT(RecurrentModel):
         """
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing (section 3.2).
-        x = ops.concatenate([self.forward(x), self.backward(x, is_padding, is_reversed=True)], axis=-1)
+        x = ops.concatenate([self.forward(x), self.backward(x, is_padding)], axis=-1)
         for i, layer in enumerate(self.readers, start=1):
             y = layer(dropout(x, self.rate, seeds))
             x = y + x if i >= FIRST_RESIDUAL else y  # equation 6

@@ -51,22 +51,19 @@ class LSTM(Layer):
         forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
         self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")
 
-    def call(
-        self, x: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False, caches: Caches | None = None
-    ) -> Tensor:
+    def call(self, x: Tensor, is_padding: Tensor | None = None, caches: Caches | None = None) -> Tensor:
         """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
 
         Args:
-            is_padding: bool [B, T]. The state is 0 at padding, so a reversed layer begins at each sentence's end. None
-                if the layer is not reversed: padding comes last, so it does not affect the tokens before it.
-            is_reversed: true to begin at the last position.
+            is_padding: bool [B, T] in a layer that reads from right to left. Its state is 0 at padding, so it begins at
+                each sentence's own end. None in a layer that reads from left to right, for which padding comes last.
             caches: None, or the states for a step of decoding, in which T is K; see `step`.
         """
         if caches:
             return self.step(self.sums(x), caches)
-        return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding, is_reversed)
+        return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding)
 
-    def outputs(self, sums: Tensor, is_padding: Tensor | None = None, is_reversed: bool = False) -> Tensor:
+    def outputs(self, sums: Tensor, is_padding: Tensor | None = None) -> Tensor:
         """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""
         if is_padding is not None:
             sums = sums + CLOSED * float32(ops.transpose(is_padding))[..., None]
@@ -75,7 +72,7 @@ class LSTM(Layer):
             state = self.next_state(sums, state)
             return state, state
 
-        _, states = ops.scan(step, self.start(ops.shape(sums)[1]), sums, reverse=is_reversed)
+        _, states = ops.scan(step, self.start(ops.shape(sums)[1]), sums, reverse=is_padding is not None)
         return ops.transpose(states.output, (1, 0, 2))
 
     def step(self, sums: Tensor, caches: Caches) -> Tensor:

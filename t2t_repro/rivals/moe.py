@@ -74,7 +74,7 @@ class MoE(RecurrentModel):
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing.
-        y = self.forward(x) + self.backward(x, is_padding, is_reversed=True)
+        y = self.forward(x) + self.backward(x, is_padding)
         x = x + dropout(y, self.rate, seeds)
         x = x + dropout(ops.sigmoid(self.encoder_experts(x, seeds=seeds)), self.rate, seeds)
         for layer in self.readers:

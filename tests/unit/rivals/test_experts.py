@@ -17,6 +17,7 @@ from t2t_repro.rivals.experts import MIN_DEVIATION, Experts
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(3, 5, 4)).astype("float32")
+IS_TOKEN = np.array([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
 SEED = np.array([5, 6, 7], np.uint32)
 
 
@@ -42,37 +43,10 @@ def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, mo
         np.testing.assert_allclose(ours(x), expected, atol=1e-6)
 
 
-def gate_with_noise(ours: Experts, x: np.ndarray, is_token: np.ndarray) -> tuple[np.ndarray, float]:
-    """Returns the gates of all experts [B, T, n] and the balancing loss, computed position by position."""
-    noise = np.asarray(standard_normal((*x.shape[:2], ours.count), Seeds(SEED)))
-    gates, load = np.zeros((*x.shape[:2], ours.count)), np.zeros(ours.count)
-    for place in np.ndindex(x.shape[:2]):
-        clean = x[place] @ np.asarray(ours.gate_kernel)
-        deviation = np.log1p(np.exp(x[place] @ np.asarray(ours.noise_kernel))) + MIN_DEVIATION
-        noisy = clean + noise[place] * deviation
-        gates[place] = gates_of(noisy, ours.chosen)
-        for number in range(ours.count) if is_token[place] else ():
-            others = np.sort(np.delete(noisy, number))[::-1]
-            distance = (clean[number] - others[ours.chosen - 1]) / deviation[number]  # equation 9
-            load[number] += 0.5 * (1 + math.erf(distance / math.sqrt(2)))
-    importance = gates[is_token].sum(axis=0)
-    variations = [(values.std() / values.mean()) ** 2 for values in (importance, load)]
-    return gates, ours.loss_weight * sum(variations)
-
-
-def test_training_adds_noise_and_both_balancing_losses() -> None:
-    trained = layer(moe_loss_coef=0.3)
-    is_token = np.array([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
-    gates, loss = gate_with_noise(trained, X, is_token)
+def seeds_of(is_token: np.ndarray | None) -> Seeds:
     seeds = Seeds(SEED)
     seeds.is_token = is_token  # type: ignore[assignment]
-    with auxiliary_losses() as losses:
-        ours = trained(X, seeds=seeds)
-    kernels = np.asarray(trained.kernels1), np.asarray(trained.kernels2)
-    outputs = np.array([[experts_outputs(*kernels, x) for x in row] for row in X])
-    np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
-    assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
-    assert len(losses) == 1
+    return seeds
 
 
 def load_of(clean: np.ndarray, noise: np.ndarray, deviation: np.ndarray, k: int) -> np.ndarray:
@@ -80,6 +54,33 @@ def load_of(clean: np.ndarray, noise: np.ndarray, deviation: np.ndarray, k: int)
     noisy = clean + noise * deviation
     highest = [np.sort(np.delete(noisy, number))[-k] for number in range(len(clean))]
     return 0.5 * (1 + np.vectorize(math.erf)((clean - highest) / deviation / math.sqrt(2)))
+
+
+def gate_with_noise(ours: Experts) -> tuple[np.ndarray, float]:
+    """Returns the gates of all experts [B, T, n] for X, and the balancing loss, computed position by position."""
+    noise = np.asarray(standard_normal((*X.shape[:2], ours.count), Seeds(SEED)))
+    gates, load = np.zeros((*X.shape[:2], ours.count)), np.zeros(ours.count)
+    for place in np.ndindex(X.shape[:2]):
+        clean = X[place] @ np.asarray(ours.gate_kernel)
+        deviation = np.log1p(np.exp(X[place] @ np.asarray(ours.noise_kernel))) + MIN_DEVIATION
+        noisy = clean + noise[place] * deviation
+        gates[place] = gates_of(noisy, ours.chosen)
+        load += load_of(clean, noise[place], deviation, ours.chosen) if IS_TOKEN[place] else 0
+    importance = gates[IS_TOKEN].sum(axis=0)
+    variations = [(values.std() / values.mean()) ** 2 for values in (importance, load)]
+    return gates, ours.loss_weight * sum(variations)
+
+
+def test_training_adds_noise_and_both_balancing_losses() -> None:
+    trained = layer(moe_loss_coef=0.3)
+    gates, loss = gate_with_noise(trained)
+    with auxiliary_losses() as losses:
+        ours = trained(X, seeds=seeds_of(IS_TOKEN))
+    kernels = np.asarray(trained.kernels1), np.asarray(trained.kernels2)
+    outputs = np.array([[experts_outputs(*kernels, x) for x in row] for row in X])
+    np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
+    assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
+    assert len(losses) == 1
 
 
 def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
@@ -92,11 +93,8 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     gates = np.array([[gates_in_groups(x @ group_gate, x @ gate, 2) for x in row] for row in X])
     np.testing.assert_allclose(ours(X), np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
 
-    is_token = np.array([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
-    seeds = Seeds(SEED)
-    seeds.is_token = is_token  # type: ignore[assignment]
     with auxiliary_losses() as losses:
-        outputs_in_training = ours(X, seeds=seeds)
+        outputs_in_training = ours(X, seeds=seeds_of(IS_TOKEN))
     draws = Seeds(SEED)
     group_draws = np.asarray(standard_normal((3, 5, 4), draws))
     inner_draws = np.asarray(standard_normal((3, 5, 2, 3), draws))
@@ -108,12 +106,12 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
         for rank, group in enumerate(np.argsort(-group_logits)[:2]):
             part = slice(3 * group, 3 * group + 3)
             logits[part] = (x @ gate)[part] + inner_draws[place][rank] * deviation[part]
-            if is_token[place]:
+            if IS_TOKEN[place]:
                 inner_load[group] += load_of((x @ gate)[part], inner_draws[place][rank], deviation[part], 2)
                 positions[group] += 1
         gates = gates_in_groups(group_logits, logits, 2)
         np.testing.assert_allclose(outputs_in_training[place], gates @ outputs[place], atol=1e-5)
-        if is_token[place]:
+        if IS_TOKEN[place]:
             importance += gates
             group_load += load_of(x @ group_gate, group_draws[place], group_deviation, 2)
     load = (inner_load * (group_load / positions)[:, None]).ravel()
@@ -127,11 +125,9 @@ def test_gradients_are_finite_when_the_noise_vanishes(groups: int) -> None:
     for kernel in [ours.noise_kernel, ours.group_noise_kernel] if groups else [ours.noise_kernel]:
         kernel.assign(np.full(kernel.shape, -200.0))
     variables = [variable.value for variable in ours.trainable_variables]
-    seeds = Seeds(SEED)
     for is_token in (None, np.arange(15).reshape(3, 5) == 0):  # a single token does not choose all groups
-        seeds.is_token = is_token  # type: ignore[assignment]
         with tf.GradientTape() as tape, auxiliary_losses() as losses:
-            outputs = ours(abs(X), seeds=seeds)
+            outputs = ours(abs(X), seeds=seeds_of(is_token))
             loss = tf.reduce_sum(outputs) + losses[0]
         for gradient in tape.gradient(loss, variables):
             assert np.isfinite(tf.convert_to_tensor(gradient)).all()  # those of experts are sparse

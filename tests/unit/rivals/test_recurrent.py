@@ -15,6 +15,7 @@ from t2t_repro.rivals.attentive_lstm import AdditiveAttention
 from t2t_repro.rivals.lstm import LSTM
 
 ONE_MATRIX = {"shared_embedding_and_softmax_weights": True, "embedding_size": 0}
+SIMPLE = {"cell_size": 0, "attention_mechanism": "bahdanau"}
 SEPARATE = {"shared_embedding_and_softmax_weights": False}
 
 
@@ -80,11 +81,9 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
     ("stacks", "changes"),
     [
         (gnmt, {}),
-        (gnmt, {"num_hidden_layers": 1, **SEPARATE}),
-        (gnmt, {"multiply_embedding_mode": "sqrt_depth"}),
+        (gnmt, {"num_hidden_layers": 1, "multiply_embedding_mode": "sqrt_depth", **SEPARATE}),
         (moe, {}),
-        (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "cell_size": 0, "moe_groups": 0}),
-        (moe, {"attention_mechanism": "bahdanau"}),
+        (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "moe_groups": 0, **SIMPLE}),
         (deep_att, {}),
         (deep_att, {"sums_activation": "tanh"}),
         (deep_att, {"num_encoder_layers": 1, "num_decoder_layers": 1, **ONE_MATRIX}),
