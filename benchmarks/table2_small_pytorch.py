@@ -6,8 +6,9 @@ FOLDER is the work folder of table2_small.py, with its data. Data, batches, sche
 of the last checkpoints are the same. The precision is float32, because PyTorch's mixed precision has states of LSTMs in
 bfloat16. The initial weights are PyTorch's, except those of the embeddings, so there are short trials only for the
 learning rate; then a full run with each seed. To score a run, the script copies its weights into our model, and
-translates with beam search; it first checks that both models compute the same logits. The results file, the runs that
-are skipped and the runs that continue are as there; the file is pytorch.json by default. It needs `pip install ".[benchmarks]"`.
+translates with beam search; it first checks that both models compute the same logits. It writes each run to the results
+file, by default pytorch.json in the work folder, skips runs that this file has, and continues an interrupted run from
+its last epoch. It needs `pip install ".[benchmarks]"`.
 """
 
 from __future__ import annotations
