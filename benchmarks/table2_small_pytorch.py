@@ -69,7 +69,7 @@ def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[
         for batch in pipeline.batches(epoch * EPOCH, (epoch + 1) * EPOCH):
             run.take_step(batch)
         lines.append({"step": (epoch + 1) * EPOCH, **learning.measured(run, micro_batches)})
-        checkpoints = [*checkpoints, run.model.weights()][-table2.CHECKPOINTS:]
+        checkpoints = [*checkpoints, run.model.weights()][-table2.CHECKPOINTS :]
         torch.save((run, lines, checkpoints), f"{path}.tmp")
         Path(f"{path}.tmp").replace(path)
         print(path.name, lines[-1], flush=True)
