@@ -40,6 +40,7 @@ class Model(Attentive):
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
         width, memory_width = hparams.hidden_size, 5 * hparams.hidden_size // 2
         super().__init__(hparams, vocab_size, memory_width)
+        self.output_factor: float = hparams.output_factor  # type: ignore[attr-defined]
         self.activation = torch.tanh if hparams.sums_activation == "tanh" else nn.Identity()  # type: ignore[attr-defined]
         widths = [width, *(3 * width,) * (hparams.encoder_layers - 1)]
         self.columns = nn.ModuleList(
@@ -70,7 +71,7 @@ class Model(Attentive):
         for layer in self.decoder:
             x = fast_forward(self.activation(f), h)
             f, h = sums(x, layer), self.dropout(layer(x)[0])
-        return h @ self.table.T
+        return self.output_factor * h @ self.table.T
 
     def weights(self) -> dict[str, np.ndarray]:
         """Returns the weights of our model, by their paths, with which it computes the same logits."""

@@ -20,7 +20,7 @@ from t2t_repro.hparam import HParams
 
 UNSEEN = (
     "model", "num_heads", "pos", "norm_epsilon", "self_attention_neighborhood", "moe_k", "activation",
-    "multiply_embedding_mode", "attention_mechanism", "sums_activation", "last_activation",
+    "multiply_embedding_mode", "attention_mechanism", "sums_activation", "last_activation", "output_factor",
 )  # fmt: skip
 """Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"

@@ -45,7 +45,7 @@ class MoEHParams(RecurrentHParams, ExpertsHParams):
     """C: number of cells of each LSTM, whose output is projected to hidden_size. 0 means hidden_size cells and no
     projection."""
 
-    ranges: ClassVar = ExpertsHParams.ranges | {"cell_size": OPTIONAL_WIDTH}
+    ranges: ClassVar = RecurrentHParams.ranges | ExpertsHParams.ranges | {"cell_size": OPTIONAL_WIDTH}
     unused = tuple(name for name in RecurrentHParams.unused if name != "filter_size")
 
 

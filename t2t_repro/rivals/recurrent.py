@@ -7,7 +7,7 @@ V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from t2t_repro.hparam import TRANSFORMER_ONLY, HParams
+from t2t_repro.hparam import POSITIVE, TRANSFORMER_ONLY, HParams
 from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias
@@ -26,7 +26,12 @@ class RecurrentHParams(HParams):
     """Logit of query q and key k: "bahdanau" for v . tanh(q W_q + k W_k) (Bahdanau et al. 2015), "tanh_product" for
     v . (tanh(q W_q) * tanh(k W_k)), a matrix product (Shazeer et al. 2017, appendix G)."""
 
+    output_factor: float = 1.0
+    """Factor of the top layer's outputs before the softmax. Outputs of LSTMs are small at first, so that small models
+    whose softmax has the matrix of the embeddings learn faster with a larger factor (docs/rivals.md)."""
+
     choices: ClassVar = HParams.choices | {"attention_mechanism": ("bahdanau", "tanh_product")}
+    ranges: ClassVar = HParams.ranges | {"output_factor": POSITIVE}
     unused = tuple(name for name in TRANSFORMER_ONLY if name != "multiply_embedding_mode")
 
 
@@ -80,4 +85,4 @@ class RecurrentModel(EncoderDecoder):
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        return self.softmax.logits(self.decoder_output(x, memory, seeds, caches))
+        return self.softmax.logits(self.hparams.output_factor * self.decoder_output(x, memory, seeds, caches))

@@ -85,7 +85,7 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
         (moe, {}),
         (moe, {"num_encoder_layers": 3, "num_decoder_layers": 1, "moe_groups": 0, **SIMPLE}),
         (deep_att, {}),
-        (deep_att, {"sums_activation": "tanh"}),
+        (deep_att, {"sums_activation": "tanh", "output_factor": 3.0}),
         (deep_att, {"num_encoder_layers": 1, "num_decoder_layers": 1, **ONE_MATRIX}),
     ],
 )
@@ -99,7 +99,7 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
         factor = sources.shape[1] ** 0.5 if model.hparams.multiply_embedding_mode == "sqrt_depth" else 1
         previous = factor * np.vstack([np.zeros_like(table[:1]), table[target[:-1]]])
         y, weights = stacks(layers, factor * sources[source], previous)
-        return y @ layers.weights.get("softmax/table", table).T, [weights]
+        return model.hparams.output_factor * y @ layers.weights.get("softmax/table", table).T, [weights]
 
     check_against_numpy(small_model(replace(FAMILIES[stacks.__name__], **changes)), numpy_model)
 
