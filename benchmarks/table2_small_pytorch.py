@@ -37,7 +37,6 @@ from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.decoding import Translator
 from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.models.model import make_model
-from table2_small import EPOCH, EPOCHS, PATIENCE, RATES, RESULTS, SEEDS, VOCAB_SIZE, WORK, Settings, run_name
 
 MODELS: dict[str, Any] = {"deep_att_tiny_v2": pytorch_deep_att.Model, "bytenet_tiny_v2": pytorch_bytenet.Model}
 FAMILY = flags.DEFINE_enum("family", "deep_att_tiny_v2", list(MODELS), "hparams set")
@@ -49,26 +48,26 @@ def best(lines: list[dict[str, Any]]) -> int:
     return 1 + losses.index(min(losses)) if losses else 0
 
 
-def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[dict[str, Any]], list[dict]]:
+def train(settings: table2.Settings, seed: str, epochs: int, path: Path) -> tuple[list[dict[str, Any]], list[dict]]:
     """Trains until the dev loss has not fallen for PATIENCE epochs, at most `epochs`. Saves each epoch in `path`.
 
     Returns the measurements after each epoch, and the weights of our model after each of the last CHECKPOINTS epochs.
     """
     hparams = override(registry.hparams(FAMILY.value), table2.overrides(settings))
-    train, dev = (Records(find_shards(f"{WORK.value}/data", "text_files", split)) for split in ("train", "dev"))
+    train, dev = (Records(find_shards(f"{table2.WORK.value}/data", "text_files", split)) for split in ("train", "dev"))
     micro_batches = list(batches_once(dev, learning.EVAL_TOKENS))
     pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
-    make = functools.partial(MODELS[FAMILY.value], hparams, VOCAB_SIZE)
+    make = functools.partial(MODELS[FAMILY.value], hparams, table2.VOCAB_SIZE)
     run = PyTorchRun(make, hparams, int(seed), is_mixed=False)
     lines: list[dict[str, Any]] = []
     checkpoints: list[dict[str, np.ndarray]] = []
     if path.exists():
         run, lines, checkpoints = torch.load(path, weights_only=False)
-    while (epoch := len(lines)) < epochs and epoch - best(lines) < PATIENCE:
+    while (epoch := len(lines)) < epochs and epoch - best(lines) < table2.PATIENCE:
         torch.manual_seed(1000 * int(seed) + epoch)  # for the same dropout masks in a run that was interrupted
-        for batch in pipeline.batches(epoch * EPOCH, (epoch + 1) * EPOCH):
+        for batch in pipeline.batches(epoch * table2.EPOCH, (epoch + 1) * table2.EPOCH):
             run.take_step(batch)
-        lines.append({"step": (epoch + 1) * EPOCH, **learning.measured(run, micro_batches)})
+        lines.append({"step": (epoch + 1) * table2.EPOCH, **learning.measured(run, micro_batches)})
         checkpoints = [*checkpoints, run.model.weights()][-table2.CHECKPOINTS :]
         torch.save((run, lines, checkpoints), f"{path}.tmp")
         Path(f"{path}.tmp").replace(path)
@@ -78,19 +77,20 @@ def train(settings: Settings, seed: str, epochs: int, path: Path) -> tuple[list[
 
 def translator(weights: dict[str, np.ndarray]) -> Translator:
     """Returns a translator with our model and these weights."""
-    model = make_model(registry.hparams(FAMILY.value), VOCAB_SIZE)
+    model = make_model(registry.hparams(FAMILY.value), table2.VOCAB_SIZE)
     for weight in model.trainable_variables:
         weight.assign(weights[weight.path])
-    vocabulary = load_vocabulary(f"{WORK.value}/data/vocab.text_files.{VOCAB_SIZE}.model")
+    vocabulary = load_vocabulary(f"{table2.WORK.value}/data/vocab.text_files.{table2.VOCAB_SIZE}.model")
     return Translator(model, vocabulary, DecodeHParams(alpha=1.0))
 
 
 def check_equal() -> None:
     """Raises AssertionError if a PyTorch model and our model with its weights do not compute the same logits."""
-    model, random = MODELS[FAMILY.value](registry.hparams(FAMILY.value), VOCAB_SIZE).eval(), np.random.default_rng(1)
+    model = MODELS[FAMILY.value](registry.hparams(FAMILY.value), table2.VOCAB_SIZE).eval()
+    random = np.random.default_rng(1)
     for parameter in model.parameters():
         parameter.data.add_(0.1 * torch.randn_like(parameter))  # so that no bias is 0
-    sources, targets = (random.integers(1, VOCAB_SIZE, (3, length)) for length in (7, 12))
+    sources, targets = (random.integers(1, table2.VOCAB_SIZE, (3, length)) for length in (7, 12))
     sources[1, 4:] = 0
     logits = model(*map(torch.from_numpy, (sources, targets))).detach().numpy()
     np.testing.assert_allclose(translator(model.weights()).model(sources, targets), logits, atol=1e-3)
@@ -103,9 +103,9 @@ def bleu(ours: Translator, split: str) -> float:
     return round(sacrebleu.corpus_bleu(translations, [references]).score, 2)
 
 
-def full_run(settings: Settings, seed: str, path: Path) -> dict[str, Any]:
+def full_run(settings: table2.Settings, seed: str, path: Path) -> dict[str, Any]:
     """Takes a full run. Returns the lowest dev loss, the BLEU of the average on both splits, and each epoch."""
-    lines, checkpoints = train(settings, seed, EPOCHS, path)
+    lines, checkpoints = train(settings, seed, table2.EPOCHS, path)
     ours = translator({name: np.mean([weights[name] for weights in checkpoints], axis=0) for name in checkpoints[0]})
     scores = {split.split("_")[0]: bleu(ours, split) for split in ("val", "test_2016_flickr")}
     return {"loss": min(line["loss"] for line in lines), **scores, "curve": lines}
@@ -113,20 +113,22 @@ def full_run(settings: Settings, seed: str, path: Path) -> dict[str, Any]:
 
 def main(argv: list[str]) -> None:
     """Takes all runs that the results file does not have, and prints their losses and scores."""
-    if not WORK.value:
+    if not table2.WORK.value:
         raise app.UsageError("give --work, the work folder of table2_small.py")
     check_equal()
-    results = Results(RESULTS.value or Path(WORK.value) / "pytorch.json")
+    results = Results(table2.RESULTS.value or Path(table2.WORK.value) / "pytorch.json")
 
-    def measured(take: Any, settings: Settings, seed: str = "") -> Any:
-        name = run_name(f"PyTorch {FAMILY.value}", settings, seed)
-        return results.measure(name, functools.partial(take, Path(WORK.value) / f"{name}.pt"))
+    def measured(take: Any, settings: table2.Settings, seed: str = "") -> Any:
+        name = table2.run_name(f"PyTorch {FAMILY.value}", settings, seed)
+        return results.measure(name, functools.partial(take, Path(table2.WORK.value) / f"{name}.pt"))
 
-    def loss(settings: Settings) -> float:
-        return measured(lambda path: train(settings, SEEDS[0], table2.TRIAL_EPOCHS, path)[0][-1]["loss"], settings)
+    def loss(settings: table2.Settings) -> float:
+        return measured(
+            lambda path: train(settings, table2.SEEDS[0], table2.TRIAL_EPOCHS, path)[0][-1]["loss"], settings
+        )
 
-    settings = min((Settings(rate=rate) for rate in RATES), key=loss)
-    for seed in SEEDS:
+    settings = min((table2.Settings(rate=rate) for rate in table2.RATES), key=loss)
+    for seed in table2.SEEDS:
         run = measured(functools.partial(full_run, settings, seed), settings, seed)
         print(f"seed {seed}: dev loss {run['loss']}, BLEU val {run['val']}, test {run['test']}")
 

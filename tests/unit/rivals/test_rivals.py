@@ -79,6 +79,7 @@ def test_bfloat16_is_close_to_float32_also_in_the_loop_of_a_search(name: str) ->
         ("bytenet", "kernel_height=1001", "kernel_height=1001"),
         ("deep_att", "shared_embedding_and_softmax_weights=true", "embedding_size=6 differs from hidden_size=8"),
         ("moe", "cell_size=-1", "cell_size=-1"),
+        ("moe", "output_factor=0", "output_factor=0.0"),
         ("transformer_moe", "moe_k=4", "less than moe_num_experts=4"),
         ("moe", "moe_groups=2", "must divide moe_num_experts=9"),
         ("moe", "moe_num_experts=6", "must exceed moe_k=2"),
