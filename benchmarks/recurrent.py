@@ -37,6 +37,7 @@ SETTINGS = (
     "learning_rate_warmup_steps=300,layer_prepostprocess_dropout=0.2,initializer_gain=1.0"
 )
 FACTOR = "multiply_embedding_mode=sqrt_depth"
+BOTH = f"{FACTOR},output_factor=4"
 STEPS, MEASURED_EVERY = 448, 112
 
 
@@ -61,13 +62,16 @@ VARIANTS_BY_NAME = {
     "GNMT, initializer_gain=4": Variant("gnmt_tiny", "initializer_gain=4"),
     "GNMT, larger kernels above the embeddings": Variant("gnmt_tiny", scaled=FIRST_KERNELS),
     "GNMT with the factor": Variant("gnmt_tiny", FACTOR),
+    "GNMT with both factors": Variant("gnmt_tiny", BOTH),
     "plain LSTM in PyTorch": Variant("gnmt_tiny", pytorch="plain"),
     "plain LSTM in PyTorch with the factor": Variant("gnmt_tiny", FACTOR, pytorch="plain"),
     "MoE": Variant("moe_tiny"),
     "MoE with the factor": Variant("moe_tiny", FACTOR),
+    "MoE with both factors": Variant("moe_tiny", BOTH),
     "Deep-Att": Variant("deep_att_tiny"),
     "Deep-Att with the factor": Variant("deep_att_tiny", FACTOR),
     "Deep-Att with the factor and tanh": Variant("deep_att_tiny", f"{FACTOR},sums_activation=tanh"),
+    "Deep-Att with both factors and tanh": Variant("deep_att_tiny", f"{BOTH},sums_activation=tanh"),
 }
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")
