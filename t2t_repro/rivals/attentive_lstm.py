@@ -10,7 +10,6 @@ Shapes: B batch, T length, S source length, I width of the input without context
 cells, M width of the memory, Q queries, K hypotheses of a sentence, A width of attention's hidden layer, which is D.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -33,14 +32,12 @@ class Memory(NamedTuple):
 
 
 class AdditiveAttention(Layer):
-    """Attention with a single head, whose hidden layer is as wide as the queries: `width` is D and A.
+    """Attention with a single head, whose hidden layer is as wide as the queries: hparams.hidden_size is D and A."""
 
-    If `is_product` is true, the attention mechanism is "tanh_product".
-    """
-
-    def __init__(self, width: int, memory_width: int, gain: float, is_product: bool = False, **kwargs: Any) -> None:
+    def __init__(self, hparams: Any, memory_width: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.is_product = is_product
+        width, gain = hparams.hidden_size, hparams.initializer_gain
+        self.is_product = hparams.attention_mechanism == "tanh_product"
         self.query_kernel = self.kernel("query_kernel", width, width, gain)
         self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
         # The distribution is that of a kernel [A, 1]. v stays in float32, because it is multiplied by float32.
@@ -71,11 +68,9 @@ class AttentiveLSTM(LSTM):
 
     def __init__(self, hparams: Any, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any) -> None:
         super().__init__(hparams, width_in, cells, **kwargs)
-        gain, is_product = hparams.initializer_gain, hparams.attention_mechanism == "tanh_product"
-        self.context_kernel = self.kernel("context_kernel", memory_width, (self.cells,) * 4, gain)
+        self.context_kernel = self.kernel("context_kernel", memory_width, (self.cells,) * 4, hparams.initializer_gain)
         with keras.name_scope(self.name):
-            attention = partial(AdditiveAttention, dtype=self.dtype_policy, name="attention")
-            self.attention = attention(self.width, memory_width, gain, is_product)
+            self.attention = AdditiveAttention(hparams, memory_width, dtype=self.dtype_policy, name="attention")
 
     def attend(self, x: Tensor, memory: Memory, caches: Caches | None = None) -> tuple[Tensor, Tensor]:
         """Returns the outputs [B, T, D] and contexts [B, T, M] for x [B, T, I], and saves the weights [B, 1, T, S].

@@ -107,5 +107,6 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
 def test_the_forget_gate_is_open_at_first_and_the_vector_of_attention_has_the_variance_of_a_kernel() -> None:
     bias = LSTM(HParams(hidden_size=8), 3).bias
     np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], 8))
-    vector = np.asarray(AdditiveAttention(1000, 2, 0.25).vector)
+    hparams = replace(FAMILIES["gnmt"], hidden_size=1000, initializer_gain=0.25)
+    vector = np.asarray(AdditiveAttention(hparams, 2).vector)
     assert np.var(vector) == pytest.approx(0.25 * 2 / 1001, rel=0.15)
