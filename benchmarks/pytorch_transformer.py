@@ -122,10 +122,10 @@ class Model(nn.Module):
 
 def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
     """Returns the cross-entropy in nats, summed over the target tokens; the smoothing's entropy is not subtracted."""
-    log_probabilities = logits.float().log_softmax(-1)[targets != 0]
-    correct = log_probabilities.gather(1, targets[targets != 0].unsqueeze(1)).sum()
-    other = label_smoothing / (logits.shape[-1] - 1)
-    return -((1 - label_smoothing - other) * correct + other * log_probabilities.sum())
+    vocab_size = logits.shape[-1]
+    rate = label_smoothing * vocab_size / (vocab_size - 1)  # PyTorch gives the correct token a part of it, too
+    logits = logits.float().flatten(0, 1)
+    return functional.cross_entropy(logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=rate)
 
 
 class PyTorchRun:

@@ -3,8 +3,8 @@
     python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny_v2] [--results=FILE]
 
 FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, number of epochs and the average
-of the last checkpoints are the same. The precision is float32, because PyTorch's mixed precision has states of LSTMs in
-bfloat16. The initial weights are PyTorch's, except those of the embeddings, so there are short trials only for the
+of the last checkpoints are the same. Deep-Att trains in float32, because PyTorch's mixed precision has states of LSTMs
+in bfloat16. The initial weights are PyTorch's, except those of the embeddings, so there are short trials only for the
 learning rate; then a full run with each seed. To score a run, the script copies its weights into our model, and
 translates with beam search; it first checks that both models compute the same logits. It writes each run to the results
 file, by default pytorch.json in the work folder, skips runs that this file has, and continues an interrupted run from
@@ -58,7 +58,7 @@ def train(settings: table2.Settings, seed: str, epochs: int, path: Path) -> tupl
     micro_batches = list(batches_once(dev, learning.EVAL_TOKENS))
     pipeline = Pipeline(train, hparams, int(seed), learning.EVAL_TOKENS, replicas=1)
     make = functools.partial(MODELS[FAMILY.value], hparams, table2.VOCAB_SIZE)
-    run = PyTorchRun(make, hparams, int(seed), is_mixed=False)
+    run = PyTorchRun(make, hparams, int(seed), is_mixed="deep_att" not in FAMILY.value)
     lines: list[dict[str, Any]] = []
     checkpoints: list[dict[str, np.ndarray]] = []
     if path.exists():
