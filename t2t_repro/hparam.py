@@ -21,13 +21,15 @@ T = TypeVar("T")
 Range = tuple[float, float]
 """The smallest and the largest value of a hyper-parameter."""
 
-EXP_DECAY = "learning_rate_decay_rate", "learning_rate_decay_steps", "learning_rate_decay_staircase"
 SCHEDULE_FACTORS: dict[str, tuple[str, ...]] = {
     "constant": ("learning_rate_constant",),
     **dict.fromkeys(("linear_warmup", "noam", "rsqrt_decay", "linear_decay"), ("learning_rate_warmup_steps",)),
-    "exp_decay": ("learning_rate_warmup_steps", *EXP_DECAY),
+    "exp_decay": (
+        "learning_rate_warmup_steps", "learning_rate_decay_rate", "learning_rate_decay_steps",
+        "learning_rate_decay_staircase",
+    ),
     "rsqrt_hidden_size": (),
-}
+}  # fmt: skip
 """Factors of learning_rate_schedule, with the hparams that only a schedule uses and each of them uses."""
 OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "adam": (
@@ -436,18 +438,15 @@ def check_schedule(hparams: HParams) -> None:
 
     Only training needs this check: models from tensor2tensor may have such hparams.
     """
-    factors, optimizer = hparams.learning_rate_schedule.split("*"), hparams.optimizer
-    for setting, chosen, users in (
-        ("learning_rate_schedule", factors, SCHEDULE_FACTORS), ("optimizer", [optimizer], OPTIMIZERS)
-    ):  # fmt: skip
+    for setting, users in (("learning_rate_schedule", SCHEDULE_FACTORS), ("optimizer", OPTIMIZERS)):
+        chosen = getattr(hparams, setting)
+        used = {name for user in chosen.split("*") for name in users[user]}
         for user, names in users.items():
             for name in names:
                 value, default = getattr(hparams, name), getattr(HParams, name)
-                if value != default and not any(name in users[choice] for choice in chosen):
-                    example = f"{user}*{hparams.learning_rate_schedule}" if users is SCHEDULE_FACTORS else user
+                if value != default and name not in used:
                     raise UserError(
-                        f"{name}={value} has no effect with {setting}={getattr(hparams, setting)}; write e.g. "
-                        f"{setting}={example}, or give {name}={default}"
+                        f"{name}={value} needs {user}, but {setting}={chosen}; change it, or give {name}={default}"
                     )
 
 

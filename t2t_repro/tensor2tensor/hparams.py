@@ -35,12 +35,8 @@ NUMBERS = (
 )  # fmt: skip
 """Hparams with the same name and meaning in tensor2tensor and here. All are numbers or booleans."""
 NO_ZERO = (
-    "max_length",
-    "train_steps",
-    "learning_rate_warmup_steps",
-    "learning_rate_constant",
-    "learning_rate_decay_steps",
-)
+    "max_length", "train_steps", "learning_rate_warmup_steps", "learning_rate_constant", "learning_rate_decay_steps"
+)  # fmt: skip
 """Hparams that can be 0 in tensor2tensor but not here."""
 
 
