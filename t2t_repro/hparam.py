@@ -446,7 +446,8 @@ def check_schedule(hparams: HParams) -> None:
                 value, default = getattr(hparams, name), getattr(HParams, name)
                 if value != default and name not in used:
                     raise UserError(
-                        f"{name}={value} has no effect with {setting}={chosen}: write {user}, or give {name}={default}"
+                        f"{name}={value} has no effect with {setting}={chosen}; it needs {user} in {setting}. Change "
+                        f"{setting}, or give {name}={default}"
                     )
 
 
