@@ -1,4 +1,6 @@
-"""Installs t2t_repro. The top-level folders problems/, hparams/ and bin/ become packages inside t2t_repro."""
+"""Installs t2t_repro. The top-level folders problems/, hparams/ and bin/ become packages inside
+t2t_repro.
+"""
 
 from pathlib import Path
 
@@ -14,13 +16,23 @@ EXTRAS = {
     "insights": ["flask>=3.1,<4", "waitress>=3,<4"],
     "tokenizers": ["tokenizers>=0.21,<1"],
 }
-"""Optional dependencies by name of the extra: `pip install ".[beam]"` also installs those of "beam"."""
+"""Optional dependencies by name of the extra: `pip install ".[beam]"` also installs those of
+"beam".
+"""
 JAX = {"jax": ["jax>=0.10,<1", "optax>=0.2.8,<0.3"]}
-"""The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder (see Makefile)."""
+"""The extra for docs/jax.md. It is not part of "test": `make test` installs it in another folder
+(see Makefile).
+"""
 BROWSER = "selenium>=4.30,<5"
 """Controls the browser in which the page of t2t-insights is tested."""
 RUFF = "ruff>=0.17,<0.18"
-DOCS = ["latex2mathml>=3.78,<4", "mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings-python>=2,<3", RUFF]
+DOCS = [
+    "latex2mathml>=3.78,<4",
+    "mkdocs>=1.6,<2",
+    "mkdocs-material>=9.6,<10",
+    "mkdocstrings-python>=2,<3",
+    RUFF,
+]
 """Packages that build the documentation site. Ruff breaks the lines of long signatures."""
 NOTEBOOKS = ["ipykernel>=6.29,<8", "nbclient>=0.10,<0.12", "nbformat>=5.10,<6"]
 """Packages that execute the notebooks."""
@@ -30,12 +42,15 @@ PEERS = [*EXTRAS["ctranslate2"], "torch>=2.4,<3", "transformers>=5.2,<6"]
 setup(
     name="t2t_repro",
     version="1.0.0",
-    description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',
+    description='The Transformer of "Attention Is All You Need", as tensor2tensor gave it, on TensorFlow 2 and Keras 3',  # noqa: E501
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="The t2t_repro authors",
     license_expression="Apache-2.0",
-    keywords="transformer, machine translation, attention, tensor2tensor, tensorflow, keras, beam search, parsing",
+    keywords=(
+        "transformer, machine translation, attention, tensor2tensor, tensorflow, keras, beam "
+        "search, parsing"
+    ),
     classifiers=[
         "Development Status :: 5 - Production/Stable",
         "Environment :: Console",
@@ -75,7 +90,8 @@ setup(
         "sentencepiece>=0.2.3,<0.3",
         "tensorflow>=2.20,<2.22",
         "tensorflow-serving-api>=2.19,<2.22",
-        # Windows has no wheel of it: pip installs the rest, and the programs say what to do (bin/__init__.py).
+        # Windows has no wheel of it: pip installs the rest, and the programs say what to do
+        # (bin/__init__.py).
         'tensorflow-text>=2.20,<2.22; sys_platform != "win32"',
         "tqdm>=4.66,<5",
         "urllib3>=2.2,<3",

@@ -1,9 +1,11 @@
-"""Trains one model on different numbers of devices and processes, and prints how much the results differ.
+"""Trains one model on different numbers of devices and processes, and prints how much the results
+differ.
 
     python benchmarks/any_devices.py --data=D --work=FOLDER
 
-See docs/distributed.md, which has the table that this script prints. D is a data directory of t2t-datagen with problem
-text_files. The devices are logical devices of the CPU. The script skips runs that the work folder already has.
+See docs/distributed.md, which has the table that this script prints. D is a data directory of
+t2t-datagen with problem text_files. The devices are logical devices of the CPU. The script skips
+runs that the work folder already has.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ BATCH_SIZE = flags.DEFINE_integer("batch_size", 2048, "target tokens of a step",
 ONE = (1, 1, 4096)
 RUNS = [(devices, 1, limit) for devices in (1, 2, 3, 4) for limit in (4096, 600, 250)]
 RUNS += [(1, 2, 4096), (1, 2, 250), (2, 2, 250)]
-"""For each run, the number of devices in each process, the number of processes, and --max_tokens_per_replica."""
+"""For each run, the number of devices in each process, the number of processes, and
+--max_tokens_per_replica.
+"""
 
 PROGRAM = """
 import tensorflow as tf
@@ -49,24 +53,34 @@ def cluster(processes: int) -> list[dict[str, str]]:
     for worker_socket in sockets:
         worker_socket.close()
     tasks = ({"type": "worker", "index": index} for index in range(processes))
-    return [{**os.environ, "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})} for task in tasks]
+    return [
+        {**os.environ, "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
+        for task in tasks
+    ]
 
 
 def train(devices: int, processes: int, limit: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Trains a model if the work folder does not have it. Returns all its weights [W], and the loss of each step."""
+    """Trains a model if the work folder does not have it. Returns all its weights [W], and the loss
+    of each step.
+    """
     folder = Path(WORK.value) / f"{devices}x{processes}_{limit}_dropout_{rate}"
     checkpoint = folder / f"model.ckpt-{STEPS.value}"
     if not checkpoint.with_suffix(f"{checkpoint.suffix}.index").exists():
-        hparams = (
-            f"num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,batch_size={BATCH_SIZE.value},"
-            f"layer_prepostprocess_dropout={rate},attention_dropout={rate},relu_dropout={rate}"
-        )
+        hparams = f"num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,batch_size={BATCH_SIZE.value},layer_prepostprocess_dropout={rate},attention_dropout={rate},relu_dropout={rate}"  # noqa: E501
         arguments = [
-            "t2t-trainer", "--problem=text_files", "--hparams_set=transformer_base", f"--hparams={hparams}",
-            f"--data_dir={DATA.value}", f"--output_dir={folder}", f"--train_steps={STEPS.value}",
-            f"--local_eval_frequency={STEPS.value}", "--eval_decode_lines=0", "--eval_steps=1",
-            "--log_step_count_steps=1", f"--max_tokens_per_replica={limit}",
-        ]  # fmt: skip
+            "t2t-trainer",
+            "--problem=text_files",
+            "--hparams_set=transformer_base",
+            f"--hparams={hparams}",
+            f"--data_dir={DATA.value}",
+            f"--output_dir={folder}",
+            f"--train_steps={STEPS.value}",
+            f"--local_eval_frequency={STEPS.value}",
+            "--eval_decode_lines=0",
+            "--eval_steps=1",
+            "--log_step_count_steps=1",
+            f"--max_tokens_per_replica={limit}",
+        ]
         program = f"import sys\nsys.argv = {arguments}\n{PROGRAM.format(devices)}"
         command = [sys.executable, "-c", program]
         workers = [subprocess.Popen(command, env=environment) for environment in cluster(processes)]
@@ -87,7 +101,10 @@ def main(argv: list[str]) -> None:
             if run == ONE:
                 continue
             other_weights, other_losses = train(*run, rate)
-            difference, loss = np.abs(other_weights - weights), np.abs(other_losses / losses - 1).max()
+            difference, loss = (
+                np.abs(other_weights - weights),
+                np.abs(other_losses / losses - 1).max(),
+            )
             devices, processes, limit = run
             differences = f"{difference.max():.1e} | {(difference > 1e-6).sum()} | {loss:.1e}"
             rows.append(f"| {rate} | {processes} | {devices} | {limit} | {differences} |")

@@ -1,10 +1,11 @@
-"""Measures how long a product of matrices takes in float32 and in bfloat16, in CPU milliseconds on one thread.
+"""Measures how long a product of matrices takes in float32 and in bfloat16, in CPU milliseconds on
+one thread.
 
     python benchmarks/bfloat16_products.py
 
-ONEDNN_MAX_CPU_ISA=AVX512_CORE makes TensorFlow compute as on a processor that has AVX-512, but no instructions for
-bfloat16. With TF_ENABLE_ONEDNN_OPTS=0, it multiplies in bfloat16 as on a processor without AVX-512. The results are in
-docs/decoding.md.
+ONEDNN_MAX_CPU_ISA=AVX512_CORE makes TensorFlow compute as on a processor that has AVX-512, but no
+instructions for bfloat16. With TF_ENABLE_ONEDNN_OPTS=0, it multiplies in bfloat16 as on a processor
+without AVX-512. The results are in docs/decoding.md.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import tensorflow as tf
 from spread import spread
 
 SHAPES = ((512, 512, 2048), (128, 512, 8000))
-"""The products [m, k] @ [k, n], as (m, k, n): a layer of the base model in training; logits of 128 hypotheses."""
+"""The products [m, k] @ [k, n], as (m, k, n): a layer of the base model in training; logits of 128
+hypotheses.
+"""
 REPETITIONS = 15
 
 

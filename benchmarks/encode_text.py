@@ -1,6 +1,7 @@
 """Measures how fast a vocabulary encodes and decodes lines of text, in one thread.
 
-    python benchmarks/encode_text.py --vocab_file=M/vocab.translate_ende_wmt32k.32768.subwords --lines=a.en,a.de
+    python benchmarks/encode_text.py --vocab_file=M/vocab.translate_ende_wmt32k.32768.subwords
+    --lines=a.en,a.de
 
 Prints lines per second of processor time.
 """
@@ -30,7 +31,8 @@ def main(argv: list[str]) -> None:
     characters, tokens = (sum(map(len, values)) / len(lines) for values in (lines, ids))
     print(f"{len(lines):,} lines of {characters:.0f} characters and {tokens:.1f} ids")
     print(
-        f"encoding: {len(lines) / (middle - start):,.0f} lines/s, decoding: {len(lines) / (end - middle):,.0f} lines/s"
+        f"encoding: {len(lines) / (middle - start):,.0f} lines/s, decoding: "
+        f"{len(lines) / (end - middle):,.0f} lines/s"
     )
     print(f"decoded lines that differ: {sum(a != b for a, b in zip(lines, decoded, strict=True))}")
 

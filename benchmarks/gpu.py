@@ -1,13 +1,16 @@
-"""Measures training and decoding on a GPU: speed, memory, and equality with the CPU. See docs/gpu.md.
+"""Measures training and decoding on a GPU: speed, memory, and equality with the CPU. See
+docs/gpu.md.
 
     python benchmarks/gpu.py --work=FOLDER [--backend=jax]
 
-The script needs no data: it trains on random sentences whose lengths are like those of WMT, with the paper's vocabulary
-of 37,000 subwords and its batches of 25,000 target tokens. Each measurement is a process of its own. The script writes
-the results to gpu.json in FOLDER, skips measurements that this file has, and prints tables. With --backend=jax, it
-measures the training step of docs/jax.md instead. It uses one GPU, or the CPU if there is none. To try it on a CPU:
+The script needs no data: it trains on random sentences whose lengths are like those of WMT, with
+the paper's vocabulary of 37,000 subwords and its batches of 25,000 target tokens. Each measurement
+is a process of its own. The script writes the results to gpu.json in FOLDER, skips measurements
+that this file has, and prints tables. With --backend=jax, it measures the training step of
+docs/jax.md instead. It uses one GPU, or the CPU if there is none. To try it on a CPU:
 
-    python benchmarks/gpu.py --work=FOLDER --hparams=hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1 \
+    python benchmarks/gpu.py --work=FOLDER
+    --hparams=hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1 \
         --vocab_size=1000 --batch_size=1000 --sentences=20 --seconds=2
 """
 
@@ -41,12 +44,20 @@ from t2t_repro.models.model import Model, make_model
 from t2t_repro.training.config import Precision, RunConfig
 
 WORK = flags.DEFINE_string("work", None, "folder of data and results", required=True)
-BACKEND = flags.DEFINE_enum("backend", "tensorflow", ["tensorflow", "jax"], "what computes the training step")
+BACKEND = flags.DEFINE_enum(
+    "backend", "tensorflow", ["tensorflow", "jax"], "what computes the training step"
+)
 HPARAMS = flags.DEFINE_string("hparams", "", "changes to transformer_base and transformer_big")
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 37_000, "number of subwords", lower_bound=100)
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 25_000, "target tokens in a training step", lower_bound=1)
-MAX_TOKENS = flags.DEFINE_integer("max_tokens_per_replica", 8192, "as for t2t-trainer", lower_bound=1)
-DECODE_TOKENS = flags.DEFINE_integer("decode_tokens", 4096, "source tokens decoded together", lower_bound=1)
+BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 25_000, "target tokens in a training step", lower_bound=1
+)
+MAX_TOKENS = flags.DEFINE_integer(
+    "max_tokens_per_replica", 8192, "as for t2t-trainer", lower_bound=1
+)
+DECODE_TOKENS = flags.DEFINE_integer(
+    "decode_tokens", 4096, "source tokens decoded together", lower_bound=1
+)
 SENTENCES = flags.DEFINE_integer("sentences", 1000, "number of sentences to decode", lower_bound=1)
 SECONDS = flags.DEFINE_float("seconds", 15.0, "duration of each measured training", lower_bound=0)
 ONLY = flags.DEFINE_string("only", "", "for the script's own use: prints this measurement")
@@ -60,7 +71,9 @@ A100 = {"big, tf32": "51,057", "big, mixed_bfloat16": "82,059"}
 
 def hparams_of(size: str) -> HParams:
     """Returns the hparams of a model, "base" or "big"."""
-    return override(registry.hparams(f"transformer_{size}"), f"batch_size={BATCH_SIZE.value}," + HPARAMS.value)
+    return override(
+        registry.hparams(f"transformer_{size}"), f"batch_size={BATCH_SIZE.value}," + HPARAMS.value
+    )
 
 
 def batches(size: str) -> Iterator[Batch]:
@@ -69,7 +82,9 @@ def batches(size: str) -> Iterator[Batch]:
     return Pipeline(records, hparams_of(size), SEED, MAX_TOKENS.value, 1).batches(0, 1_000_000)
 
 
-def tokens_per_second(steps: Iterator[Batch], take: Callable[[Batch], Any], read: Callable[[Any], Any]) -> float:
+def tokens_per_second(
+    steps: Iterator[Batch], take: Callable[[Batch], Any], read: Callable[[Any], Any]
+) -> float:
     """Returns the target tokens per second of training steps.
 
     Args:
@@ -93,7 +108,9 @@ def tokens_per_second(steps: Iterator[Batch], take: Callable[[Batch], Any], read
 
 
 def train_step(size: str, precision: Precision) -> tuple[Model, Callable[[Batch], Any]]:
-    """Returns a new model, and a function that takes a step of t2t-trainer with it. A step's result is a tensor."""
+    """Returns a new model, and a function that takes a step of t2t-trainer with it. A step's result
+    is a tensor.
+    """
     import keras
     import tensorflow as tf
 
@@ -122,7 +139,9 @@ def measure_training(size: str, precision: Precision) -> dict[str, Any]:
 
 
 def jax_step(size: str, precision: Precision) -> tuple[Any, Callable[[Batch], Any]]:
-    """Returns the module jax, and a function that takes the training step of docs/jax.md and returns its loss."""
+    """Returns the module jax, and a function that takes the training step of docs/jax.md and
+    returns its loss.
+    """
     import keras
 
     page = (Path(__file__).parents[1] / "docs" / "jax.md").read_text("utf-8")
@@ -130,7 +149,9 @@ def jax_step(size: str, precision: Precision) -> tuple[Any, Callable[[Batch], An
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], program)
     jax = program["jax"]
     keras.utils.set_random_seed(SEED)
-    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "float32")
+    jax.config.update(
+        "jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "float32"
+    )
     hparams = hparams_of(size)
     model = make_model(hparams, VOCAB_SIZE.value, 0, RunConfig(precision=precision).model_precision)
     step, first_state = program["make_step"](model, hparams)
@@ -148,8 +169,11 @@ def jax_step(size: str, precision: Precision) -> tuple[Any, Callable[[Batch], An
 def measure_jax(size: str, precision: Precision) -> dict[str, Any]:
     """Returns the speed of the training step in docs/jax.md."""
     jax, take = jax_step(size, precision)
-    # JAX compiles the step for each new shape, which takes many seconds. So the same few steps are taken repeatedly.
-    speed = tokens_per_second(itertools.cycle(list(itertools.islice(batches(size), JAX_STEPS))), take, float)
+    # JAX compiles the step for each new shape, which takes many seconds. So the same few steps are
+    # taken repeatedly.
+    speed = tokens_per_second(
+        itertools.cycle(list(itertools.islice(batches(size), JAX_STEPS))), take, float
+    )
     return {"tokens_per_second": speed, "device": str(jax.devices()[0].device_kind)}
 
 
@@ -161,10 +185,12 @@ def measure_jax_equality() -> dict[str, Any]:
 
 
 def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
-    """Translates sentences by beam search with a new base model, beam 4. Outputs have at most the source's length.
+    """Translates sentences by beam search with a new base model, beam 4. Outputs have at most the
+    source's length.
 
     Returns:
-        The outputs [B, L] of each batch, and the seconds of the second translation of all sentences.
+        The outputs [B, L] of each batch, and the seconds of the second translation of all
+        sentences.
     """
     import keras
     import tensorflow as tf
@@ -184,7 +210,9 @@ def decode(precision: str, count: int) -> tuple[list[np.ndarray], float]:
         input_signature=[tf.TensorSpec([None, None], tf.int32)],
     )
     lengths = sorted(random_lengths(count)[0].tolist())
-    rows = [random_sentence(number, length, VOCAB_SIZE.value) for number, length in enumerate(lengths)]
+    rows = [
+        random_sentence(number, length, VOCAB_SIZE.value) for number, length in enumerate(lengths)
+    ]
     size = max(DECODE_TOKENS.value // len(rows[-1]), 1)
     sources = [padded(rows[start : start + size]) for start in range(0, count, size)]
     for _ in range(2):
@@ -209,7 +237,11 @@ def measure_equality() -> dict[str, Any]:
     _, take = train_step("base", "float32")
     loss = float(take(next(batches("base"))).numpy()[0])
     outputs, _ = decode("float32", COMPARED)
-    return {"loss": loss, "outputs": [row.tolist() for batch in outputs for row in batch], "device": device()}
+    return {
+        "loss": loss,
+        "outputs": [row.tolist() for batch in outputs for row in batch],
+        "device": device(),
+    }
 
 
 def measure_repetition(precision: Precision) -> str:
@@ -235,7 +267,10 @@ MEASUREMENTS: dict[str, Callable[[], Any]] = {
         for precision in PRECISIONS
         for xla in ("", ", XLA")
     },
-    **{f"decode: {precision}": functools.partial(measure_decoding, precision) for precision in ("float32", "bfloat16")},
+    **{
+        f"decode: {precision}": functools.partial(measure_decoding, precision)
+        for precision in ("float32", "bfloat16")
+    },
     "equality: CPU": measure_equality,
     "equality: GPU": measure_equality,
     **{
@@ -267,12 +302,16 @@ def measure(name: str) -> Any:
 
 
 def print_tables(results: dict[str, Any]) -> None:
-    """Prints the speeds, and whether the results of the GPU equal those of the CPU and of a second run."""
+    """Prints the speeds, and whether the results of the GPU equal those of the CPU and of a second
+    run.
+    """
     print("| measurement | target tokens/s | peak memory, GB | published, A100 | device |")
     print("| --- | ---: | ---: | ---: | --- |")
     for name, values in results.items():
         if name.startswith(("train", "decode")):
-            speed = f"{values['tokens_per_second']:,.0f}" if "error" not in values else values["error"]
+            speed = (
+                f"{values['tokens_per_second']:,.0f}" if "error" not in values else values["error"]
+            )
             memory = f"{values['peak_bytes'] / 1e9:.1f}" if values.get("peak_bytes") else ""
             published = "" if HPARAMS.value else A100.get(name.partition(": ")[2], "")
             print(f"| {name} | {speed} | {memory} | {published} | {values.get('device', '')} |")
@@ -289,13 +328,19 @@ def comparison(results: dict[str, Any]) -> str:
     for name in itertools.chain(*pairs):
         if isinstance(results[name], dict) and "error" in results[name]:
             return f"{name}: {results[name]['error']}"
-    equal = sum(gpu_output == cpu_output for gpu_output, cpu_output in zip(gpu["outputs"], cpu["outputs"], strict=True))
+    equal = sum(
+        gpu_output == cpu_output
+        for gpu_output, cpu_output in zip(gpu["outputs"], cpu["outputs"], strict=True)
+    )
     lines = [
         f"loss: {gpu['loss']:.6f} ({gpu['device']}), {cpu['loss']:.6f} ({cpu['device']})",
         f"equal outputs of a search with beam 4: {equal} of {len(cpu['outputs'])}",
     ]
     for name, (first, second) in zip(REPEATED, runs, strict=True):
-        lines.append(f"two runs of {STEPS} steps in {name}: {'equal' if first == second else 'not equal'} bit by bit")
+        lines.append(
+            f"two runs of {STEPS} steps in {name}: {'equal' if first == second else 'not equal'} "
+            "bit by bit"
+        )
     return "\n".join(lines)
 
 
@@ -306,7 +351,9 @@ def main(argv: list[str]) -> None:
         print(json.dumps(measurements[ONLY.value]()))
         return
     results = Results(Path(WORK.value) / "gpu.json")
-    random_records(WORK.value, PAIRS, VOCAB_SIZE.value)  # written here, before several processes need them
+    random_records(
+        WORK.value, PAIRS, VOCAB_SIZE.value
+    )  # written here, before several processes need them
     failures = {}
     for name in measurements:
         try:

@@ -18,14 +18,20 @@ HEADING = "## All hparams\n"
 
 
 def tables() -> str:
-    """Returns the end of the page: a table of the hparams of all models, and one for each model with others."""
+    """Returns the end of the page: a table of the hparams of all models, and one for each model
+    with others.
+    """
     text = f"{HEADING}\nThe defaults are those of the paper's base model.\n\n{_table(HParams)}"
     for model in registry._models.names():
         kind = registry.hparams_class(model)
         if kind is not HParams:
             unused = ", ".join(f"`{name}`" for name in kind.unused)
-            sentence = textwrap.fill(f"This model does not have {unused}.", 120) + "\n" if unused else ""
-            text += f"\n### {model}\n" + "".join(f"\n{part}" for part in (sentence, _table(kind)) if part)
+            sentence = (
+                textwrap.fill(f"This model does not have {unused}.", 120) + "\n" if unused else ""
+            )
+            text += f"\n### {model}\n" + "".join(
+                f"\n{part}" for part in (sentence, _table(kind)) if part
+            )
     return text
 
 
@@ -36,11 +42,17 @@ def _table(kind: type[HParams]) -> str:
     rows, same = [], {} if kind is HParams else vars(HParams()) | {"model": kind.model}
     for field in dataclasses.fields(kind):
         if field.name not in same or field.default != same[field.name]:
-            default = str(field.default).lower() if isinstance(field.default, bool) else field.default
+            default = (
+                str(field.default).lower() if isinstance(field.default, bool) else field.default
+            )
             default = '""' if default == "" else default
             meaning = help[field.name].replace("*", r"\*").replace("|", r"\|")
             rows.append(f"| `{field.name}` | `{default}` | {meaning} |")
-    return "\n".join(["| hparam | default | meaning |", "| --- | --- | --- |", *rows, ""]) if rows else ""
+    return (
+        "\n".join(["| hparam | default | meaning |", "| --- | --- | --- |", *rows, ""])
+        if rows
+        else ""
+    )
 
 
 if __name__ == "__main__":

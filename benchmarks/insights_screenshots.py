@@ -1,6 +1,8 @@
-"""Takes the screenshots of README.md and docs/insights.md: python benchmarks/insights_screenshots.py http://127.0.0.1:8008/
+"""Takes the screenshots of README.md and docs/insights.md: python
+benchmarks/insights_screenshots.py http://127.0.0.1:8008/
 
-Start t2t-insights first, with --compare_with. It needs chromium and chromedriver, and pip install ".[benchmarks]".
+Start t2t-insights first, with --compare_with. It needs chromium and chromedriver, and pip install
+".[benchmarks]".
 """
 
 from __future__ import annotations
@@ -41,13 +43,19 @@ class Screenshot(NamedTuple):
     focus: str = ""
     """Selector of the element that gets the focus."""
     first: str = ""
-    """Selector of the first element in the picture. By default, the picture starts at the top of the page."""
+    """Selector of the first element in the picture. By default, the picture starts at the top of
+    the page.
+    """
     last: str = "footer"
     """Selector of the last element in the picture."""
 
 
 SEARCH = Screenshot(
-    "light", 900, {"source": SOURCE, "compare": "", "step": 7}, first=".card:has(.search)", last=".tree-box + *"
+    "light",
+    900,
+    {"source": SOURCE, "compare": "", "step": 7},
+    first=".card:has(.search)",
+    last=".tree-box + *",
 )
 SCREENSHOTS = {
     "tree.png": SEARCH,
@@ -59,7 +67,10 @@ SCREENSHOTS = {
         ".word:nth-child(7)",
     ),
     "two_models.png": Screenshot(
-        "dark", 1280, {"source": SOURCE, "compare": 2, "step": 7, "step2": 7}, last=".card:nth-child(4)"
+        "dark",
+        1280,
+        {"source": SOURCE, "compare": 2, "step": 7, "step2": 7},
+        last=".card:nth-child(4)",
     ),
 }
 
@@ -89,7 +100,10 @@ def take(driver: Any, address: str, screenshot: Screenshot) -> bytes:
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     driver.get(f"{address}?{urlencode(screenshot.link)}")
     WebDriverWait(driver, 120).until(lambda driver: driver.execute_script(IS_READY))
-    script = "document.activeElement.blur(); document.querySelector(arguments[0] || 'x')?.focus({preventScroll: true});"
+    script = (
+        "document.activeElement.blur(); document.querySelector(arguments[0] || "
+        "'x')?.focus({preventScroll: true});"
+    )
     driver.execute_script(script, screenshot.focus)
     script = """
         const box = (selector) => document.querySelector(selector).getBoundingClientRect();
@@ -98,12 +112,16 @@ def take(driver: Any, address: str, screenshot: Screenshot) -> bytes:
     """
     top, height = driver.execute_script(script, screenshot.first, screenshot.last)
     clip = {"x": 0, "y": top, "width": screenshot.width, "height": height, "scale": 1}
-    picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    picture = driver.execute_cdp_cmd(
+        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+    )
     return with_palette(base64.b64decode(picture["data"]))
 
 
 def with_palette(picture: bytes) -> bytes:
-    """Returns a PNG with 256 colors, which makes the file smaller. A channel of a color changes by at most 7 of 255."""
+    """Returns a PNG with 256 colors, which makes the file smaller. A channel of a color changes by
+    at most 7 of 255.
+    """
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     # Other methods change colors of small areas. Dithering would put dots into areas of one color.
     image = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

@@ -1,14 +1,17 @@
-"""Compares one model for German and French with a model for each, on Multi30k, as in docs/languages.md.
+"""Compares one model for German and French with a model for each, on Multi30k, as in
+docs/languages.md.
 
     python benchmarks/languages.py --data=FOLDER --work=FOLDER [--seeds=1,2]
 
-The --data folder holds train, val and test_2016_flickr as .en.gz, .de.gz and .fr.gz files. The model for both languages
-takes twice as many steps as a model for one, because its data has twice as many pairs. The script prints a table with
-the BLEU of the test set, the share of outputs in the right language, and the results of the last evaluation of each dev
-corpus. It writes them to results.json in the work folder and continues there after an interruption.
+The --data folder holds train, val and test_2016_flickr as .en.gz, .de.gz and .fr.gz files. The
+model for both languages takes twice as many steps as a model for one, because its data has twice as
+many pairs. The script prints a table with the BLEU of the test set, the share of outputs in the
+right language, and the results of the last evaluation of each dev corpus. It writes them to
+results.json in the work folder and continues there after an interruption.
 
-A word is German if the German side of the training text has it and the other sides, English and French, do not; and so
-on. The language of a line is that of most of such words in it. The script applies this rule to the references first.
+A word is German if the German side of the training text has it and the other sides, English and
+French, do not; and so on. The language of a line is that of most of such words in it. The script
+applies this rule to the references first.
 """
 
 from __future__ import annotations
@@ -54,21 +57,39 @@ def words(line: str) -> list[str]:
 
 
 def language_share(lines: Sequence[str], language: str, language_of: Mapping[str, str]) -> float:
-    """Returns the share of lines, in %, that are in a language. A line without known words is in none."""
-    counts = [Counter(language_of[word] for word in words(line) if word in language_of) for line in lines]
-    return 100 * statistics.mean(bool(count) and count.most_common(1)[0][0] == language for count in counts)
+    """Returns the share of lines, in %, that are in a language. A line without known words is in
+    none.
+    """
+    counts = [
+        Counter(language_of[word] for word in words(line) if word in language_of) for line in lines
+    ]
+    return 100 * statistics.mean(
+        bool(count) and count.most_common(1)[0][0] == language for count in counts
+    )
 
 
 def generate(languages: Sequence[str]) -> str:
     """Generates the data of a model, unless it is complete. Returns its folder."""
     folder = f"{WORK.value}/data_{'_'.join(languages)}"
     pairs = {
-        split: ";".join(f"{text_file(split, 'en')},{text_file(split, language)}" for language in languages)
+        split: ";".join(
+            f"{text_file(split, 'en')},{text_file(split, language)}" for language in languages
+        )
         for split in ("train", "val")
     }
-    kind = f"--targets={','.join(languages)}" if len(languages) > 1 else f"--languages=en,{languages[0]}"
+    kind = (
+        f"--targets={','.join(languages)}"
+        if len(languages) > 1
+        else f"--languages=en,{languages[0]}"
+    )
     options = [kind, f"--vocab_size={VOCAB_SIZES[len(languages)]}", f"--data_dir={folder}"]
-    run("datagen", "--problem=text_files", f"--train={pairs['train']}", f"--dev={pairs['val']}", *options)
+    run(
+        "datagen",
+        "--problem=text_files",
+        f"--train={pairs['train']}",
+        f"--dev={pairs['val']}",
+        *options,
+    )
     return folder
 
 
@@ -78,11 +99,19 @@ def measure(languages: Sequence[str], seed: str, language_of: Mapping[str, str])
     has_tags = len(languages) > 1
     evaluations = run_trainer(
         *(model, "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}"),
-        *(f"--random_seed={seed}", f"--train_steps={STEPS * len(languages)}", "--precision=mixed_bfloat16"),
+        *(
+            f"--random_seed={seed}",
+            f"--train_steps={STEPS * len(languages)}",
+            "--precision=mixed_bfloat16",
+        ),
         *(f"--local_eval_frequency={STEPS // 2}", f"--eval_decode_lines={100 * has_tags}"),
         *("--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1"),
     )
-    figures = {name: value for name, value in evaluations[-1].items() if name.startswith("dev_") and "/" in name}
+    figures = {
+        name: value
+        for name, value in evaluations[-1].items()
+        if name.startswith("dev_") and "/" in name
+    }
     for language in languages:
         output = f"{model}.{language}"
         target = [f"--target_language={language}"] if has_tags else []
@@ -91,7 +120,9 @@ def measure(languages: Sequence[str], seed: str, language_of: Mapping[str, str])
         reference = text_file(TEST, language)
         bleu, _ = run("bleu", f"--translation={output}", f"--reference={reference}")
         figures[f"BLEU {language}"] = float(bleu.split()[0])
-        figures[f"right language, {language}"] = language_share(list(read_lines(output)), language, language_of)
+        figures[f"right language, {language}"] = language_share(
+            list(read_lines(output)), language, language_of
+        )
     return figures
 
 
@@ -106,14 +137,18 @@ def main(argv: list[str]) -> None:
         name, rows = f"en-{'+'.join(languages)}", []
         for seed in SEEDS.value:
             rows.append(
-                results.measure(f"{name}, seed {seed}", functools.partial(measure, languages, seed, language_of))
+                results.measure(
+                    f"{name}, seed {seed}", functools.partial(measure, languages, seed, language_of)
+                )
             )
             table[f"{name}, seed {seed}"] = rows[-1]
         table[f"{name}, mean"] = {key: statistics.mean(row[key] for row in rows) for key in rows[0]}
     columns = list(dict.fromkeys(name for row in table.values() for name in row))
     print(f"| model | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}", sep="\n")
     for name, row in table.items():
-        print(f"| {name} | {' | '.join(f'{row[key]:.2f}' if key in row else '' for key in columns)} |")
+        print(
+            f"| {name} | {' | '.join(f'{row[key]:.2f}' if key in row else '' for key in columns)} |"
+        )
 
 
 if __name__ == "__main__":

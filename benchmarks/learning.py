@@ -35,12 +35,16 @@ class Run:
             for part, factor in factors.items():
                 if part in weight.path and len(weight.shape) == 2:
                     weight.assign(weight * factor)
-        self._step = TrainStep(self.model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
+        self._step = TrainStep(
+            self.model, make_optimizer(hparams), hparams, tf.distribute.get_strategy()
+        )
         self._measured = tf.function(self._measure, autograph=False, input_signature=[IDS, IDS])
 
     def take_step(self, batch: Batch) -> None:
         """Takes a training step."""
-        result = TrainStep.read(self._step(batch.micro_batches, batch.target_tokens, (SEED, batch.step)))
+        result = TrainStep.read(
+            self._step(batch.micro_batches, batch.target_tokens, (SEED, batch.step))
+        )
         self.gradient_norm = result.gradient_norm
 
     def measure(self, sources: np.ndarray, targets: np.ndarray) -> tuple[float, float, np.ndarray]:
@@ -51,13 +55,16 @@ class Run:
             targets: ids [B, T].
 
         Returns:
-            The loss; the loss with each source replaced by its neighbour in the batch; and for each decoder layer, the
-            entropy of the attention over the source, divided by the entropy of uniform attention.
+            The loss; the loss with each source replaced by its neighbour in the batch; and for each
+            decoder layer, the entropy of the attention over the source, divided by the entropy of
+            uniform attention.
         """
         loss, other_loss, entropy = self._measured(sources, targets)
         return float(loss), float(other_loss), entropy.numpy()
 
-    def _measure(self, sources: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _measure(
+        self, sources: tf.Tensor, targets: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         weights: list[tf.Tensor] = []
         logits = self.model.decode(targets, self.model.encode(sources), save_weights_to=weights)
         other_logits = self.model.decode(targets, self.model.encode(tf.roll(sources, 1, axis=0)))
@@ -72,10 +79,13 @@ class Run:
 
 
 def measured(run: Any, dev: list[MicroBatch]) -> dict[str, Any]:
-    """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each per target token."""
+    """Returns a run's dev loss, the rise of the loss with other sources, and the entropies, each
+    per target token.
+    """
     tokens = sum(int((targets != 0).sum()) for _, targets, _ in dev)
     loss, other_loss, entropy = (
-        sum(values) / tokens for values in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
+        sum(values) / tokens
+        for values in zip(*(run.measure(*micro_batch[:2]) for micro_batch in dev), strict=True)
     )
     return {
         "loss": round(loss, 3),

@@ -1,9 +1,11 @@
-"""Lets the smallest hparams set of each built-in model learn 50 sentence pairs by heart; prints a table row for each.
+"""Lets the smallest hparams set of each built-in model learn 50 sentence pairs by heart; prints a
+table row for each.
 
     python benchmarks/overfit.py [--models=gnmt,convs2s]
 
-The pairs are random, so a model can only remember them. Dropout and label smoothing are off. A model trains until its
-loss is below `NEAR_ZERO`, or for `STEPS` steps. Then greedy search, which uses the cache, decodes all 50 sources.
+The pairs are random, so a model can only remember them. Dropout and label smoothing are off. A
+model trains until its loss is below `NEAR_ZERO`, or for `STEPS` steps. Then greedy search, which
+uses the cache, decodes all 50 sources.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ RATE = 0.002
 
 
 def texts(seed: int) -> np.ndarray:
-    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with 0."""
+    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with 0."""  # noqa: E501
     random = np.random.default_rng(seed)
     rows = np.zeros((PAIRS, 9), np.int64)
     for row in rows:
@@ -50,7 +52,11 @@ def greedy(model: Any, inputs: np.ndarray, length: int) -> np.ndarray:
 
 def row(name: str) -> str:
     """Trains the smallest hparams set of a model. Returns a Markdown row."""
-    sets = {key: hparams for key in registry._hparams.names() if (hparams := registry.hparams(key)).model == name}
+    sets = {
+        key: hparams
+        for key in registry._hparams.names()
+        if (hparams := registry.hparams(key)).model == name
+    }
     set_name = min(sets, key=lambda key: sets[key].hidden_size)
     hparams = replace(
         sets[set_name],
@@ -66,12 +72,17 @@ def row(name: str) -> str:
         model, optimizer = make_model(hparams, VOCAB), make_optimizer(hparams)
     inputs, targets = texts(1), texts(2)
     step = TrainStep(model, optimizer, hparams, strategy)
-    batch, tokens = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32)), int(np.count_nonzero(targets))
+    batch, tokens = (
+        MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32)),
+        int(np.count_nonzero(targets)),
+    )
     for number in range(STEPS):
         loss = TrainStep.read(step([batch], tokens, (1, number))).loss
         if loss < NEAR_ZERO:
             break
-    correct = np.all(np.where(targets, greedy(model, inputs, targets.shape[1]), 0) == targets, axis=1).sum()
+    correct = np.all(
+        np.where(targets, greedy(model, inputs, targets.shape[1]), 0) == targets, axis=1
+    ).sum()
     return f"| `{set_name}` | {number + 1} | {loss:.3f} | {correct} of {PAIRS} |"
 
 

@@ -1,11 +1,13 @@
-"""Trains a small parser on the free Penn Treebank sample and scores it by EVALB's rules. See docs/parsing.md.
+"""Trains a small parser on the free Penn Treebank sample and scores it by EVALB's rules. See
+docs/parsing.md.
 
     python benchmarks/parsing.py --data=FOLDER --work=FOLDER [--train_steps=N] [--hparams=...]
 
-The --data folder holds the sample as wsj/00 and wsj/01. The script parses the dev and the test split twice: with a free
-search, and with well_formed=true. It prints the scores, the number of outputs that t2t-decoder repaired, the seconds of
-each run of t2t-decoder, the scores of right-branching trees as a baseline, and the training time in minutes. If the
-script is started again with the same arguments, it continues where it was interrupted.
+The --data folder holds the sample as wsj/00 and wsj/01. The script parses the dev and the test
+split twice: with a free search, and with well_formed=true. It prints the scores, the number of
+outputs that t2t-decoder repaired, the seconds of each run of t2t-decoder, the scores of
+right-branching trees as a baseline, and the training time in minutes. If the script is started
+again with the same arguments, it continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -27,23 +29,25 @@ from t2t_repro.training.metrics_log import read_metrics
 DATA = flags.DEFINE_string("data", None, "folder of the sample", required=True)
 WORK = flags.DEFINE_string("work", None, "folder of data, model and outputs", required=True)
 HPARAMS = flags.DEFINE_string("hparams", "", "overrides of the hparams in docs/parsing.md")
-WORD_SYMBOL = flags.DEFINE_enum("word_symbol", "word", ["tag", "XX", "word"], "what stands for a word in a tree")
-TRAIN_STEPS = flags.DEFINE_integer("train_steps", 18000, "training steps", lower_bound=1)
-SMALL_PARSER = (
-    "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,"
-    "initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,learning_rate_warmup_steps=1500"
+WORD_SYMBOL = flags.DEFINE_enum(
+    "word_symbol", "word", ["tag", "XX", "word"], "what stands for a word in a tree"
 )
+TRAIN_STEPS = flags.DEFINE_integer("train_steps", 18000, "training steps", lower_bound=1)
+SMALL_PARSER = "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,learning_rate_warmup_steps=1500"  # noqa: E501
 SEARCHES = {"free": "", "well_formed": "well_formed=true"}
 """Value of --decode_hparams for each search, by the search's name in the table."""
 
 
 def right_branching(words: Sequence[Tree]) -> Tree:
-    """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks loudly .))).
+    """Returns a right-branching tree, the output of a baseline parser: (S the (VP dog (VP barks
+    loudly .))).
 
-    No inner constituent starts with punctuation. EVALB ignores punctuation, so such a constituent would have the same
-    span as the next one inside it.
+    No inner constituent starts with punctuation. EVALB ignores punctuation, so such a constituent
+    would have the same span as the next one inside it.
     """
-    starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [0]
+    starts = [position for position, word in enumerate(words) if word.label not in PUNCTUATION] or [
+        0
+    ]
     children: tuple[Tree, ...] = ()
     for position in reversed(range(starts[0] + 1, len(words))):
         children = (words[position], *children)
@@ -55,17 +59,34 @@ def right_branching(words: Sequence[Tree]) -> Tree:
 def train(data: str, model: str) -> None:
     """Generates the data and trains the parser, unless a process has done so already.
 
-    The checkpoints are not averaged: the learning rate falls to 0, and then the last checkpoint is the best.
+    The checkpoints are not averaged: the learning rate falls to 0, and then the last checkpoint is
+    the best.
     """
     if not Path(data, "wsj_parsing.json").exists():
-        run("datagen", "--problem=wsj_parsing", "--train_sections=00,0100-0159", "--dev_sections=0160-0179",
-            "--test_sections=0180-0199", f"--tmp_dir={DATA.value}", "--vocab_size=4000",
-            f"--word_symbol={WORD_SYMBOL.value}", f"--data_dir={data}")  # fmt: skip
+        run(
+            "datagen",
+            "--problem=wsj_parsing",
+            "--train_sections=00,0100-0159",
+            "--dev_sections=0160-0179",
+            "--test_sections=0180-0199",
+            f"--tmp_dir={DATA.value}",
+            "--vocab_size=4000",
+            f"--word_symbol={WORD_SYMBOL.value}",
+            f"--data_dir={data}",
+        )
     if not Path(model, f"model.ckpt-{TRAIN_STEPS.value}.index").exists():
-        run_trainer(model, "--problem=wsj_parsing", "--hparams_set=transformer_tiny", f"--data_dir={data}",
-            f"--train_steps={TRAIN_STEPS.value}", "--local_eval_frequency=500", "--precision=mixed_bfloat16",
-            "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
-            f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}")  # fmt: skip
+        run_trainer(
+            model,
+            "--problem=wsj_parsing",
+            "--hparams_set=transformer_tiny",
+            f"--data_dir={data}",
+            f"--train_steps={TRAIN_STEPS.value}",
+            "--local_eval_frequency=500",
+            "--precision=mixed_bfloat16",
+            "--intra_op_parallelism_threads=1",
+            "--inter_op_parallelism_threads=1",
+            f"--hparams={SMALL_PARSER}{HPARAMS.value and ','}{HPARAMS.value}",
+        )
 
 
 def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]:
@@ -78,14 +99,22 @@ def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]
         output: path of the trees.
     """
     start = time.monotonic()
-    _, messages = run("decoder", f"--output_dir={model}", f"--decode_from_file={words}", f"--decode_to_file={output}",
-                      f"--decode_hparams={SEARCHES[search]}")  # fmt: skip
-    repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)  # printed only if there are repairs
+    _, messages = run(
+        "decoder",
+        f"--output_dir={model}",
+        f"--decode_from_file={words}",
+        f"--decode_to_file={output}",
+        f"--decode_hparams={SEARCHES[search]}",
+    )
+    repairs = re.search(
+        r"^trees: ([\d,]+)", messages, re.MULTILINE
+    )  # printed only if there are repairs
     return int(repairs[1].replace(",", "")) if repairs else 0, time.monotonic() - start
 
 
 def row(name: str, gold: str, test: str, *cells: str) -> str:
-    """Returns a Markdown row: the scores of file `test` over all sentences, then over sentences of at most 40 words.
+    """Returns a Markdown row: the scores of file `test` over all sentences, then over sentences of
+    at most 40 words.
 
     The row ends with `cells`.
     """
@@ -95,11 +124,15 @@ def row(name: str, gold: str, test: str, *cells: str) -> str:
         summary = summarise(subset)
         scores += [f"{summary.recall:.2f}", f"{summary.precision:.2f}", f"{summary.f_measure:.2f}",
                    f"{summary.complete_match:.1f}"]  # fmt: skip
-    return f"| {' | '.join([name, *scores, f'{summarise(sentences).tagging_accuracy:.2f}', *cells])} |"
+    return (
+        f"| {' | '.join([name, *scores, f'{summarise(sentences).tagging_accuracy:.2f}', *cells])} |"
+    )
 
 
 def main(argv: list[str]) -> None:
-    """Trains a parser, parses the dev and the test split with each search, and prints a table of scores."""
+    """Trains a parser, parses the dev and the test split with each search, and prints a table of
+    scores.
+    """
     data, model = f"{WORK.value}/data", f"{WORK.value}/model"
     train(data, model)
     results, rows = Results(f"{WORK.value}/results.json"), []
@@ -116,7 +149,10 @@ def main(argv: list[str]) -> None:
         rows.append(row(f"right-branching, {split}", gold, branching, "", ""))
     training = [line["seconds"] for line in read_metrics(model) if "seconds" in line]
     print(f"training: {training[-1] / 60:.1f} minutes\n")
-    print("| | LR | LP | F1 | complete | LR <= 40 | LP <= 40 | F1 <= 40 | complete <= 40 | tags | repaired | seconds |")
+    print(
+        "| | LR | LP | F1 | complete | LR <= 40 | LP <= 40 | F1 <= 40 | complete <= 40 | tags | "
+        "repaired | seconds |"
+    )
     print("| --- |" + " ---: |" * 11, *rows, sep="\n")
 
 

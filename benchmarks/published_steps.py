@@ -1,10 +1,11 @@
-"""Takes one training step of each model at its published size; prints a table row for each, as in docs/rivals.md.
+"""Takes one training step of each model at its published size; prints a table row for each, as in
+docs/rivals.md.
 
     python benchmarks/published_steps.py [--hparams_sets=gnmt,deep_att]
 
-The batch has 2 random pairs of 8 tokens. Weights and products are float32, and the learning rate is 0.00001. The loss
-is that of the batch without dropout, per target token. Seconds are those of the step and its graph. Each set runs in
-its own process, so that peak memory is that of one model.
+The batch has 2 random pairs of 8 tokens. Weights and products are float32, and the learning rate is
+0.00001. The loss is that of the batch without dropout, per target token. Seconds are those of the
+step and its graph. Each set runs in its own process, so that peak memory is that of one model.
 """
 
 from __future__ import annotations
@@ -73,9 +74,14 @@ def row(name: str) -> str:
     batch = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32))
     norm = TrainStep.read(step([batch], targets.size, (1, 0))).gradient_norm
     seconds, after = time.perf_counter() - start, loss()
-    label = " ".join([f"`{name}`", *(f"with {hparam}={value}" for hparam, value in changes.items())])
+    label = " ".join(
+        [f"`{name}`", *(f"with {hparam}={value}" for hparam, value in changes.items())]
+    )
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    cells = f"{parameter_count(model):,} | {seconds:.0f} | {memory:.1f} | {norm:.3g} | {before:.4f} → {after:.4f}"
+    cells = (
+        f"{parameter_count(model):,} | {seconds:.0f} | {memory:.1f} | {norm:.3g} | {before:.4f} → "
+        f"{after:.4f}"
+    )
     return f"| {label} | {cells} |"
 
 
@@ -84,7 +90,10 @@ def main(_: list[str]) -> None:
     if ONLY.value:
         print(row(ONLY.value))
         return
-    print("| set | parameters | seconds | peak memory in GiB | gradient norm | loss before and after |")
+    print(
+        "| set | parameters | seconds | peak memory in GiB | gradient norm | loss before and "
+        "after |"
+    )
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in SETS.value:
         subprocess.run([sys.executable, __file__, f"--only={name}"], check=True)

@@ -1,8 +1,8 @@
 """ConvS2S in PyTorch, written apart from ours, for pytorch_families.py.
 
-It needs `pip install ".[benchmarks]"`. Source, target and softmax share one embedding matrix, and all layers have the
-same shape, as in convs2s_tiny.
-Shapes: B batch, S source length, T target length, F embedding width, D width of a layer, V vocabulary.
+It needs `pip install ".[benchmarks]"`. Source, target and softmax share one embedding matrix, and
+all layers have the same shape, as in convs2s_tiny. Shapes: B batch, S source length, T target
+length, F embedding width, D width of a layer, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ class Block(nn.Module):
             self.query, self.output = (weight_norm(nn.Linear(width, width)) for _ in range(2))
 
     def forward(self, x: Any, mask: Any, g: Any = None, memory: Any = None) -> Any:
-        """Returns the output [B, T, D]. `mask` is that of the layer's input, or in the decoder of the source."""
+        """Returns the output [B, T, D]. `mask` is that of the layer's input, or in the decoder of
+        the source.
+        """
         y = functional.dropout(x, self.rate, self.training)
         y = y if self.is_decoder else y * mask
-        y = functional.glu(self.convolution(functional.pad(y.transpose(1, 2), self.padding)), 1).transpose(1, 2)
+        y = functional.glu(
+            self.convolution(functional.pad(y.transpose(1, 2), self.padding)), 1
+        ).transpose(1, 2)
         if self.is_decoder:
             keys, values = memory
             query = (self.query(y) + g) * math.sqrt(0.5)
@@ -64,7 +68,9 @@ class Model(nn.Module):
         super().__init__()
         width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, width) * 0.1)
-        self.positions = nn.ParameterList(torch.randn(hparams.max_length, width) * 0.1 for _ in range(2))
+        self.positions = nn.ParameterList(
+            torch.randn(hparams.max_length, width) * 0.1 for _ in range(2)
+        )
         self.encoder = nn.ModuleList(Block(hparams, False) for _ in range(hparams.encoder_layers))
         self.decoder = nn.ModuleList(Block(hparams, True) for _ in range(hparams.decoder_layers))
         self.linears = nn.ModuleList(weight_norm(nn.Linear(width, width)) for _ in range(4))
@@ -85,7 +91,10 @@ class Model(nn.Module):
             x = block(x, is_token)
         z = ScaledGradient.apply(self.linears[1](x), 1 / (2 * len(self.decoder)))
         memory = z, (z + e) * math.sqrt(0.5) * is_token.sum(1, keepdim=True).sqrt()
-        g = functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1] + self.positions[1][: targets.shape[1]]
+        g = (
+            functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1]
+            + self.positions[1][: targets.shape[1]]
+        )
         g = self.dropped(g)
         h = self.linears[2](g)
         for block in self.decoder:
@@ -99,8 +108,12 @@ class Model(nn.Module):
             original, v = layer.parametrizations.weight, torch.from_numpy(weights[f"{name}/v"])
             kernel, channels = original.original1.shape[2:], original.original1.shape[1]
             v = v.reshape(*kernel, channels, -1)
-            original.original1.data = v.permute(2, 1, 0).contiguous() if kernel else v.T.contiguous()
-            original.original0.data = torch.from_numpy(weights[f"{name}/g"]).view_as(original.original0)
+            original.original1.data = (
+                v.permute(2, 1, 0).contiguous() if kernel else v.T.contiguous()
+            )
+            original.original0.data = torch.from_numpy(weights[f"{name}/g"]).view_as(
+                original.original0
+            )
             layer.bias.data = torch.from_numpy(weights[f"{name}/b"])
 
         self.table.data = torch.from_numpy(weights["convs2s/embedding/table"])

@@ -1,6 +1,7 @@
 """Deep-Att in PyTorch, written apart from ours, for table2_small_pytorch.py.
 
-Shapes: B batch, S source length, T target length, D width of embeddings and LSTMs, M width of the memory, V vocabulary.
+Shapes: B batch, S source length, T target length, D width of embeddings and LSTMs, M width of the
+memory, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from t2t_repro.hparam import HParams
 
 
 def sums(x: Any, lstm: Any, suffix: str = "_l0") -> Any:
-    """Returns the sums f [..., 4 D] of an LSTM for its inputs x, in the order of PyTorch's gates: i, f, g, o."""
-    weight, *biases = (getattr(lstm, f"{name}{suffix}") for name in ("weight_ih", "bias_ih", "bias_hh"))
+    """Returns the sums f [..., 4 D] of an LSTM for its inputs x, in the order of PyTorch's gates:
+    i, f, g, o.
+    """
+    weight, *biases = (
+        getattr(lstm, f"{name}{suffix}") for name in ("weight_ih", "bias_ih", "bias_hh")
+    )
     return functional.linear(x, weight, biases[0] + biases[1])
 
 
@@ -27,7 +32,9 @@ def fast_forward(f: Any, h: Any) -> Any:
 
 
 def flip(x: Any, lengths: Any) -> Any:
-    """Returns x [B, S, width] with the tokens of each sentence in reverse order. Padding remains at the end."""
+    """Returns x [B, S, width] with the tokens of each sentence in reverse order. Padding remains at
+    the end.
+    """
     positions = torch.arange(x.shape[1])
     mirrored = lengths.unsqueeze(1) - 1 - positions
     order = torch.where(mirrored >= 0, mirrored, positions)
@@ -35,7 +42,9 @@ def flip(x: Any, lengths: Any) -> Any:
 
 
 class Model(Attentive):
-    """Deep-Att with one embedding matrix for sources, targets and logits, and otherwise PyTorch's initial weights."""
+    """Deep-Att with one embedding matrix for sources, targets and logits, and otherwise PyTorch's
+    initial weights.
+    """
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
         width, memory_width = hparams.hidden_size, 5 * hparams.hidden_size // 2
@@ -44,7 +53,8 @@ class Model(Attentive):
         self.activation = torch.tanh if hparams.sums_activation == "tanh" else nn.Identity()  # type: ignore[attr-defined]
         widths = [width, *(3 * width,) * (hparams.encoder_layers - 1)]
         self.columns = nn.ModuleList(
-            nn.ModuleList(nn.LSTM(width_in, width, batch_first=True) for width_in in widths) for _ in range(2)
+            nn.ModuleList(nn.LSTM(width_in, width, batch_first=True) for width_in in widths)
+            for _ in range(2)
         )
         self.projection = nn.Linear(10 * width, memory_width, bias=False)
         layers = range(1, hparams.decoder_layers)
@@ -74,7 +84,7 @@ class Model(Attentive):
         return self.output_factor * h @ self.table.T
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Returns the weights of our model, by their paths, with which it computes the same logits."""
+        """Returns the weights of our model, by their paths, with which it computes the same logits."""  # noqa: E501
 
         def gates(x: np.ndarray) -> np.ndarray:
             i, f, g, o = np.split(x, 4, axis=-1)
@@ -82,15 +92,27 @@ class Model(Attentive):
 
         def lstm(layer: Any) -> dict[str, np.ndarray]:
             weight, recurrent, *biases = (gates(p.detach().numpy().T) for p in layer.parameters())
-            return {"input_kernel": weight, "recurrent_kernel": recurrent, "bias": biases[0] + biases[1]}
+            return {
+                "input_kernel": weight,
+                "recurrent_kernel": recurrent,
+                "bias": biases[0] + biases[1],
+            }
 
         bottom = lstm(self.bottom)
-        bottom["input_kernel"], bottom["context_kernel"] = np.split(bottom["input_kernel"], [self.width])
+        bottom["input_kernel"], bottom["context_kernel"] = np.split(
+            bottom["input_kernel"], [self.width]
+        )
         layers = {"decoder/layer_0": bottom}
-        layers |= {f"decoder/layer_{i}": lstm(layer) for i, layer in enumerate(self.decoder, start=1)}
+        layers |= {
+            f"decoder/layer_{i}": lstm(layer) for i, layer in enumerate(self.decoder, start=1)
+        }
         for column, encoder in enumerate(self.columns):
-            layers |= {f"encoder/column_{column}/layer_{i}": lstm(layer) for i, layer in enumerate(encoder)}
-        h, *f = np.split(self.projection.weight.detach().numpy(), [2 * self.width, 6 * self.width], axis=1)
+            layers |= {
+                f"encoder/column_{column}/layer_{i}": lstm(layer) for i, layer in enumerate(encoder)
+            }
+        h, *f = np.split(
+            self.projection.weight.detach().numpy(), [2 * self.width, 6 * self.width], axis=1
+        )
         matrices = {
             "embedding/table": self.table.T,
             "decoder/layer_0/attention/query_kernel": self.query.weight,
@@ -99,5 +121,9 @@ class Model(Attentive):
         }
         weights = {path: matrix.detach().numpy().T.copy() for path, matrix in matrices.items()}
         weights["encoder/projection"] = np.concatenate([h, *map(gates, f)], axis=1).T
-        weights |= {f"{path}/{name}": value for path, layer in layers.items() for name, value in layer.items()}
+        weights |= {
+            f"{path}/{name}": value
+            for path, layer in layers.items()
+            for name, value in layer.items()
+        }
         return {f"deep_att/{path}": value for path, value in weights.items()}

@@ -1,12 +1,14 @@
-"""Compares the speed of training steps with PyTorch's, for the small hparams sets of the other families of models.
+"""Compares the speed of training steps with PyTorch's, for the small hparams sets of the other
+families of models.
 
     python benchmarks/pytorch_families.py [--hparams_set=gnmt_tiny] [--steps=20] [--rounds=5]
 
-It needs `pip install ".[benchmarks]"`. Both models have the same sizes and the same batches: random pairs with lengths
-like those of Multi30k, 1,024 target tokens in each of a step's two micro-batches. Both use one thread. The script first
-copies our weights into the PyTorch model and checks that both compute the same logits. Then it measures the CPU time of
-some steps of ours, some of PyTorch's, and so on. It prints the target tokens per CPU second of the fastest round of
-each. A step is complete: dropout, forward and backward pass, and Adam.
+It needs `pip install ".[benchmarks]"`. Both models have the same sizes and the same batches: random
+pairs with lengths like those of Multi30k, 1,024 target tokens in each of a step's two
+micro-batches. Both use one thread. The script first copies our weights into the PyTorch model and
+checks that both compute the same logits. Then it measures the CPU time of some steps of ours, some
+of PyTorch's, and so on. It prints the target tokens per CPU second of the fastest round of each. A
+step is complete: dropout, forward and backward pass, and Adam.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ MODELS: dict[str, Any] = {"convs2s": pytorch_convs2s.Model, "gnmt": pytorch_gnmt
 
 
 def micro_batches(tokens: int) -> list[MicroBatch]:
-    """Returns two micro-batches of random pairs of similar lengths, each with about `tokens` target tokens."""
+    """Returns two micro-batches of random pairs of similar lengths, each with about `tokens` target
+    tokens.
+    """
     draw = np.random.default_rng(1)
     batches = []
     for mean in (12, 18):
@@ -55,13 +59,17 @@ def micro_batches(tokens: int) -> list[MicroBatch]:
     return batches
 
 
-def ours(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int) -> Callable[[], None]:
+def ours(
+    model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int
+) -> Callable[[], None]:
     """Returns a function that takes a training step with our model."""
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     return lambda: TrainStep.read(step(batches, tokens, (1, 1))) and None
 
 
-def pytorchs(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int) -> Callable[[], None]:
+def pytorchs(
+    model: Any, hparams: HParams, batches: list[MicroBatch], tokens: int
+) -> Callable[[], None]:
     """Returns a function that takes a training step with the PyTorch model."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
 
@@ -72,7 +80,11 @@ def pytorchs(model: Any, hparams: HParams, batches: list[MicroBatch], tokens: in
             logits = model(sources, targets).flatten(0, 1)
             smoothing = hparams.label_smoothing
             loss = functional.cross_entropy(
-                logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=smoothing
+                logits,
+                targets.flatten(),
+                ignore_index=0,
+                reduction="sum",
+                label_smoothing=smoothing,
             )
             (loss / tokens).backward()
         optimizer.step()
@@ -84,7 +96,10 @@ def check_equal(our_model: Any, pytorch_model: Any) -> None:
     """Copies our weights into the PyTorch model, and raises AssertionError if the logits differ."""
     weights = {weight.path: weight.numpy() for weight in our_model.trainable_variables}
     draw = np.random.default_rng(2)
-    weights = {path: weight + draw.normal(0, 0.1, weight.shape).astype("f") for path, weight in weights.items()}
+    weights = {
+        path: weight + draw.normal(0, 0.1, weight.shape).astype("f")
+        for path, weight in weights.items()
+    }
     for weight in our_model.trainable_variables:
         weight.assign(weights[weight.path])
     pytorch_model.copy(weights)
@@ -96,7 +111,9 @@ def check_equal(our_model: Any, pytorch_model: Any) -> None:
 
 def main() -> None:
     """Compares the speeds of one hparams set and prints them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hparams_set", default="gnmt_tiny")
     parser.add_argument("--steps", type=int, default=20, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=5)
@@ -111,7 +128,10 @@ def main() -> None:
     check_equal(*models)
     batches = micro_batches(hparams.batch_size // 2)
     tokens = sum(int(np.count_nonzero(batch.targets)) for batch in batches)
-    steps = [make(model, hparams, batches, tokens) for make, model in zip((ours, pytorchs), models, strict=True)]
+    steps = [
+        make(model, hparams, batches, tokens)
+        for make, model in zip((ours, pytorchs), models, strict=True)
+    ]
     for step in steps:
         step()  # not measured: it builds the graph
     seconds = np.zeros((flags.rounds, 2))

@@ -1,8 +1,9 @@
 """LSTMs with attention in PyTorch: base classes, and a plain encoder-decoder for recurrent.py.
 
-In the plain model, a bidirectional layer reads the source, and a layer predicts the target. Attention multiplies the
-decoder's output with the encoder's (Luong et al. 2015, "general"). The prediction is made from the output and the
-context. Shapes: B batch, S source length, T target length, D width of embeddings, M width of the memory, V vocabulary.
+In the plain model, a bidirectional layer reads the source, and a layer predicts the target.
+Attention multiplies the decoder's output with the encoder's (Luong et al. 2015, "general"). The
+prediction is made from the output and the context. Shapes: B batch, S source length, T target
+length, D width of embeddings, M width of the memory, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,22 +33,30 @@ class Embedded(nn.Module):
         return self.factor * functional.embedding(ids, self.table) * (ids != 0).unsqueeze(-1)
 
     def previous(self, targets: Any) -> Any:
-        """Returns the embeddings [B, T, D] of the target tokens before each position; zeros for the first."""
+        """Returns the embeddings [B, T, D] of the target tokens before each position; zeros for the
+        first.
+        """
         return functional.pad(self.embed(targets), (0, 0, 1, 0))[:, :-1]
 
 
 class Attentive(Embedded):
-    """A model whose bottom decoder layer attends to the memory, with its output at the position before as query."""
+    """A model whose bottom decoder layer attends to the memory, with its output at the position
+    before as query.
+    """
 
     def __init__(self, hparams: HParams, vocab_size: int, memory_width: int) -> None:
         width = hparams.hidden_size
         super().__init__(hparams, vocab_size, width)
-        self.keys, self.query = nn.Linear(memory_width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.keys, self.query = (
+            nn.Linear(memory_width, width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.vector = nn.Parameter(torch.randn(width) * width**-0.5)
         self.bottom = nn.LSTMCell(width + memory_width, width)
 
     def attend(self, x: Any, memory: Any, is_padding: Any, weights: list | None) -> tuple[Any, Any]:
-        """Returns outputs and contexts at all positions, for inputs x [B, T, D], memory [B, S, M], is_padding [B, S].
+        """Returns outputs and contexts at all positions, for inputs x [B, T, D], memory [B, S, M],
+        is_padding [B, S].
 
         Appends the weights of attention [B, 1, T, S] to the list `weights`, unless it is None.
         """
@@ -79,7 +88,9 @@ class Model(Embedded):
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
         memory = self.encoder(self.dropout(self.embed(sources)))[0]
         x = self.decoder(self.dropout(self.previous(targets)))[0]
-        logits = (self.query(x) @ memory.transpose(1, 2)).masked_fill((sources == 0).unsqueeze(1), -1e9)
+        logits = (self.query(x) @ memory.transpose(1, 2)).masked_fill(
+            (sources == 0).unsqueeze(1), -1e9
+        )
         attention = logits.softmax(-1)
         if weights is not None:
             weights.append(attention.unsqueeze(1))

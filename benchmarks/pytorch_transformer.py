@@ -1,8 +1,9 @@
-"""A Transformer in PyTorch, written apart from ours, with its training step: an independent check for depth.py.
+"""A Transformer in PyTorch, written apart from ours, with its training step: an independent check
+for depth.py.
 
-It needs `pip install ".[benchmarks]"`. The model is post-norm. It has the hparams of depth.py's SETTINGS and ignores
-other hparams.
-Shapes: B batch, S source length, T target length, D width, N decoder layers, V vocabulary.
+It needs `pip install ".[benchmarks]"`. The model is post-norm. It has the hparams of depth.py's
+SETTINGS and ignores other hparams. Shapes: B batch, S source length, T target length, D width, N
+decoder layers, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from t2t_repro.training.schedule import Schedule
 
 
 def linear(width_in: int, width_out: int, gain: float, bias: bool) -> Any:
-    """Returns a linear layer with uniform weights of variance gain^2 * 2 / (width_in + width_out) and biases of 0."""
+    """Returns a linear layer with uniform weights of variance gain^2 * 2 / (width_in + width_out)
+    and biases of 0.
+    """
     layer = nn.Linear(width_in, width_out, bias=bias)
     nn.init.xavier_uniform_(layer.weight, gain)
     if bias:
@@ -35,8 +38,14 @@ class Attention(nn.Module):
 
     def __init__(self, hparams: HParams, fairseq: bool) -> None:
         super().__init__()
-        width, self.heads, self.rate = hparams.hidden_size, hparams.num_heads, hparams.attention_dropout
-        self.q, self.k, self.v = (linear(width, width, 0.5**0.5 if fairseq else 1.0, fairseq) for _ in range(3))
+        width, self.heads, self.rate = (
+            hparams.hidden_size,
+            hparams.num_heads,
+            hparams.attention_dropout,
+        )
+        self.q, self.k, self.v = (
+            linear(width, width, 0.5**0.5 if fairseq else 1.0, fairseq) for _ in range(3)
+        )
         self.output = linear(width, width, 1.0, fairseq)
 
     def forward(self, x: Any, memory: Any, mask: Any, weights: list | None = None) -> Any:
@@ -57,7 +66,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, hparams: HParams, fairseq: bool) -> None:
         super().__init__()
-        width, inner_width, self.rate = hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
+        width, inner_width, self.rate = (
+            hparams.hidden_size,
+            hparams.filter_size,
+            hparams.relu_dropout,
+        )
         # fairseq leaves the feed-forward network to PyTorch's default initialization.
         make: Callable[..., Any] = nn.Linear if fairseq else lambda a, b: linear(a, b, 1.0, True)
         self.inner, self.outer = make(width, inner_width), make(inner_width, width)
@@ -75,12 +88,16 @@ class Layer(nn.Module):
         self.self_attention = Attention(hparams, fairseq)
         self.cross_attention = Attention(hparams, fairseq) if is_decoder else None
         self.feed_forward = FeedForward(hparams, fairseq)
-        self.norms = nn.ModuleList(nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon) for _ in range(3))
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon) for _ in range(3)
+        )
 
     def add(self, number: int, x: Any, y: Any) -> Any:
         return self.norms[number](x + functional.dropout(y, self.rate, self.training))
 
-    def forward(self, x: Any, mask: Any, memory: Any = None, bias: Any = None, weights: list | None = None) -> Any:
+    def forward(
+        self, x: Any, mask: Any, memory: Any = None, bias: Any = None, weights: list | None = None
+    ) -> Any:
         x = self.add(0, x, self.self_attention(x, x, mask))
         if self.cross_attention is not None:
             x = self.add(1, x, self.cross_attention(x, memory, bias, weights))
@@ -121,31 +138,42 @@ class Model(nn.Module):
 
 
 def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
-    """Returns the cross-entropy in nats, summed over the target tokens; the smoothing's entropy is not subtracted."""
+    """Returns the cross-entropy in nats, summed over the target tokens; the smoothing's entropy is
+    not subtracted.
+    """
     vocab_size = logits.shape[-1]
-    rate = label_smoothing * vocab_size / (vocab_size - 1)  # PyTorch gives the correct token a part of it, too
+    rate = (
+        label_smoothing * vocab_size / (vocab_size - 1)
+    )  # PyTorch gives the correct token a part of it, too
     logits = logits.float().flatten(0, 1)
-    return functional.cross_entropy(logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=rate)
+    return functional.cross_entropy(
+        logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=rate
+    )
 
 
 class PyTorchRun:
     """The training of a PyTorch model, with the methods of `learning.Run`.
 
     Args:
-        make_model: returns a model, called as model(sources, targets, weights) -> logits. It appends the weights of
-            each layer's attention to the source [B, H, T, S] to the list `weights`, unless this is None.
+        make_model: returns a model, called as model(sources, targets, weights) -> logits. It
+            appends the weights of each layer's attention to the source [B, H, T, S] to the list
+            `weights`, unless this is None.
         hparams: hparams of the run.
         seed: seed of the initial weights and of dropout.
         is_mixed: True for products, and states of LSTMs, in bfloat16.
     """
 
-    def __init__(self, make_model: Callable[[], Any], hparams: HParams, seed: int = 1, is_mixed: bool = True) -> None:
+    def __init__(
+        self, make_model: Callable[[], Any], hparams: HParams, seed: int = 1, is_mixed: bool = True
+    ) -> None:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         self.model, self.hparams, self.gradient_norm = make_model(), hparams, 0.0
         self._schedule, self._is_mixed = Schedule(hparams), is_mixed
         betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
-        self._adam = torch.optim.Adam(self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon)
+        self._adam = torch.optim.Adam(
+            self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon
+        )
 
     def take_step(self, batch: Batch) -> None:
         """Takes a training step."""
@@ -156,13 +184,17 @@ class PyTorchRun:
             sources, targets = (torch.from_numpy(ids).long() for ids in micro_batch[:2])
             with torch.autocast("cpu", torch.bfloat16, self._is_mixed):
                 logits = self.model(sources, targets)
-            (cross_entropy(logits, targets, self.hparams.label_smoothing) / batch.target_tokens).backward()
+            (
+                cross_entropy(logits, targets, self.hparams.label_smoothing) / batch.target_tokens
+            ).backward()
         norms = [parameter.grad.norm() for parameter in self.model.parameters()]
         self.gradient_norm = float(torch.stack(norms).norm())
         self._adam.step()
 
     def measure(self, sources: np.ndarray, targets: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """Returns two losses [] and an entropy [N], each summed over the target tokens; see `learning.Run.measure`."""
+        """Returns two losses [] and an entropy [N], each summed over the target tokens; see
+        `learning.Run.measure`.
+        """
         inputs, outputs = torch.from_numpy(sources).long(), torch.from_numpy(targets).long()
         lengths, weights = (inputs != 0).sum(1, keepdim=True), []  # type: ignore[var-annotated]
         self.model.eval()

@@ -13,7 +13,9 @@ COPIES = 20
 
 
 def random_lengths(count: int) -> np.ndarray:
-    """Returns lengths of random pairs in tokens, int32 [2, count], distributed like those of WMT: mean 28."""
+    """Returns lengths of random pairs in tokens, int32 [2, count], distributed like those of WMT:
+    mean 28.
+    """
     draw = np.random.default_rng(1)
     source = draw.lognormal(3.2, 0.55, count)
     return np.clip([source, source * draw.normal(1.0, 0.15, count)], 2, 250).astype(np.int32)
@@ -21,7 +23,10 @@ def random_lengths(count: int) -> np.ndarray:
 
 def random_sentence(number: int, length: int, vocab_size: int) -> list[int]:
     """Returns random ids, which end with the end token. Another `number` gives other ids."""
-    return [*np.random.default_rng([number, length]).integers(3, vocab_size, length - 1).tolist(), 1]
+    return [
+        *np.random.default_rng([number, length]).integers(3, vocab_size, length - 1).tolist(),
+        1,
+    ]
 
 
 def random_records(folder: str, count: int, vocab_size: int) -> Records:
@@ -32,7 +37,10 @@ def random_records(folder: str, count: int, vocab_size: int) -> Records:
         Path(folder).mkdir(parents=True, exist_ok=True)
         rows = random_lengths(count // COPIES).T.tolist()
         contents, index = chunk(
-            (random_sentence(number, source, vocab_size), random_sentence(number, target, vocab_size))
+            (
+                random_sentence(number, source, vocab_size),
+                random_sentence(number, target, vocab_size),
+            )
             for number, (source, target) in enumerate(rows)
         )
         write_chunks(path, ((contents, index.copy()) for _ in range(COPIES)))

@@ -1,11 +1,12 @@
-"""Trains recurrent models on Multi30k for two epochs, to see why some learn slowly, beside models in PyTorch.
+"""Trains recurrent models on Multi30k for two epochs, to see why some learn slowly, beside models
+in PyTorch.
 
     python benchmarks/recurrent.py --data=D --work=FOLDER [--variant=NAME ...] [--results=FILE]
     python benchmarks/recurrent.py --results=docs/recurrent.json --table
 
-See docs/rivals.md. D is a data directory of t2t-datagen: problem text_files, a vocabulary of 8,000, Multi30k EN-DE. The
-script writes its measurements to the results file, by default recurrent.json in the work folder, and skips variants
-that the file has. It needs `pip install ".[benchmarks]"`.
+See docs/rivals.md. D is a data directory of t2t-datagen: problem text_files, a vocabulary of 8,000,
+Multi30k EN-DE. The script writes its measurements to the results file, by default recurrent.json in
+the work folder, and skips variants that the file has. It needs `pip install ".[benchmarks]"`.
 """
 
 from __future__ import annotations
@@ -48,13 +49,20 @@ class Variant(NamedTuple):
     hparams: str = ""
     """Hparams in which the run differs from SETTINGS."""
     pytorch: str = ""
-    """"plain" for `pytorch_lstm.py`; "ours" or "default" for `pytorch_gnmt.py` with our initial weights or PyTorch's;
-    empty for our model."""
+    """"plain" for `pytorch_lstm.py`; "ours" or "default" for `pytorch_gnmt.py` with our initial
+    weights or PyTorch's; empty for our model.
+    """
     scaled: tuple[str, ...] = ()
-    """Parts of the names of the kernels that are multiplied by the square root of the width before training."""
+    """Parts of the names of the kernels that are multiplied by the square root of the width before
+    training.
+    """
 
 
-FIRST_KERNELS = "layer_0_forward/input_kernel", "layer_0_backward/input_kernel", "decoder/layer_0/input_kernel"
+FIRST_KERNELS = (
+    "layer_0_forward/input_kernel",
+    "layer_0_backward/input_kernel",
+    "decoder/layer_0/input_kernel",
+)
 VARIANTS_BY_NAME = {
     "GNMT": Variant("gnmt_tiny"),
     "GNMT in PyTorch, our initial weights": Variant("gnmt_tiny", pytorch="ours"),
@@ -77,7 +85,9 @@ DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")
 RESULTS = flags.DEFINE_string("results", "", "results file")
 TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
-VARIANTS = flags.DEFINE_multi_enum("variant", list(VARIANTS_BY_NAME), list(VARIANTS_BY_NAME), "variants to train")
+VARIANTS = flags.DEFINE_multi_enum(
+    "variant", list(VARIANTS_BY_NAME), list(VARIANTS_BY_NAME), "variants to train"
+)
 
 
 def pytorch_model(variant: Variant, hparams: HParams) -> Any:
@@ -93,7 +103,9 @@ def pytorch_model(variant: Variant, hparams: HParams) -> Any:
 
 
 def train(name: str, data: str) -> list[dict[str, Any]]:
-    """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns them."""
+    """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns
+    them.
+    """
     variant, lines = VARIANTS_BY_NAME[name], []
     hparams = override(override(registry.hparams(variant.hparams_set), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
@@ -102,13 +114,20 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
     if variant.pytorch:
         run = PyTorchRun(functools.partial(pytorch_model, variant, hparams), hparams)
     else:
-        run = learning.Run(hparams, "mixed_bfloat16", dict.fromkeys(variant.scaled, hparams.hidden_size**0.5))
+        run = learning.Run(
+            hparams, "mixed_bfloat16", dict.fromkeys(variant.scaled, hparams.hidden_size**0.5)
+        )
     norms: list[float] = []
-    for batch in Pipeline(records["train"], hparams, learning.SEED, learning.EVAL_TOKENS, replicas=1).batches(0, STEPS):
+    for batch in Pipeline(
+        records["train"], hparams, learning.SEED, learning.EVAL_TOKENS, replicas=1
+    ).batches(0, STEPS):
         run.take_step(batch)
         norms.append(run.gradient_norm)
         if (batch.step + 1) % MEASURED_EVERY == 0:
-            norm = {"gradient_norm": round(float(np.mean(norms[-MEASURED_EVERY:])), 2), "largest": round(max(norms), 2)}
+            norm = {
+                "gradient_norm": round(float(np.mean(norms[-MEASURED_EVERY:])), 2),
+                "largest": round(max(norms), 2),
+            }
             lines.append({"step": batch.step + 1, **learning.measured(run, dev), **norm})
             print(name, lines[-1], flush=True)
     return lines

@@ -28,7 +28,8 @@ class Results:
         return json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
 
     def measure(self, name: str, measure: Callable[[], Any]) -> Any:
-        """Returns the measurements of run `name`. If the file does not have them, calls `measure` and adds its result.
+        """Returns the measurements of run `name`. If the file does not have them, calls `measure`
+        and adds its result.
 
         A lock file makes other processes wait while the result is added.
         """
@@ -37,7 +38,9 @@ class Results:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(f"{self._path}.lock", "w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in self.read().items()]
+                lines = [
+                    f"{json.dumps(key)}: {json.dumps(value)}" for key, value in self.read().items()
+                ]
                 lines.append(f"{json.dumps(name)}: {json.dumps(measurements)}")
                 write_file(self._path, "{\n" + ",\n".join(lines) + "\n}\n")
         return self.read()[name]

@@ -1,8 +1,10 @@
-"""Compares SentencePiece vocabularies with the sentencepiece library, and with the graph of the served model.
+"""Compares SentencePiece vocabularies with the sentencepiece library, and with the graph of the
+served model.
 
     python benchmarks/sentencepiece_equal.py --models=a.model,b.model --lines=a.en,a.de
 
-Prints, for each model, the number of lines with other ids, and the number of lines whose ids decode to another text.
+Prints, for each model, the number of lines with other ids, and the number of lines whose ids decode
+to another text.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ LINES = flags.DEFINE_list("lines", None, "text files", required=True)
 
 
 def differences(model: bytes, lines: list[str]) -> list[int]:
-    """Returns the numbers of lines that differ: ids in the library and in the graph, then texts in both."""
-    vocabulary, library = SentencePieceVocabulary(model), sentencepiece.SentencePieceProcessor(model_proto=model)
+    """Returns the numbers of lines that differ: ids in the library and in the graph, then texts in
+    both.
+    """
+    vocabulary, library = (
+        SentencePieceVocabulary(model),
+        sentencepiece.SentencePieceProcessor(model_proto=model),
+    )
     ids, library_ids = [row[:-1] for row in vocabulary.encode(lines)], library.Encode(lines)
     graph, texts = graph_vocabulary(vocabulary), vocabulary.decode(ids)
     ragged = tf.ragged.constant(ids, tf.int32, row_splits_dtype=tf.int64)
@@ -40,7 +47,10 @@ def differences(model: bytes, lines: list[str]) -> list[int]:
 def main(argv: list[str]) -> None:
     """Compares all models."""
     lines = [line for path in LINES.value for line in read_lines(path)]
-    print(f"{len(lines):,} lines; different ids in the library and in the graph, different texts in both:")
+    print(
+        f"{len(lines):,} lines; different ids in the library and in the graph, different texts in "
+        "both:"
+    )
     for path in MODELS.value:
         print(path, *differences(read_bytes(path, 1 << 24), lines))
 

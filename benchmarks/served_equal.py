@@ -1,4 +1,5 @@
-"""Exports models and compares the exported models' translations with t2t-decoder's; prints a table row for each.
+"""Exports models and compares the exported models' translations with t2t-decoder's; prints a table
+row for each.
 
     python benchmarks/served_equal.py --models=M1,M2 --lines=FILE [--count=200]
 
@@ -32,12 +33,16 @@ folder, lines = json.load(sys.stdin)
 reply = tf.saved_model.load(folder).signatures["serving_default"](inputs=tf.constant(lines))
 assert not [name for name in sys.modules if name.startswith("t2t_repro")]
 json.dump([reply["outputs"].numpy().tolist(), reply["scores"].numpy().tolist()], sys.stdout, default=bytes.decode)
+"""  # noqa: E501
+"""The program of the process that serves. It reads the model's folder and the lines, and writes
+texts and scores.
 """
-"""The program of the process that serves. It reads the model's folder and the lines, and writes texts and scores."""
 
 
 def served(model: str, lines: list[str], work: Path) -> tuple[list[str], list[float]]:
-    """Exports a model to a folder in `work`. Returns the served translations of the lines and their scores."""
+    """Exports a model to a folder in `work`. Returns the served translations of the lines and their
+    scores.
+    """
     run("exporter", f"--output_dir={model}", f"--export_dir={work}/export")
     command, request = [sys.executable, "-P", "-c", SERVER], json.dumps([f"{work}/export/1", lines])
     process = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=True)
@@ -58,13 +63,21 @@ def decoded(model: str, lines: list[str], work: Path) -> tuple[list[str], list[f
 def main(argv: list[str]) -> None:
     """Prints a Markdown table."""
     lines = list(itertools.islice(read_lines(LINES.value), COUNT.value))
-    print("| family | lines | equal translations | largest difference of scores |\n| --- | ---: | ---: | ---: |")
+    print(
+        "| family | lines | equal translations | largest difference of scores |\n| --- | ---: | "
+        "---: | ---: |"
+    )
     for model in MODELS.value:
         with tempfile.TemporaryDirectory() as work:
-            (texts, scores), (our_texts, our_scores) = (get(model, lines, Path(work)) for get in (served, decoded))
+            (texts, scores), (our_texts, our_scores) = (
+                get(model, lines, Path(work)) for get in (served, decoded)
+            )
         equal = sum(map(str.__eq__, texts, our_texts))
         difference = max(abs(a - b) for a, b in zip(scores, our_scores, strict=True))
-        print(f"| `{ModelFolder(model).hparams.model}` | {len(lines)} | {equal} | {difference:.1e} |", flush=True)
+        print(
+            f"| `{ModelFolder(model).hparams.model}` | {len(lines)} | {equal} | {difference:.1e} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""Compares a served model that several clients ask for single sentences with t2t-decoder. See docs/performance.md.
+"""Compares a served model that several clients ask for single sentences with t2t-decoder. See
+docs/performance.md.
 
-    python benchmarks/serving.py --output_dir=M --lines=FILE [--clients=8] [--max_batch_size=8] [--num_batch_threads=1]
+    python benchmarks/serving.py --output_dir=M --lines=FILE [--clients=8] [--max_batch_size=8]
+    [--num_batch_threads=1]
         [--server=HOST:PORT --servable_name=NAME]
 
-By default, the script exports the model, loads the SavedModel and joins the clients' requests with TensorFlow's batch
-operation, which has the same scheduler as TensorFlow Serving. The clients are threads of the script, so no network is
-involved. With --server, the clients ask a running TensorFlow Serving over gRPC instead; then only wall time counts.
+By default, the script exports the model, loads the SavedModel and joins the clients' requests with
+TensorFlow's batch operation, which has the same scheduler as TensorFlow Serving. The clients are
+threads of the script, so no network is involved. With --server, the clients ask a running
+TensorFlow Serving over gRPC instead; then only wall time counts.
 
-The script prints the sentences per second of CPU time and of wall time, as median over the repetitions (lowest to
-highest), their ratio to the first row, and the share of equal translations. The engines take turns.
+The script prints the sentences per second of CPU time and of wall time, as median over the
+repetitions (lowest to highest), their ratio to the first row, and the share of equal translations.
+The engines take turns.
 """
 
 from __future__ import annotations
@@ -33,16 +37,28 @@ from t2t_repro.serving.client import Client
 from t2t_repro.serving.export import export
 
 OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "model folder", required=True)
-LINES = flags.DEFINE_string("lines", None, "text to translate; empty lines are skipped", required=True)
+LINES = flags.DEFINE_string(
+    "lines", None, "text to translate; empty lines are skipped", required=True
+)
 COUNT = flags.DEFINE_integer("count", 200, "number of lines to translate", lower_bound=1)
 CLIENTS = flags.DEFINE_integer("clients", 8, "number of clients", lower_bound=1)
 THREADS = flags.DEFINE_integer("threads", 1, "TensorFlow's threads", lower_bound=1)
-MAX_BATCH_SIZE = flags.DEFINE_integer("max_batch_size", 8, "most sentences that are joined", lower_bound=1)
-NUM_BATCH_THREADS = flags.DEFINE_integer("num_batch_threads", 1, "batches translated at the same time", lower_bound=1)
-BATCH_TIMEOUT = flags.DEFINE_integer("batch_timeout_micros", 5000, "longest wait for other requests", lower_bound=0)
-SERVER = flags.DEFINE_string("server", "", "host:port of a TensorFlow Serving; empty: serve in this process")
+MAX_BATCH_SIZE = flags.DEFINE_integer(
+    "max_batch_size", 8, "most sentences that are joined", lower_bound=1
+)
+NUM_BATCH_THREADS = flags.DEFINE_integer(
+    "num_batch_threads", 1, "batches translated at the same time", lower_bound=1
+)
+BATCH_TIMEOUT = flags.DEFINE_integer(
+    "batch_timeout_micros", 5000, "longest wait for other requests", lower_bound=0
+)
+SERVER = flags.DEFINE_string(
+    "server", "", "host:port of a TensorFlow Serving; empty: serve in this process"
+)
 SERVABLE_NAME = flags.DEFINE_string("servable_name", "", "name of the model on --server")
-REPETITIONS = flags.DEFINE_integer("repetitions", 5, "number of measurements of each engine", lower_bound=1)
+REPETITIONS = flags.DEFINE_integer(
+    "repetitions", 5, "number of measurements of each engine", lower_bound=1
+)
 
 Engine = Callable[[Sequence[str]], list[str]]
 """Function that translates lines."""
@@ -51,7 +67,8 @@ Engine = Callable[[Sequence[str]], list[str]]
 def decoders() -> dict[str, Engine]:
     """Returns two engines, by name, that use t2t-decoder's translator.
 
-    The first engine translates all lines together, the second as many lines at a time as there are clients.
+    The first engine translates all lines together, the second as many lines at a time as there are
+    clients.
     """
     translator = Translator.from_dir(OUTPUT_DIR.value)
 
@@ -62,11 +79,15 @@ def decoders() -> dict[str, Engine]:
         starts = range(0, len(lines), CLIENTS.value)
         return [text for start in starts for text in together(lines[start : start + CLIENTS.value])]
 
-    return {"t2t-decoder, all lines": together, f"t2t-decoder, {CLIENTS.value} lines at a time": in_groups}
+    return {
+        "t2t-decoder, all lines": together,
+        f"t2t-decoder, {CLIENTS.value} lines at a time": in_groups,
+    }
 
 
 def from_clients(requests: Sequence[Callable[[str], str]]) -> Engine:
-    """Returns an engine that divides the lines among clients. Each client waits for an answer before it asks again.
+    """Returns an engine that divides the lines among clients. Each client waits for an answer
+    before it asks again.
 
     Args:
         requests: each client's function that translates one line.
@@ -87,10 +108,16 @@ def from_clients(requests: Sequence[Callable[[str], str]]) -> Engine:
 
 
 def server(batches: tf.Variable) -> tuple[str, Engine]:
-    """Returns the served model as an engine, and its name in the table. Without --server, `batches` counts batches."""
+    """Returns the served model as an engine, and its name in the table. Without --server, `batches`
+    counts batches.
+    """
     if SERVER.value:
-        clients = [Client(SERVER.value, SERVABLE_NAME.value, timeout_secs=60) for _ in range(CLIENTS.value)]
-        requests = [lambda line, client=client: client.translate([line])[0].text for client in clients]
+        clients = [
+            Client(SERVER.value, SERVABLE_NAME.value, timeout_secs=60) for _ in range(CLIENTS.value)
+        ]
+        requests = [
+            lambda line, client=client: client.translate([line])[0].text for client in clients
+        ]
         return f"TensorFlow Serving, {CLIENTS.value} clients", from_clients(requests)
     with tempfile.TemporaryDirectory() as folder:
         served = tf.saved_model.load(str(export(Translator.from_dir(OUTPUT_DIR.value), folder)))
@@ -100,10 +127,16 @@ def server(batches: tf.Variable) -> tuple[str, Engine]:
             return served.signatures["serving_default"](inputs=inputs)["outputs"]
 
     batching = tf.nondifferentiable_batch_function(
-        NUM_BATCH_THREADS.value, MAX_BATCH_SIZE.value, BATCH_TIMEOUT.value, max_enqueued_batches=100, autograph=False
+        NUM_BATCH_THREADS.value,
+        MAX_BATCH_SIZE.value,
+        BATCH_TIMEOUT.value,
+        max_enqueued_batches=100,
+        autograph=False,
     )
     # Outside a graph, the batch operation would build its graph in every call.
-    batched = tf.function(batching(translate), input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    batched = tf.function(
+        batching(translate), input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+    )
 
     def ask(line: str) -> str:
         return batched(tf.constant([line])).numpy()[0].decode()
@@ -115,7 +148,11 @@ def measure(engine: Engine, lines: Sequence[str]) -> tuple[list[str], float, flo
     """Returns the engine's translations, and its lines per second of CPU time and of wall time."""
     cpu, wall = time.process_time(), time.perf_counter()
     outputs = engine(lines)
-    return outputs, len(lines) / (time.process_time() - cpu), len(lines) / (time.perf_counter() - wall)
+    return (
+        outputs,
+        len(lines) / (time.process_time() - cpu),
+        len(lines) / (time.perf_counter() - wall),
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -124,22 +161,35 @@ def main(argv: list[str]) -> None:
     lines = [line for line in read_lines(LINES.value) if line.strip()][: COUNT.value]
     batches = tf.Variable(0)
     engines = decoders() | dict([server(batches)])
-    outputs = {name: engine(lines) for name, engine in engines.items()}  # builds the graphs, does not count
+    outputs = {
+        name: engine(lines) for name, engine in engines.items()
+    }  # builds the graphs, does not count
     batches.assign(0)
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for _ in range(REPETITIONS.value):
         for name, engine in engines.items():
             speeds[name].append(measure(engine, lines)[1:])
     reference = next(iter(engines))
-    print("| | lines per CPU second | of the first row | lines per second of wall time | equal lines |")
+    print(
+        "| | lines per CPU second | of the first row | lines per second of wall time | equal "
+        "lines |"
+    )
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, pairs in speeds.items():
         cpu, wall = zip(*pairs, strict=True)
-        ratios = [speed / reference_speed for speed, (reference_speed, _) in zip(cpu, speeds[reference], strict=True)]
-        equal = np.mean([ours == theirs for ours, theirs in zip(outputs[name], outputs[reference], strict=True)])
+        ratios = [
+            speed / reference_speed
+            for speed, (reference_speed, _) in zip(cpu, speeds[reference], strict=True)
+        ]
+        equal = np.mean(
+            [ours == theirs for ours, theirs in zip(outputs[name], outputs[reference], strict=True)]
+        )
         print(f"| {name} | {spread(cpu)} | {spread(ratios, 2)} | {spread(wall)} | {equal:.1%} |")
     if not SERVER.value:
-        print(f"\n{len(lines) * REPETITIONS.value / batches.numpy():.1f} lines in a batch of the server, on average")
+        print(
+            f"\n{len(lines) * REPETITIONS.value / batches.numpy():.1f} lines in a batch of the "
+            "server, on average"
+        )
 
 
 if __name__ == "__main__":

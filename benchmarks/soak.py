@@ -1,16 +1,20 @@
-"""Sends many requests of all kinds to a served model or to t2t-decoder's translator, and watches the process's memory.
+"""Sends many requests of all kinds to a served model or to t2t-decoder's translator, and watches
+the process's memory.
 
     python benchmarks/soak.py --export_dir=demo/model/export/1 [--requests=20000] [--threads=8]
-    python benchmarks/soak.py --output_dir=demo/model --decode_hparams=beam_size=2 [--requests=20000] [--threads=8]
+    python benchmarks/soak.py --output_dir=demo/model --decode_hparams=beam_size=2
+    [--requests=20000] [--threads=8]
 
-The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`. A request has 0 to
-8 texts. A text is empty, has white space only, a few words, far more words than the model accepts, bytes that are not
-UTF-8, control characters, or random characters of Unicode. Some requests to a SavedModel have lists of ids instead of
-texts, and some of the ids are not in the vocabulary. The requests are the same in every run.
+The first command calls the signatures of a SavedModel, the second one calls `Translator.translate`.
+A request has 0 to 8 texts. A text is empty, has white space only, a few words, far more words than
+the model accepts, bytes that are not UTF-8, control characters, or random characters of Unicode.
+Some requests to a SavedModel have lists of ids instead of texts, and some of the ids are not in the
+vocabulary. The requests are the same in every run.
 
-Every answer is checked: one output for each text, each output one line, and no output for an empty text. After every
-1,000 requests, when all threads wait, the script prints the process's memory. It exits with code 1 if an answer is
-wrong, or if the memory after the last request differs by more than 5% from the memory after a tenth of the requests.
+Every answer is checked: one output for each text, each output one line, and no output for an empty
+text. After every 1,000 requests, when all threads wait, the script prints the process's memory. It
+exits with code 1 if an answer is wrong, or if the memory after the last request differs by more
+than 5% from the memory after a tenth of the requests.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ from t2t_repro.hparam import override
 
 EXPORT_DIR = flags.DEFINE_string("export_dir", "", "folder of a SavedModel that t2t-exporter wrote")
 OUTPUT_DIR = flags.DEFINE_string("output_dir", "", "model folder, for the translator")
-DECODE_HPARAMS = flags.DEFINE_string("decode_hparams", "", "as for t2t-decoder; only with --output_dir")
+DECODE_HPARAMS = flags.DEFINE_string(
+    "decode_hparams", "", "as for t2t-decoder; only with --output_dir"
+)
 REQUESTS = flags.DEFINE_integer("requests", 20_000, "number of requests", lower_bound=10)
 THREADS = flags.DEFINE_integer("threads", 8, "number of threads that send requests", lower_bound=1)
 
@@ -45,7 +51,20 @@ ROUND = 1000
 """Requests between two measurements of the memory."""
 TOLERANCE = 0.05
 """Largest allowed change of memory from a tenth of the requests to the last one, as a fraction."""
-WORDS = ["one", "two", "seven", "thirteen", "hundred", "and", "Größe", "日本", "🙂", "a,b;", "\u2028", "<s>"]
+WORDS = [
+    "one",
+    "two",
+    "seven",
+    "thirteen",
+    "hundred",
+    "and",
+    "Größe",
+    "日本",
+    "🙂",
+    "a,b;",
+    "\u2028",
+    "<s>",
+]
 
 
 def text(draw: random.Random) -> bytes:
@@ -56,10 +75,14 @@ def text(draw: random.Random) -> bytes:
     if kind == 1:
         return draw.randbytes(draw.randint(1, 20)).replace(b"\n", b"\xff")
     if kind == 2:
-        return bytes(draw.choice([*range(10), *range(11, 32), 127]) for _ in range(draw.randint(1, 20)))
+        return bytes(
+            draw.choice([*range(10), *range(11, 32), 127]) for _ in range(draw.randint(1, 20))
+        )
     if kind == 3:
-        characters = (chr(draw.choice([draw.randrange(0x20, 0xD800), draw.randrange(0xE000, 0x110000)]))
-                      for _ in range(draw.randint(1, 10)))  # fmt: skip
+        characters = (
+            chr(draw.choice([draw.randrange(0x20, 0xD800), draw.randrange(0xE000, 0x110000)]))
+            for _ in range(draw.randint(1, 10))
+        )
         return "".join(characters).encode("utf-8")
     # One text in 50 is far longer than any model accepts.
     words = draw.randint(300, 2000) if kind == 4 and draw.randrange(5) == 0 else draw.randint(1, 12)
@@ -83,13 +106,22 @@ def served(export_dir: str) -> Callable[[int], str]:
         texts = request(number)
         if number % 8 == 7:
             draw = random.Random(number)
-            rows = [[draw.choice([draw.randint(-9, 600), 1 << 30]) for _ in range(number % 50)] for _ in texts]
-            ids = signatures["tokens"](inputs=tf.constant(rows, tf.int32, [len(rows), number % 50]))["outputs"]
+            rows = [
+                [draw.choice([draw.randint(-9, 600), 1 << 30]) for _ in range(number % 50)]
+                for _ in texts
+            ]
+            ids = signatures["tokens"](
+                inputs=tf.constant(rows, tf.int32, [len(rows), number % 50])
+            )["outputs"]
             return "" if len(ids) == len(texts) else f"{len(ids)} rows of ids for {len(texts)}"
         tensor = tf.constant(texts, tf.string, [len(texts)])
         if number % 8 == 3:
             scores = signatures["score"](inputs=tensor, targets=tensor)["log_probs"].numpy()
-            return "" if scores.shape == (len(texts),) else f"scores {scores.shape} for {len(texts)} texts"
+            return (
+                ""
+                if scores.shape == (len(texts),)
+                else f"scores {scores.shape} for {len(texts)} texts"
+            )
         name = "nbest" if number % 4 == 2 else "serving_default"
         outputs = signatures[name](inputs=tensor)["outputs"].numpy()
         rows = outputs.tolist() if name == "nbest" else outputs[:, None].tolist()
@@ -103,8 +135,8 @@ def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
 
     That function returns what is wrong with the translations, or "" if nothing is wrong.
 
-    t2t-decoder's input must be UTF-8. So texts that are not UTF-8 go to the translator as Python decodes file names,
-    with lone surrogates. The translator must refuse or translate them.
+    t2t-decoder's input must be UTF-8. So texts that are not UTF-8 go to the translator as Python
+    decodes file names, with lone surrogates. The translator must refuse or translate them.
     """
     folders, checkpoints = open_folders(output_dir, "")
     params = override(folders[0].problem.decode_hparams, decode_hparams)
@@ -117,14 +149,19 @@ def translator(output_dir: str, decode_hparams: str) -> Callable[[int], str]:
             translations = translate(sources, long_lines=long_lines, details=number % 8 == 0)
         except UserError as error:
             return "" if "UTF-8" in str(error) else str(error)
-        rows = [[hypothesis.text for hypothesis in translation.hypotheses] for translation in translations]
+        rows = [
+            [hypothesis.text for hypothesis in translation.hypotheses]
+            for translation in translations
+        ]
         return mistake([source.encode("utf-8", "surrogateescape") for source in sources], rows)
 
     return send
 
 
 def mistake(texts: list[bytes], rows: list[list[str]]) -> str:
-    """Returns what is wrong with a request's outputs, or "". `rows` has a list of outputs for each of the `texts`."""
+    """Returns what is wrong with a request's outputs, or "". `rows` has a list of outputs for each
+    of the `texts`.
+    """
     if len(rows) != len(texts):
         return f"{len(rows)} answers to {len(texts)} texts"
     for source, row in zip(texts, rows, strict=True):
@@ -143,7 +180,9 @@ def resident_mb() -> float:
 
 
 def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float]]:
-    """Sends all requests. Yields the number of requests so far, and the memory in MB, after every round."""
+    """Sends all requests. Yields the number of requests so far, and the memory in MB, after every
+    round.
+    """
     with ThreadPoolExecutor(THREADS.value) as pool:
         for start in range(0, REQUESTS.value, ROUND):
             numbers = range(start, min(start + ROUND, REQUESTS.value))
@@ -154,15 +193,21 @@ def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float
 
 
 def main(argv: list[str]) -> None:
-    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too much."""
+    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too much."""  # noqa: E501
     if bool(EXPORT_DIR.value) == bool(OUTPUT_DIR.value):
         sys.exit("give either --export_dir or --output_dir")
-    send = served(EXPORT_DIR.value) if EXPORT_DIR.value else translator(OUTPUT_DIR.value, DECODE_HPARAMS.value)
+    send = (
+        served(EXPORT_DIR.value)
+        if EXPORT_DIR.value
+        else translator(OUTPUT_DIR.value, DECODE_HPARAMS.value)
+    )
     start_time, memory = time.monotonic(), dict[int, float]()
     print(f"loaded: {resident_mb():.0f} MB", flush=True)
     for count, size in memory_after_rounds(send):
         memory[count] = size
-        print(f"{count:,} requests, {time.monotonic() - start_time:.0f} s: {size:.0f} MB", flush=True)
+        print(
+            f"{count:,} requests, {time.monotonic() - start_time:.0f} s: {size:.0f} MB", flush=True
+        )
     early_size = next(size for count, size in memory.items() if count >= REQUESTS.value / 10)
     growth = size / early_size - 1
     print(f"growth: {growth:+.1%}")

@@ -9,4 +9,6 @@ import numpy as np
 
 def spread(values: Sequence[float] | np.ndarray, digits: int = 1) -> str:
     """Returns median (lowest to highest) of `values`, each with `digits` decimal places."""
-    return f"{np.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+    return (
+        f"{np.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+    )

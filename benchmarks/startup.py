@@ -2,14 +2,15 @@
 
     python benchmarks/startup.py --output_dir=M [--output_dir=M2 ...] [--repetitions=5]
 
-The script prints a Markdown table of wall seconds and CPU seconds, each as median (lowest to highest):
+The script prints a Markdown table of wall seconds and CPU seconds, each as median (lowest to
+highest):
 
-- t2t-decoder with one sentence, for each model folder and engine: wall seconds until the first line of output, and CPU
-  seconds of the whole process.
+- t2t-decoder with one sentence, for each model folder and engine: wall seconds until the first line
+  of output, and CPU seconds of the whole process.
 - --help of each program.
 
-The repetitions of all commands alternate. The first run of each command, which may convert a model for CTranslate2,
-does not count. Each process uses one processor core.
+The repetitions of all commands alternate. The first run of each command, which may convert a model
+for CTranslate2, does not count. Each process uses one processor core.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from spread import spread
 from t2t_repro.decoding.translator import ENGINES
 
 OUTPUT_DIR = flags.DEFINE_multi_string("output_dir", [], "model folder")
-REPETITIONS = flags.DEFINE_integer("repetitions", 5, "number of runs of each command", lower_bound=1)
+REPETITIONS = flags.DEFINE_integer(
+    "repetitions", 5, "number of runs of each command", lower_bound=1
+)
 DECODE_HPARAMS = flags.DEFINE_string("decode_hparams", "", "--decode_hparams of t2t-decoder")
 SENTENCE = b"A dog runs.\n"
 
@@ -40,9 +43,13 @@ def cpu_seconds() -> float:
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Runs a command. Returns wall seconds until the first line of its output, and CPU seconds until its end."""
+    """Runs a command. Returns wall seconds until the first line of its output, and CPU seconds
+    until its end.
+    """
     wall_start, cpu_start = time.monotonic(), cpu_seconds()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(SENTENCE)
         process.stdin.close()
@@ -58,9 +65,16 @@ def main(argv: list[str]) -> None:
     """Prints the table."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     programs = sorted(Path(sys.executable).parent.glob("t2t-*"))
-    decoder = [str(Path(sys.executable).parent / "t2t-decoder"), f"--decode_hparams={DECODE_HPARAMS.value}"]
+    decoder = [
+        str(Path(sys.executable).parent / "t2t-decoder"),
+        f"--decode_hparams={DECODE_HPARAMS.value}",
+    ]
     commands = {
-        f"t2t-decoder, {Path(folder).name}, {engine}": [*decoder, f"--output_dir={folder}", f"--engine={engine}"]
+        f"t2t-decoder, {Path(folder).name}, {engine}": [
+            *decoder,
+            f"--output_dir={folder}",
+            f"--engine={engine}",
+        ]
         for folder in OUTPUT_DIR.value
         for engine in ENGINES
     }

@@ -1,12 +1,15 @@
-"""Measures the paper's Table 1: time and memory of one layer of each kind, for sequences of growing length.
+"""Measures the paper's Table 1: time and memory of one layer of each kind, for sequences of growing
+length.
 
-    python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64] [--output=table1.png]
+    python benchmarks/table1.py [--lengths=256,512,1024,2048,4096,8192,16384] [--width=64]
+    [--output=table1.png]
 
-A pass is the forward and backward computation of a layer for one sequence, as a TensorFlow graph on one thread. The
-backward computation gives the gradients of the input and of all weights. Time is the median of nine passes. The script
-measures every layer and length once before it measures any of them again. Memory is the peak growth of resident memory
-during a pass in a new process; the script reads it from /proc, so it needs Linux. The exponents of the length n are
-fitted by least squares on logarithms, using only the longer half of the lengths.
+A pass is the forward and backward computation of a layer for one sequence, as a TensorFlow graph on
+one thread. The backward computation gives the gradients of the input and of all weights. Time is
+the median of nine passes. The script measures every layer and length once before it measures any of
+them again. Memory is the peak growth of resident memory during a pass in a new process; the script
+reads it from /proc, so it needs Linux. The exponents of the length n are fitted by least squares on
+logarithms, using only the longer half of the lengths.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ from t2t_repro.layers.base import Layer
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-LENGTHS = flags.DEFINE_list("lengths", "256,512,1024,2048,4096,8192,16384", "sequence lengths, from small to large")
+LENGTHS = flags.DEFINE_list(
+    "lengths", "256,512,1024,2048,4096,8192,16384", "sequence lengths, from small to large"
+)
 WIDTH = flags.DEFINE_integer("width", 64, "width d of the layers")
 OUTPUT = flags.DEFINE_string("output", "table1.png", "path of the picture")
 
@@ -53,14 +58,17 @@ TABLE_1 = {
     f"convolutional, k = {KERNEL}": "k · n · d²",
     f"self-attention, restricted, r = {NEIGHBORHOOD}": "r · n · d",
 }
-"""For each kind of layer: its number of operations in the paper's Table 1, for length n and width d."""
+"""For each kind of layer: its number of operations in the paper's Table 1, for length n and width
+d.
+"""
 Pass = Callable[[tf.Tensor], Any]
 
 
 class Lstm(Layer):
     """An LSTM that runs as one TensorFlow kernel.
 
-    Keras's LSTM is not used, because it is a loop in the graph, and the loop takes more time than the matrix products.
+    Keras's LSTM is not used, because it is a loop in the graph, and the loop takes more time than
+    the matrix products.
     """
 
     def __init__(self, width: int) -> None:
@@ -71,17 +79,30 @@ class Lstm(Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the LSTM's outputs [1, n, width] for the input sequence x [1, n, width]."""
         start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
-        # BlockLSTMV2's gradient is wrong: TensorFlow 2.21 computes it in the order of gates that BlockLSTM has.
+        # BlockLSTMV2's gradient is wrong: TensorFlow 2.21 computes it in the order of gates that
+        # BlockLSTM has.
         outputs = tf.raw_ops.BlockLSTM(
-            seq_len_max=tf.shape(x, tf.int64)[1], x=tf.transpose(x, [1, 0, 2]), cs_prev=start, h_prev=start,
-            w=self.gates.value, b=self.bias.value, wci=unused, wcf=unused, wco=unused, cell_clip=0.0,
-        )  # fmt: skip
+            seq_len_max=tf.shape(x, tf.int64)[1],
+            x=tf.transpose(x, [1, 0, 2]),
+            cs_prev=start,
+            h_prev=start,
+            w=self.gates.value,
+            b=self.bias.value,
+            wci=unused,
+            wcf=unused,
+            wco=unused,
+            cell_clip=0.0,
+        )
         return tf.transpose(outputs.h, [1, 0, 2])
 
 
 def passes(width: int) -> list[Pass]:
-    """Returns one function per kind of layer; each runs a forward and backward pass over a sequence [1, n, width]."""
-    hparams = HParams(hidden_size=width, num_heads=1)  # with one head, a pass computes only one n x n softmax
+    """Returns one function per kind of layer; each runs a forward and backward pass over a sequence
+    [1, n, width].
+    """
+    hparams = HParams(
+        hidden_size=width, num_heads=1
+    )  # with one head, a pass computes only one n x n softmax
     full = SelfAttention(hparams)
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD))
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -124,7 +145,8 @@ def seconds(run: Pass, x: tf.Tensor) -> float:
 
 
 def peak_memory(kind: int, length: int, width: int) -> float:
-    """Returns the peak growth of memory, in MiB, during one pass of the layer `passes(width)[kind]`.
+    """Returns the peak growth of memory, in MiB, during one pass of the layer
+    `passes(width)[kind]`.
 
     Call this function in a new process, because TensorFlow keeps the memory of earlier passes.
     """
@@ -138,21 +160,28 @@ def peak_memory(kind: int, length: int, width: int) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak memory, to the current memory
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # resets VmHWM, the peak memory, to the current memory
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
 
 
 def exponent(lengths: list[int], values: np.ndarray) -> float:
-    """Returns the exponent e for which c * length ** e fits `values` best, using only the longer half of `lengths`."""
+    """Returns the exponent e for which c * length ** e fits `values` best, using only the longer
+    half of `lengths`.
+    """
     half = len(lengths) // 2
     return float(np.polyfit(np.log(lengths[half:]), np.log(values[half:]), 1)[0])
 
 
 def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
-    """Prints the measurements in `table`, one row per layer and one column per length, as Markdown."""
-    print(f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations in Table 1 |")
+    """Prints the measurements in `table`, one row per layer and one column per length, as Markdown."""  # noqa: E501
+    print(
+        f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations "
+        "in Table 1 |"
+    )
     print(f"| --- |{' ---: |' * (len(lengths) + 1)} --- |")
     for (name, complexity), values in zip(TABLE_1.items(), table, strict=True):
         cells = " | ".join(f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values)
@@ -174,7 +203,9 @@ def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
         panel.set_xticks(lengths, map(str, lengths))
         panel.minorticks_off()
         panel.grid(alpha=0.3)
-        panel.legend(title="measured; operations in Table 1", fontsize=8, title_fontsize=8, loc="upper left")
+        panel.legend(
+            title="measured; operations in Table 1", fontsize=8, title_fontsize=8, loc="upper left"
+        )
         panel.set_ylim(top=table.max() * 20)  # room for the legend
     figure.savefig(OUTPUT.value, dpi=90)
 
@@ -185,7 +216,8 @@ def main(argv: list[str]) -> None:
     lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
     runs = passes(width)
     times = np.zeros((len(runs), len(lengths), PASSES))
-    # Turn -1 warms up. Its times go to the last index, where the times of the last turn replace them.
+    # Turn -1 warms up. Its times go to the last index, where the times of the last turn replace
+    # them.
     for turn in range(-1, PASSES):
         for column, length in enumerate(lengths):
             x = sequence(length, width)
@@ -195,10 +227,15 @@ def main(argv: list[str]) -> None:
     show("ms", lengths, medians)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as new_processes:
         cells = [(kind, length, width) for kind in range(len(runs)) for length in lengths]
-        memory = np.reshape(new_processes.starmap(peak_memory, cells, chunksize=1), (len(runs), len(lengths)))
+        memory = np.reshape(
+            new_processes.starmap(peak_memory, cells, chunksize=1), (len(runs), len(lengths))
+        )
     show("MiB", lengths, memory)
     excess = 100 * (np.median(times, axis=2) / times.min(axis=2) - 1)
-    print(f"Medians of {PASSES} passes are {np.median(excess):.0f}% above the fastest, {excess.max():.0f}% at most.")
+    print(
+        f"Medians of {PASSES} passes are {np.median(excess):.0f}% above the fastest, "
+        f"{excess.max():.0f}% at most."
+    )
     draw(lengths, {"ms": medians, "MiB": memory})
 
 

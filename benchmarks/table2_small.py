@@ -1,15 +1,18 @@
-"""Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same number of parameters.
+"""Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same
+number of parameters.
 
-    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,...] [--results=FILE]
-    python benchmarks/table2_small.py --results=docs/table2_small.json --table [--picture=docs/table2_small.png]
+    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,...]
+    [--results=FILE] python benchmarks/table2_small.py --results=docs/table2_small.json --table
+    [--picture=docs/table2_small.png]
 
-The second command only prints the tables. See docs/table2_small.md. The --data folder holds train, val and
-test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary, batches, schedule, precision,
-search and score, and the same number of trials: short runs for the learning rate and the initial gain (`RATES`,
-`GAINS`), then a full run for each dropout rate (`DROPOUTS`). A full run ends when the dev loss has not fallen for
-`PATIENCE` epochs. The best dropout rate gets a second full run with another seed. The script writes each run to the
-results file, by default results.json in the work folder, and skips runs that this file has. So the same command
-continues after an interruption.
+The second command only prints the tables. See docs/table2_small.md. The --data folder holds train,
+val and test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary,
+batches, schedule, precision, search and score, and the same number of trials: short runs for the
+learning rate and the initial gain (`RATES`, `GAINS`), then a full run for each dropout rate
+(`DROPOUTS`). A full run ends when the dev loss has not fallen for `PATIENCE` epochs. The best
+dropout rate gets a second full run with another seed. The script writes each run to the results
+file, by default results.json in the work folder, and skips runs that this file has. So the same
+command continues after an interruption.
 """
 
 from __future__ import annotations
@@ -35,26 +38,45 @@ from t2t_repro.paper import size
 
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
-FAMILIES = flags.DEFINE_list("families", [
-    "transformer_tiny", "transformer_moe_tiny", "gnmt_tiny_v2", "convs2s_tiny", "bytenet_tiny_v2", "moe_tiny_v2",
-    "deep_att_tiny_v2",
-], "hparams sets")  # fmt: skip
-RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
+FAMILIES = flags.DEFINE_list(
+    "families",
+    [
+        "transformer_tiny",
+        "transformer_moe_tiny",
+        "gnmt_tiny_v2",
+        "convs2s_tiny",
+        "bytenet_tiny_v2",
+        "moe_tiny_v2",
+        "deep_att_tiny_v2",
+    ],
+    "hparams sets",
+)
+RESULTS = flags.DEFINE_string(
+    "results", "", "results file; several processes of this script may share it"
+)
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
-PICTURE = flags.DEFINE_string("picture", "", "path of a picture of BLEU against training operations")
+PICTURE = flags.DEFINE_string(
+    "picture", "", "path of a picture of BLEU against training operations"
+)
 
 RATES, GAINS, DROPOUTS = (0.0025, 0.005, 0.01, 0.02), (0.25, 1.0, 4.0), (0.2, 0.3)
-"""The values that are tried of the highest learning rate, of initializer_gain and of layer_prepostprocess_dropout."""
+"""The values that are tried of the highest learning rate, of initializer_gain and of
+layer_prepostprocess_dropout.
+"""
 EPOCH, TRIAL_EPOCHS, EPOCHS, PATIENCE = 224, 4, 40, 3
-"""Steps of an epoch; epochs of a short trial; largest number of epochs of a full run; number of epochs without a
-lower dev loss that end it."""
+"""Steps of an epoch; epochs of a short trial; largest number of epochs of a full run; number of
+epochs without a lower dev loss that end it.
+"""
 WARMUP = 400
-"""Number of steps in which the learning rate rises. Afterwards it falls with the inverse square root of the step."""
+"""Number of steps in which the learning rate rises. Afterwards it falls with the inverse square
+root of the step.
+"""
 CHECKPOINTS = 5
 """Number of last checkpoints, one of each epoch, whose average is scored."""
 THRESHOLD = 30.0
-"""BLEU of an epoch's checkpoint on the dev split, as t2t-trainer computes it (alpha 0.6), for which the table has the
-number of operations."""
+"""BLEU of an epoch's checkpoint on the dev split, as t2t-trainer computes it (alpha 0.6), for which
+the table has the number of operations.
+"""
 VOCAB_SIZE = 8000
 SEEDS = ("1", "2")
 SEARCH = "--decode_hparams=alpha=1.0"
@@ -64,8 +86,10 @@ PATHS = {
     "convs2s": ("1", "n / k"),
     "bytenet": ("1", "log_k n"),
 }
-"""For each model, the columns of the paper's Table 1 up to a constant factor: sequential operations of a layer, and the
-maximum path length between two of n positions, with kernels of width k. ConvS2S's is from the text of section 4."""
+"""For each model, the columns of the paper's Table 1 up to a constant factor: sequential operations
+of a layer, and the maximum path length between two of n positions, with kernels of width k.
+ConvS2S's is from the text of section 4.
+"""
 
 
 def text_file(split: str, language: str) -> str:
@@ -85,7 +109,9 @@ class Settings(NamedTuple):
 
 
 Measured = Callable[[str, Callable[[], Any]], Any]
-"""A function that returns the measurements of the run of a name. The second argument, called, takes the run."""
+"""A function that returns the measurements of the run of a name. The second argument, called, takes
+the run.
+"""
 
 
 class Best(NamedTuple):
@@ -119,16 +145,31 @@ def overrides(settings: Settings) -> str:
     )
 
 
-def train(model: str, name: str, settings: Settings, seed: str, *arguments: str) -> list[dict[str, Any]]:
-    """Trains a family in the folder `model`. Returns its evaluations. `arguments` are further flags of t2t-trainer."""
-    return run_trainer(model, "--problem=text_files", f"--hparams_set={name}", f"--data_dir={WORK.value}/data",
-        f"--random_seed={seed}", f"--hparams={overrides(settings)}", f"--keep_checkpoint_max={CHECKPOINTS}",
-        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1", "--inter_op_parallelism_threads=1",
-        *arguments)  # fmt: skip
+def train(
+    model: str, name: str, settings: Settings, seed: str, *arguments: str
+) -> list[dict[str, Any]]:
+    """Trains a family in the folder `model`. Returns its evaluations. `arguments` are further flags
+    of t2t-trainer.
+    """
+    return run_trainer(
+        model,
+        "--problem=text_files",
+        f"--hparams_set={name}",
+        f"--data_dir={WORK.value}/data",
+        f"--random_seed={seed}",
+        f"--hparams={overrides(settings)}",
+        f"--keep_checkpoint_max={CHECKPOINTS}",
+        "--precision=mixed_bfloat16",
+        "--intra_op_parallelism_threads=1",
+        "--inter_op_parallelism_threads=1",
+        *arguments,
+    )
 
 
 def measure_trial(name: str, settings: Settings) -> float | None:
-    """Returns the dev loss of a family after a short training; None if its loss or gradient was not finite."""
+    """Returns the dev loss of a family after a short training; None if its loss or gradient was not
+    finite.
+    """
     steps = TRIAL_EPOCHS * EPOCH
     arguments = f"--train_steps={steps}", f"--local_eval_frequency={steps}", "--eval_decode_lines=0"
     model = f"{WORK.value}/{run_name(name, settings)}"
@@ -141,11 +182,12 @@ def measure_trial(name: str, settings: Settings) -> float | None:
 
 
 def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
-    """Trains a family until its dev loss stops falling, averages the last checkpoints, and scores them.
+    """Trains a family until its dev loss stops falling, averages the last checkpoints, and scores
+    them.
 
-    Returns the lowest dev loss, the BLEU of the average on val and on test_2016_flickr, [step, dev loss, dev BLEU] of
-    each epoch, the CPU minutes of training (None if another process did a part of it), the CPU seconds of decoding the
-    test set, and the operations of a step.
+    Returns the lowest dev loss, the BLEU of the average on val and on test_2016_flickr, [step, dev
+    loss, dev BLEU] of each epoch, the CPU minutes of training (None if another process did a part
+    of it), the CPU seconds of decoding the test set, and the operations of a step.
     """
     model = f"{WORK.value}/{run_name(name, settings, seed)}"
     is_new, before = not Path(model).exists(), cpu_seconds()
@@ -153,14 +195,22 @@ def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
         f"--local_eval_frequency={EPOCH}", "--eval_decode_lines=1014",
         f"--early_stopping_patience={PATIENCE}")  # fmt: skip
     training = cpu_seconds() - before
-    run("avg-checkpoints", f"--output_dir={model}", f"--num_last_checkpoints={CHECKPOINTS}", "--nocompare")
+    run(
+        "avg-checkpoints",
+        f"--output_dir={model}",
+        f"--num_last_checkpoints={CHECKPOINTS}",
+        "--nocompare",
+    )
     val, before = bleu(model, "val"), cpu_seconds()
     test = bleu(model, "test_2016_flickr")
     return {
         "loss": round(min(line["dev_loss"] for line in evaluations), 3),
         "val": val,
         "test": test,
-        "curve": [[line["step"], round(line["dev_loss"], 3), round(line["dev_bleu"], 2)] for line in evaluations],
+        "curve": [
+            [line["step"], round(line["dev_loss"], 3), round(line["dev_bleu"], 2)]
+            for line in evaluations
+        ],
         "train_minutes": round(training / 60, 1) if is_new else None,
         "decode_seconds": round(cpu_seconds() - before, 1),
         "flops": step_flops(name),
@@ -168,20 +218,24 @@ def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
 
 
 def step_flops(name: str) -> int:
-    """Returns the operations of a training step by products, for the mean lengths of the training pairs."""
+    """Returns the operations of a training step by products, for the mean lengths of the training
+    pairs.
+    """
     lengths = Records(find_shards(f"{WORK.value}/data", "text_files", "train")).lengths
     source, target = (round(float(side.mean())) for side in lengths)
     return size.step_flops(registry.hparams(name), VOCAB_SIZE, source, target)
 
 
 def run_name(name: str, settings: Settings, seed: str = "") -> str:
-    """Returns the name of a full run, or without a seed that of a short trial, in the results file."""
+    """Returns the name of a full run, or without a seed that of a short trial, in the results file."""  # noqa: E501
     values = f"{name}, rate {settings.rate:g}, gain {settings.gain:g}, dropout {settings.dropout:g}"
     return f"{values}, seed {seed}" if seed else f"{values}, trial"
 
 
 def short_trials(name: str, measured: Measured) -> Settings:
-    """Returns the settings with the lowest dev loss of the short trials: of each rate, then of each gain."""
+    """Returns the settings with the lowest dev loss of the short trials: of each rate, then of each
+    gain.
+    """
 
     def loss(settings: Settings) -> float:
         loss = measured(run_name(name, settings), functools.partial(measure_trial, name, settings))
@@ -195,19 +249,27 @@ def tune(name: str, measured: Measured) -> Best:
     """Returns the best settings of a family with its full runs."""
 
     def full_run(settings: Settings, seed: str = SEEDS[0]) -> dict[str, Any]:
-        return measured(run_name(name, settings, seed), functools.partial(measure, name, settings, seed))
+        return measured(
+            run_name(name, settings, seed), functools.partial(measure, name, settings, seed)
+        )
 
     settings = short_trials(name, measured)
-    settings = min((settings._replace(dropout=rate) for rate in DROPOUTS), key=lambda tried: full_run(tried)["loss"])
+    settings = min(
+        (settings._replace(dropout=rate) for rate in DROPOUTS),
+        key=lambda tried: full_run(tried)["loss"],
+    )
     return Best(settings, [full_run(settings, seed) for seed in SEEDS])
 
 
 def operations_to(score: float, run: dict[str, Any]) -> float | None:
-    """Returns the training operations at which a run's dev BLEU first reaches `score`; None if it does not.
+    """Returns the training operations at which a run's dev BLEU first reaches `score`; None if it
+    does not.
 
     Between two epochs, BLEU is interpolated linearly.
     """
-    for (step, _, bleu), (next_step, _, next_bleu) in itertools.pairwise([[0, 0, 0.0], *run["curve"]]):
+    for (step, _, bleu), (next_step, _, next_bleu) in itertools.pairwise(
+        [[0, 0, 0.0], *run["curve"]]
+    ):
         if next_bleu >= score:
             return run["flops"] * (step + (next_step - step) * (score - bleu) / (next_bleu - bleu))
     return None
@@ -215,7 +277,15 @@ def operations_to(score: float, run: dict[str, Any]) -> float | None:
 
 def print_families(families: dict[str, Best]) -> None:
     """Prints a table of the families with their best settings, as means over seeds."""
-    columns = "parameters", "BLEU val", "BLEU test", "test by seed", "epochs", "FLOPs", f"FLOPs to {THRESHOLD:g} BLEU"
+    columns = (
+        "parameters",
+        "BLEU val",
+        "BLEU test",
+        "test by seed",
+        "epochs",
+        "FLOPs",
+        f"FLOPs to {THRESHOLD:g} BLEU",
+    )
     more_columns = "CPU minutes", "decoding, s", "sequential operations", "maximum path"
     print(f"| hparams set | {' | '.join(columns + more_columns)} |")
     print(f"| --- |{' ---: |' * 3} --- |{' ---: |' * 5} --- | --- |")
@@ -237,8 +307,19 @@ def print_families(families: dict[str, Best]) -> None:
 
 
 def print_full_runs(results: dict[str, Any]) -> None:
-    """Prints a table of the families' full runs. The results file also has those of older versions, by other names."""
-    columns = "rate", "gain", "dropout", "seed", "epochs", "lowest dev loss", "BLEU val", "BLEU test"
+    """Prints a table of the families' full runs. The results file also has those of older versions,
+    by other names.
+    """
+    columns = (
+        "rate",
+        "gain",
+        "dropout",
+        "seed",
+        "epochs",
+        "lowest dev loss",
+        "BLEU val",
+        "BLEU test",
+    )
     print(f"\n| hparams set | {' | '.join(columns)} | {THRESHOLD:g} BLEU after |")
     print(f"| --- |{' ---: |' * len(columns)} --- |")
     for label, full_run in sorted(results.items()):
@@ -259,31 +340,52 @@ def print_full_runs(results: dict[str, Any]) -> None:
 
 
 def print_trials(results: dict[str, Any]) -> None:
-    """Prints a table of the dev losses of all short trials: for each rate, and for the other gains at the best rate."""
+    """Prints a table of the dev losses of all short trials: for each rate, and for the other gains
+    at the best rate.
+    """
     other_gains = [gain for gain in GAINS if gain != Settings().gain]
     columns = [*(f"rate {rate:g}" for rate in RATES), *(f"gain {gain:g}" for gain in other_gains)]
     print(f"\n| hparams set | {' | '.join(columns)} |\n| --- |{' ---: |' * len(columns)}")
     for name in FAMILIES.value:
-        losses = {label: loss for label, loss in results.items() if label.startswith(f"{name}, ") and "trial" in label}
+        losses = {
+            label: loss
+            for label, loss in results.items()
+            if label.startswith(f"{name}, ") and "trial" in label
+        }
         gain_1 = [losses.get(run_name(name, Settings(rate=rate)), "") for rate in RATES]
-        others = [[loss for label, loss in losses.items() if f"gain {gain:g}," in label] for gain in other_gains]
+        others = [
+            [loss for label, loss in losses.items() if f"gain {gain:g}," in label]
+            for gain in other_gains
+        ]
         cells = [*gain_1, *(loss[0] if loss else "" for loss in others)]
-        print(f"| `{name}` | {' | '.join('not finite' if cell is None else str(cell) for cell in cells)} |")
+        print(
+            f"| `{name}` | "
+            f"{' | '.join('not finite' if cell is None else str(cell) for cell in cells)} |"
+        )
 
 
 def draw(families: dict[str, Best], path: str) -> None:
-    """Draws BLEU on val against training operations for each family, as a mean over seeds; saves the picture."""
+    """Draws BLEU on val against training operations for each family, as a mean over seeds; saves
+    the picture.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure((8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, (_, runs) in families.items():
-        epochs = list(zip(*(run["curve"] for run in runs), strict=False))  # up to the end of the shorter run
+        epochs = list(
+            zip(*(run["curve"] for run in runs), strict=False)
+        )  # up to the end of the shorter run
         operations = [runs[0]["flops"] * points[0][0] for points in epochs]
         scores = [statistics.mean(score for _, _, score in points) for points in epochs]
         axes.plot(operations, scores, ".-", label=name.replace("_tiny", ""))
     axes.axhline(THRESHOLD, color="gray", linewidth=0.8)
-    axes.set(xlabel="training operations (matrix products)", ylabel="BLEU on val", xlim=(0, None), ylim=(0, None))
+    axes.set(
+        xlabel="training operations (matrix products)",
+        ylabel="BLEU on val",
+        xlim=(0, None),
+        ylim=(0, None),
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=100)
@@ -297,9 +399,17 @@ def main(argv: list[str]) -> None:
     if not TABLE.value:
         work = Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)
-        train, dev = (",".join(text_file(split, side) for side in ("en", "de")) for split in ("train", "val"))
-        run("datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", f"--vocab_size={VOCAB_SIZE}",
-            f"--data_dir={work}/data")  # fmt: skip
+        train, dev = (
+            ",".join(text_file(split, side) for side in ("en", "de")) for split in ("train", "val")
+        )
+        run(
+            "datagen",
+            "--problem=text_files",
+            f"--train={train}",
+            f"--dev={dev}",
+            f"--vocab_size={VOCAB_SIZE}",
+            f"--data_dir={work}/data",
+        )
     finished, families = results.read(), {}
     measured: Measured = (lambda label, _: finished[label]) if TABLE.value else results.measure
     for name in FAMILIES.value:

@@ -1,13 +1,15 @@
-"""Measures the paper's Table 3 for a small model: its variations, scaled to three layers, and trained on Multi30k.
+"""Measures the paper's Table 3 for a small model: its variations, scaled to three layers, and
+trained on Multi30k.
 
     python benchmarks/table3_small.py --data=FOLDER --work=FOLDER [--seeds=1,2] [--results=FILE]
     python benchmarks/table3_small.py --results=docs/table3_small.json --table
 
-The second command only prints the table. See docs/table3_small.md. The --data folder holds train and val as .en.gz and
-.de.gz files. The script writes perplexity and BLEU of each run to the results file, by default results.json in the work
-folder, and skips runs that this file has. So the same command continues after an interruption. As in the paper,
-checkpoints are not averaged, dev perplexity is per subword, dev BLEU uses beam 4 and alpha 0.6, and the learning rate
-is proportional to the inverse square root of d_model (equation 3).
+The second command only prints the table. See docs/table3_small.md. The --data folder holds train
+and val as .en.gz and .de.gz files. The script writes perplexity and BLEU of each run to the results
+file, by default results.json in the work folder, and skips runs that this file has. So the same
+command continues after an interruption. As in the paper, checkpoints are not averaged, dev
+perplexity is per subword, dev BLEU uses beam 4 and alpha 0.6, and the learning rate is proportional
+to the inverse square root of d_model (equation 3).
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ from t2t_repro.paper import rows as paper
 DATA = flags.DEFINE_string("data", "", "folder of the .gz files")
 WORK = flags.DEFINE_string("work", "", "folder of data, models and outputs")
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
-RESULTS = flags.DEFINE_string("results", "", "results file; several processes of this script may share it")
+RESULTS = flags.DEFINE_string(
+    "results", "", "results file; several processes of this script may share it"
+)
 TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
 TRAIN_STEPS = 2880
-BASE = "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,learning_rate_constant=0.00577"
-"""Overrides of transformer_tiny for all rows. With three layers, the paper's 2, 4 and 8 layers are 1, 2 and 4 here."""
+BASE = "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,learning_rate_constant=0.00577"  # noqa: E501
+"""Overrides of transformer_tiny for all rows. With three layers, the paper's 2, 4 and 8 layers are
+1, 2 and 4 here.
+"""
 EQUAL = 0.005
 """In the paper, a row whose perplexity differs from base by at most this share counts as equal."""
 
@@ -57,9 +63,14 @@ ROWS = {
     "D: eps_ls 0.2": ("ls2", "label_smoothing=0.2"),
     "E: learned positions": ("pos_emb", "pos=emb"),
 }
-"""For each row of the paper's table: the name of its hparams set without "transformer_", and the hparams in which this
-script's model for the row differs from its base model."""
-PAPER = {row.experiments[0].hparams_set.removeprefix(paper.PREFIX): row.figures for row in paper.ROWS if row.table == 3}
+"""For each row of the paper's table: the name of its hparams set without "transformer_", and the
+hparams in which this script's model for the row differs from its base model.
+"""
+PAPER = {
+    row.experiments[0].hparams_set.removeprefix(paper.PREFIX): row.figures
+    for row in paper.ROWS
+    if row.table == 3
+}
 
 
 def measure(row: str, change: str, seed: str) -> tuple[float, float]:
@@ -68,18 +79,33 @@ def measure(row: str, change: str, seed: str) -> tuple[float, float]:
     model = work / f"{re.sub('[^a-zA-Z0-9.]+', '_', row)}_seed_{seed}"
     overrides = dict(part.split("=") for part in f"{BASE},{change}".strip(",").split(","))
     hparams = ",".join(f"{name}={value}" for name, value in overrides.items())
-    evaluations = run_trainer(model, "--problem=text_files", "--hparams_set=transformer_tiny",
-        f"--data_dir={work}/data", f"--random_seed={seed}", f"--train_steps={TRAIN_STEPS}",
-        f"--local_eval_frequency={TRAIN_STEPS // 4}", "--eval_decode_lines=0", f"--hparams={hparams}",
-        "--precision=mixed_bfloat16", "--intra_op_parallelism_threads=1",
-        "--inter_op_parallelism_threads=1")  # fmt: skip
-    run("decoder", f"--output_dir={model}", f"--decode_from_file={work}/val.en", f"--decode_to_file={model}.de")
+    evaluations = run_trainer(
+        model,
+        "--problem=text_files",
+        "--hparams_set=transformer_tiny",
+        f"--data_dir={work}/data",
+        f"--random_seed={seed}",
+        f"--train_steps={TRAIN_STEPS}",
+        f"--local_eval_frequency={TRAIN_STEPS // 4}",
+        "--eval_decode_lines=0",
+        f"--hparams={hparams}",
+        "--precision=mixed_bfloat16",
+        "--intra_op_parallelism_threads=1",
+        "--inter_op_parallelism_threads=1",
+    )
+    run(
+        "decoder",
+        f"--output_dir={model}",
+        f"--decode_from_file={work}/val.en",
+        f"--decode_to_file={model}.de",
+    )
     bleu, _ = run("bleu", f"--translation={model}.de", f"--reference={work}/val.de")
     return round(evaluations[-1]["dev_perplexity"], 3), float(bleu.split()[0])
 
 
 def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) -> str:
-    """Returns "+" if all `figures` are higher than all figures of `base`, "-" if all are lower, else "=".
+    """Returns "+" if all `figures` are higher than all figures of `base`, "-" if all are lower,
+    else "=".
 
     Args:
         equal: a difference of at most this share of the base figure does not count.
@@ -90,10 +116,11 @@ def sign(figures: Sequence[float], base: Sequence[float], equal: float = 0.0) ->
 
 
 def print_table(runs: dict[str, tuple[float, float]]) -> None:
-    """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in the paper and here.
+    """Prints a Markdown table: each row's perplexity and BLEU, and whether the row beats base in
+    the paper and here.
 
-    Then prints how many of the variations that were run agree with the paper. A sign is "+" if the row is better than
-    base.
+    Then prints how many of the variations that were run agree with the paper. A sign is "+" if the
+    row is better than base.
 
     Args:
         runs: for each run, its perplexity and its BLEU.
@@ -105,7 +132,8 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
     perplexity, bleu = PAPER["base"]["perplexity"], PAPER["base"]["bleu_dev"]
     assert perplexity and bleu
     print(
-        "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here | BLEU: paper, here |"
+        "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here "
+        "| BLEU: paper, here |"
     )
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
     agreements, compared = [0, 0], 0
@@ -113,7 +141,9 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
         cells = ["not run", *[""] * 5]
         if row in figures:
             means = [f"{statistics.mean(values):.2f}" for values in figures[row]]
-            seed_figures = [", ".join(f"{value:.2f}" for value in values) for values in figures[row]]
+            seed_figures = [
+                ", ".join(f"{value:.2f}" for value in values) for values in figures[row]
+            ]
             cells = [*means, *seed_figures, "", ""]
         if row in figures and row != "base":
             ours, base = figures[row], figures["base"]
@@ -122,16 +152,27 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
                 sign([perplexity], [printed[0]], EQUAL) + sign(base[0], ours[0]),
                 sign([printed[1]], [bleu]) + sign(ours[1], base[1]),
             ]
-            agreements = [count + (pair[0] == pair[1]) for count, pair in zip(agreements, pairs, strict=True)]
+            agreements = [
+                count + (pair[0] == pair[1]) for count, pair in zip(agreements, pairs, strict=True)
+            ]
             compared += 1
             cells[-2:] = [" ".join(pair) for pair in pairs]
-        change = change.replace("pos=emb", "learned position embeddings").replace("=", " ").replace(",", ", ")
+        change = (
+            change.replace("pos=emb", "learned position embeddings")
+            .replace("=", " ")
+            .replace(",", ", ")
+        )
         print(f"| {' | '.join([row, change or 'none', *cells])} |")
-    print(f"\nagreement: {agreements[0]} of {compared} variations in perplexity, {agreements[1]} in BLEU")
+    print(
+        f"\nagreement: {agreements[0]} of {compared} variations in perplexity, {agreements[1]} in "
+        "BLEU"
+    )
 
 
 def main(argv: list[str]) -> None:
-    """Trains and scores all rows with the first seed, then with the next seeds, and prints the table."""
+    """Trains and scores all rows with the first seed, then with the next seeds, and prints the
+    table.
+    """
     if not (DATA.value and WORK.value) and not (TABLE.value and (RESULTS.value or WORK.value)):
         raise app.UsageError("give --data and --work, or --table and --results")
     results = Results(RESULTS.value or Path(WORK.value) / "results.json")
@@ -139,13 +180,23 @@ def main(argv: list[str]) -> None:
         data, work = Path(DATA.value), Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)
         for side in ("en", "de"):
-            (work / f"val.{side}").write_bytes(subprocess.check_output(["gzip", "-dc", str(data / f"val.{side}.gz")]))
+            (work / f"val.{side}").write_bytes(
+                subprocess.check_output(["gzip", "-dc", str(data / f"val.{side}.gz")])
+            )
         if not (work / "data" / "text_files.json").exists():
-            run("datagen", "--problem=text_files", f"--train={data}/train.en.gz,{data}/train.de.gz",
-                f"--dev={data}/val.en.gz,{data}/val.de.gz", "--vocab_size=4000", f"--data_dir={work}/data")  # fmt: skip
+            run(
+                "datagen",
+                "--problem=text_files",
+                f"--train={data}/train.en.gz,{data}/train.de.gz",
+                f"--dev={data}/val.en.gz,{data}/val.de.gz",
+                "--vocab_size=4000",
+                f"--data_dir={work}/data",
+            )
         for seed in SEEDS.value:
             for row, (_, change) in ROWS.items():
-                results.measure(f"{row}, seed {seed}", functools.partial(measure, row, change, seed))
+                results.measure(
+                    f"{row}, seed {seed}", functools.partial(measure, row, change, seed)
+                )
     print_table(results.read())
 
 

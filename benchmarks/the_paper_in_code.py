@@ -1,10 +1,12 @@
-"""Draws the pictures of the page docs/the_paper_in_code.md and writes the blocks of measured figures in its text.
+"""Draws the pictures of the page docs/the_paper_in_code.md and writes the blocks of measured
+figures in its text.
 
     python benchmarks/the_paper_in_code.py --work=FOLDER
 
-The script trains a small model on numbers_ende in FOLDER, which takes a few minutes on a CPU. Then it sends one
-sentence through the model, draws the pictures in docs/the_paper_in_code/, and rewrites each block of the page, which is
-between `<!-- measured: NAME -->` and `<!-- end -->`. A second run with the same FOLDER uses the trained model.
+The script trains a small model on numbers_ende in FOLDER, which takes a few minutes on a CPU. Then
+it sends one sentence through the model, draws the pictures in docs/the_paper_in_code/, and rewrites
+each block of the page, which is between `<!-- measured: NAME -->` and `<!-- end -->`. A second run
+with the same FOLDER uses the trained model.
 
 Shapes: B batch, H heads, S source length, T target length, D width, V vocabulary.
 """
@@ -51,7 +53,9 @@ STEPS, WARMUP, AVERAGED = 1000, 300, 5
 POSITION = 2
 """Position, counted from 0, of the target token whose smoothed label the page shows."""
 HEAD = 1
-"""Number, counted from 0, of the attention head that three_uses.png shows for each of the three uses of attention."""
+"""Number, counted from 0, of the attention head that three_uses.png shows for each of the three
+uses of attention.
+"""
 
 
 @dataclass
@@ -71,12 +75,24 @@ class Walk:
 
 
 def train(work: str) -> None:
-    """Trains the small model with the learning rate of the paper's equation 3 and averages its last checkpoints."""
+    """Trains the small model with the learning rate of the paper's equation 3 and averages its last
+    checkpoints.
+    """
     run("datagen", "--problem=numbers_ende", f"--data_dir={work}/data")
-    run("trainer", "--problem=numbers_ende", "--hparams_set=transformer_tiny", f"--data_dir={work}/data",
-        f"--output_dir={work}/model", f"--train_steps={STEPS}", "--local_eval_frequency=100", "--random_seed=1",
+    run(
+        "trainer",
+        "--problem=numbers_ende",
+        "--hparams_set=transformer_tiny",
+        f"--data_dir={work}/data",
+        f"--output_dir={work}/model",
+        f"--train_steps={STEPS}",
+        "--local_eval_frequency=100",
+        "--random_seed=1",
         f"--hparams=learning_rate_schedule=constant*noam,learning_rate_constant=1.0,learning_rate_warmup_steps={WARMUP}",
-        "--eval_decode_lines=0", "--log_step_count_steps=10", "--intra_op_parallelism_threads=1")  # fmt: skip
+        "--eval_decode_lines=0",
+        "--log_step_count_steps=10",
+        "--intra_op_parallelism_threads=1",
+    )
     run("avg-checkpoints", f"--output_dir={work}/model", f"--num_last_checkpoints={AVERAGED}")
 
 
@@ -93,13 +109,18 @@ def dev_pairs() -> tuple[list[str], list[str]]:
 
 
 def describe_model(walk: Walk) -> str:
-    """Returns a sentence with the number of the model's parameters and of the dev pairs that it translates exactly."""
+    """Returns a sentence with the number of the model's parameters and of the dev pairs that it
+    translates exactly.
+    """
     parameters = sum(int(np.prod(variable.shape)) for variable in walk.model.trainable_variables)
     sources, targets = dev_pairs()
     translator = Translator(walk.model, walk.folder.vocabulary, walk.folder.problem.decode_hparams)
     outputs = [translation.text for translation in translator.translate(sources)]
     correct = sum(output == target for output, target in zip(outputs, targets, strict=True))
-    return f"It has {parameters:,} parameters and translates {correct} of {len(targets)} held-out numbers exactly."
+    return (
+        f"It has {parameters:,} parameters and translates {correct} of {len(targets)} held-out "
+        "numbers exactly."
+    )
 
 
 def describe_ids(walk: Walk) -> str:
@@ -120,7 +141,9 @@ def attention(walk: Walk) -> dict[str, Attention]:
 def describe_shapes(walk: Walk) -> str:
     """Returns a table of the shapes that the model's main tensors have for the sentence pair."""
     model = walk.model
-    weights = {kind: saved.weights[:1] for kind, saved in attention(walk).items()}  # of the first layer
+    weights = {
+        kind: saved.weights[:1] for kind, saved in attention(walk).items()
+    }  # of the first layer
     hparams = walk.folder.hparams
     embedded = model.embedding(walk.inputs)
     embedded = embedded + model.source_position(embedded)
@@ -135,8 +158,16 @@ def describe_shapes(walk: Walk) -> str:
             (*weights["encoder"].shape[:3], hparams.key_channels // hparams.num_heads),
         ),
         ("attention weights of that layer", "[B, H, S, S]", weights["encoder"].shape),
-        ("inside the feed-forward network of that layer", "[B, S, d_ff]", (*embedded.shape[:2], kernel.shape[1])),
-        ("self-attention weights of one decoder layer, masked", "[B, H, T, T]", weights["decoder"].shape),
+        (
+            "inside the feed-forward network of that layer",
+            "[B, S, d_ff]",
+            (*embedded.shape[:2], kernel.shape[1]),
+        ),
+        (
+            "self-attention weights of one decoder layer, masked",
+            "[B, H, T, T]",
+            weights["decoder"].shape,
+        ),
         ("cross-attention weights of that layer", "[B, H, T, S]", weights["cross"].shape),
         ("logits", "[B, T, V]", logits.shape),
     ]
@@ -144,23 +175,33 @@ def describe_shapes(walk: Walk) -> str:
 
 
 def describe_predictions(walk: Walk) -> str:
-    """Returns a table with a column for each position: the token that the decoder reads, and the one it predicts."""
+    """Returns a table with a column for each position: the token that the decoder reads, and the
+    one it predicts.
+    """
     probabilities = np.asarray(ops.softmax(walk.model(walk.inputs, walk.targets)))[0]
     predicted = probabilities.argmax(axis=1)
     reads = ["zeros", *walk.pieces(walk.targets[0, :-1].tolist())]
     shown = [f"{row.max():.4f}" for row in probabilities]
-    rows = [["reads", *reads], ["predicts", *walk.pieces(predicted.tolist())], ["with probability", *shown]]
+    rows = [
+        ["reads", *reads],
+        ["predicts", *walk.pieces(predicted.tolist())],
+        ["with probability", *shown],
+    ]
     return table(["position", *range(len(predicted))], rows)
 
 
 def draw_attention(walk: Walk) -> None:
-    """Draws two pictures: all cross-attention heads of the last layer, and one head of each kind of attention."""
+    """Draws two pictures: all cross-attention heads of the last layer, and one head of each kind of
+    attention.
+    """
     kinds = attention(walk)
     (PICTURES / "attention.png").write_bytes(attention_picture(kinds["cross"]))
     figure = Figure((10, 3.6), layout="constrained")
     panels = figure.subplots(1, 3)
     for panel, (kind, name) in zip(panels, KINDS.items(), strict=True):
-        image = panel.imshow(kinds[kind].weights[-1, HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        image = panel.imshow(
+            kinds[kind].weights[-1, HEAD], cmap="Blues", vmin=0, vmax=1, aspect="auto"
+        )
         panel.set_title(name, size=9)
         panel.set_ylabel(AXES[kind][0], size=9)
         panel.set_xlabel(AXES[kind][1], size=9)
@@ -172,19 +213,25 @@ def draw_attention(walk: Walk) -> None:
 
 
 def describe_embedding(walk: Walk) -> str:
-    """Returns sentences with the mean norms of the source's embedding vectors and of its position vectors."""
+    """Returns sentences with the mean norms of the source's embedding vectors and of its position
+    vectors.
+    """
     rows = np.asarray(walk.model.embedding.table)[walk.inputs[0]]
     width = rows.shape[1]
     positions = np.asarray(walk.model.source_position(rows[None]))[0]
-    norms = [float(np.linalg.norm(vectors, axis=1).mean()) for vectors in (rows, rows * width**0.5, positions)]
+    norms = [
+        float(np.linalg.norm(vectors, axis=1).mean())
+        for vectors in (rows, rows * width**0.5, positions)
+    ]
     return (
-        f"The embedding vectors of the source sentence have a mean Euclidean norm of {norms[0]:.2f}. After the "
-        f"multiplication by √{width} it is {norms[1]:.1f}. Position vectors have norm {norms[2]:.1f}."
+        "The embedding vectors of the source sentence have a mean Euclidean norm of "
+        f"{norms[0]:.2f}. After the multiplication by √{width} it is {norms[1]:.1f}. Position "
+        f"vectors have norm {norms[2]:.1f}."
     )
 
 
 def draw_positions(walk: Walk) -> None:
-    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""
+    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""  # noqa: E501
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(np.zeros((1, 60, width))))[0]
     figure = Figure((7, 2.8), layout="constrained")
@@ -196,7 +243,9 @@ def draw_positions(walk: Walk) -> None:
 
 
 def describe_batch(walk: Walk) -> str:
-    """Returns a table of the first training step: one row for each block of sentences of similar length."""
+    """Returns a table of the first training step: one row for each block of sentences of similar
+    length.
+    """
     records = Records(find_shards(f"{WORK.value}/data", "numbers_ende", "train"))
     hparams = walk.folder.hparams
     epoch = batching.plan(records.lengths, hparams.batch_size, hparams.max_length, seed=1, epoch=0)
@@ -204,7 +253,9 @@ def describe_batch(walk: Walk) -> str:
     for number, block in enumerate(epoch.blocks(0), 1):
         source, target = records.lengths[:, block]
         padding = 1 - target.sum() / (target.max() * len(target))
-        spans = [" to ".join(map(str, sorted({side.min(), side.max()}))) for side in (source, target)]
+        spans = [
+            " to ".join(map(str, sorted({side.min(), side.max()}))) for side in (source, target)
+        ]
         rows.append((number, len(block), *spans, target.sum(), f"{padding:.1%}"))
     header = ["block", "sentences", "source tokens per sentence", "target tokens per sentence",
               "target tokens, all sentences", "target padding"]  # fmt: skip
@@ -212,7 +263,8 @@ def describe_batch(walk: Walk) -> str:
 
 
 def draw_learning_rate(walk: Walk) -> None:
-    """Draws the learning rate of equation 3 over the steps, for the small model and for the paper's base model.
+    """Draws the learning rate of equation 3 over the steps, for the small model and for the paper's
+    base model.
 
     The small model's panel also shows the rates logged in its training.
     """
@@ -226,16 +278,27 @@ def draw_learning_rate(walk: Walk) -> None:
         drawn_steps = np.unique(np.linspace(1, steps, 500).astype(int))
         rates = [float(Schedule(hparams)(step - 1)) for step in drawn_steps]
         axes.plot(drawn_steps, rates, linewidth=1, label="equation 3")
-        axes.set(xlabel="step", ylabel="learning rate", xlim=(0, steps), ylim=0, xticks=(0, steps // 2, steps))
+        axes.set(
+            xlabel="step",
+            ylabel="learning rate",
+            xlim=(0, steps),
+            ylim=0,
+            xticks=(0, steps // 2, steps),
+        )
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_title(f"width {hparams.hidden_size}, {hparams.learning_rate_warmup_steps:,} warmup steps", size=9)
+        axes.set_title(
+            f"width {hparams.hidden_size}, {hparams.learning_rate_warmup_steps:,} warmup steps",
+            size=9,
+        )
     small.plot(*zip(*logged[::4], strict=True), ".", markersize=4, label="logged in training")
     small.legend(fontsize=8)
     figure.savefig(PICTURES / "learning_rate.png", dpi=80)
 
 
 def describe_label(walk: Walk) -> str:
-    """Returns a table of one token's smoothed label and predicted probabilities, and a sentence with its loss."""
+    """Returns a table of one token's smoothed label and predicted probabilities, and a sentence
+    with its loss.
+    """
     logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
     label = walk.targets[:, POSITION : POSITION + 1]
     smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
@@ -249,9 +312,9 @@ def describe_label(walk: Walk) -> str:
                  f"{1 - probabilities[[label[0, 0], *likely]].sum():.4f}"))  # fmt: skip
     losses = [float(smoothed_cross_entropy(logits, label, rate)) for rate in (smoothing, 0.0)]
     return (
-        f"{table(['piece', 'smoothed label', 'probability in the model'], rows)}\n\n"
-        f"With smoothing, the loss of this token is {losses[0]:.4f} nats; the entropy of the label is already "
-        f"subtracted. Without smoothing, the loss is {losses[1]:.4f} nats."
+        f"{table(['piece', 'smoothed label', 'probability in the model'], rows)}\n\nWith "
+        f"smoothing, the loss of this token is {losses[0]:.4f} nats; the entropy of the label is "
+        f"already subtracted. Without smoothing, the loss is {losses[1]:.4f} nats."
     )
 
 
@@ -269,14 +332,24 @@ def describe_averaging(walk: Walk) -> str:
 
 
 def describe_search(walk: Walk) -> str:
-    """Returns a table of the beam search: the alive and the finished hypotheses after each position."""
+    """Returns a table of the beam search: the alive and the finished hypotheses after each
+    position.
+    """
     decode_hparams = walk.folder.problem.decode_hparams
     limits = tf.constant([walk.inputs.shape[1] + decode_hparams.extra_length])
 
     def show(ids: Any, values: Any) -> str:
-        rows = [(row.numpy().tolist(), float(value)) for row, value in zip(ids[0], values[0], strict=True)]
-        texts = [(" ".join(walk.folder.vocabulary.pieces([i for i in row if i])), value) for row, value in rows]
-        return "<br>".join(f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.MISSING)
+        rows = [
+            (row.numpy().tolist(), float(value))
+            for row, value in zip(ids[0], values[0], strict=True)
+        ]
+        texts = [
+            (" ".join(walk.folder.vocabulary.pieces([i for i in row if i])), value)
+            for row, value in rows
+        ]
+        return "<br>".join(
+            f"`{text}` {value:.2f}" for text, value in texts if value > beam_search.MISSING
+        )
 
     scoring = beam_search.Scoring(walk.model.decode_step)
     cache, memory = walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs)
@@ -286,16 +359,29 @@ def describe_search(walk: Walk) -> str:
         state, candidates = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
         state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)
         is_done = beam_search.find_done(state, decode_hparams)
-        bound = state.alive_log_probs[0, 0] / beam_search.length_penalty(limits, decode_hparams.alpha)[0]
-        rows.append((int(state.t), show(state.alive_ids, state.alive_log_probs),
-                     show(state.finished_ids, state.finished_scores), f"{float(bound):.2f}"))  # fmt: skip
+        bound = (
+            state.alive_log_probs[0, 0]
+            / beam_search.length_penalty(limits, decode_hparams.alpha)[0]
+        )
+        rows.append(
+            (
+                int(state.t),
+                show(state.alive_ids, state.alive_log_probs),
+                show(state.finished_ids, state.finished_scores),
+                f"{float(bound):.2f}",
+            )
+        )
         if not is_done[0]:
-            state = beam_search.remove_done(state, selection.parents, is_done, decode_hparams, scoring)
+            state = beam_search.remove_done(
+                state, selection.parents, is_done, decode_hparams, scoring
+            )
     return table(["t", "alive hypotheses, log P", "finished hypotheses, score", "bound"], rows)
 
 
 def describe_parsing(walk: Walk) -> str:
-    """Returns a table of a parse tree, its linearised sequence, a damaged sequence, and the tree repaired from it."""
+    """Returns a table of a parse tree, its linearised sequence, a damaged sequence, and the tree
+    repaired from it.
+    """
     tree = Tree("S", (
         Tree("NP", (Tree("DT", word="The"), Tree("JJ", word="small"), Tree("NN", word="model"))),
         Tree("VP", (Tree("VBZ", word="reads"), Tree("NP", (Tree("NNS", word="papers"),)))),
@@ -305,8 +391,14 @@ def describe_parsing(walk: Walk) -> str:
     target = linearise(tree)
     damaged = target.replace(" )NP )VP", " )VP").removesuffix(" )S")
     repaired, repairs = delinearise(damaged, words)
-    lines = [("tree", tree), ("inputs", " ".join(words)), ("targets", target), ("a damaged output", damaged),
-             ("the tree made from it", repaired), ("repairs", repairs)]  # fmt: skip
+    lines = [
+        ("tree", tree),
+        ("inputs", " ".join(words)),
+        ("targets", target),
+        ("a damaged output", damaged),
+        ("the tree made from it", repaired),
+        ("repairs", repairs),
+    ]
     return table(["", ""], [(name, f"`{text}`") for name, text in lines])
 
 
@@ -326,7 +418,9 @@ BLOCKS = {
 
 
 def main(argv: list[str]) -> None:
-    """Trains the model if --work has none, draws the pictures and rewrites the page's measured blocks."""
+    """Trains the model if --work has none, draws the pictures and rewrites the page's measured
+    blocks.
+    """
     work = WORK.value
     if not (Path(work) / "model" / "averaged").exists():
         train(work)

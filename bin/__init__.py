@@ -1,10 +1,14 @@
-"""The command-line programs. Only this package reads flags; each `main` then calls functions of the other packages."""
+"""The command-line programs. Only this package reads flags; each `main` then calls functions of the
+other packages.
+"""
 
 import sys
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = {path.stem.replace("_", "-"): path for path in sorted(Path(__file__).parent.glob("t2t_*.py"))}
+PROGRAMS = {
+    path.stem.replace("_", "-"): path for path in sorted(Path(__file__).parent.glob("t2t_*.py"))
+}
 """The file of each program's module, by the program's name."""
 
 

@@ -1,4 +1,4 @@
-"""Writes the script with which bash and zsh complete the flags of all programs; see --completion."""
+"""Writes the script with which bash and zsh complete the flags of all programs; see --completion."""  # noqa: E501
 
 import importlib
 from collections.abc import Iterable, Mapping
@@ -49,26 +49,38 @@ if [[ -n "$ZSH_VERSION" ]]; then
   bashcompinit
 fi
 complete -o nospace -F _t2t_repro PROGRAMS"""
-"""The shell function completes a word: it keeps `start`, e.g. "--train=a.en,", and completes `end`, e.g. "a.d". It adds
-a space after a completed name, but not after a path, which a comma may follow. Bash replaces only what follows "="."""
+"""The shell function completes a word: it keeps `start`, e.g. "--train=a.en,", and completes `end`,
+e.g. "a.d". It adds a space after a completed name, but not after a path, which a comma may follow.
+Bash replaces only what follows "=".
+"""
 
 
 def script(common: flags.FlagValues) -> str:
     """Returns the script. `common` are the flags of all programs."""
     registered = registry.names()
     values = {f"*' --{flag}'": words for flag, words in registered.items()}
-    values["*' --row'"] = [each.hparams_set.removeprefix(PREFIX) for row in ROWS for each in row.experiments]
-    settings = [field for name in registered["problem"] for field in fields(registry.problem_class(name).Settings)]
+    values["*' --row'"] = [
+        each.hparams_set.removeprefix(PREFIX) for row in ROWS for each in row.experiments
+    ]
+    settings = [
+        field
+        for name in registered["problem"]
+        for field in fields(registry.problem_class(name).Settings)
+    ]
     names = {}
     for program, path in PROGRAMS.items():
         program_flags = importlib.import_module(f"t2t_repro.bin.{path.stem}").FLAGS
         all_flags = [group[name] for group in (program_flags, common) for name in group]
         names[program] = [_words(flag.name, flag.boolean) for flag in all_flags]
         if "tmp_dir" in program_flags:
-            names[program] += [_words(field.name, isinstance(field.default, bool)) for field in settings]
+            names[program] += [
+                _words(field.name, isinstance(field.default, bool)) for field in settings
+            ]
         enums = [flag for flag in all_flags if isinstance(flag.parser, flags.EnumParser)]
         values |= {f"'{program} --{flag.name}'": flag.parser.enum_values for flag in enums}
-    text = SCRIPT.replace("NAMES", _cases("names", names)).replace("VALUES", _cases("values", values))
+    text = SCRIPT.replace("NAMES", _cases("names", names)).replace(
+        "VALUES", _cases("values", values)
+    )
     return text.replace("PROGRAMS", " ".join(names))
 
 
@@ -78,4 +90,6 @@ def _words(name: str, is_boolean: bool) -> str:
 
 def _cases(variable: str, words: Mapping[str, Iterable[str]]) -> str:
     """Returns lines of a shell's `case` that set a variable to the words for each pattern."""
-    return "\n".join(f"    {pattern}) {variable}='{' '.join(sorted({*words[pattern]}))}' ;;" for pattern in words)
+    return "\n".join(
+        f"    {pattern}) {variable}='{' '.join(sorted({*words[pattern]}))}' ;;" for pattern in words
+    )

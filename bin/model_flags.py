@@ -1,6 +1,7 @@
 """Flags that repeat the content of a model folder: its problem, data, model and hparams.
 
-tensor2tensor's decoder and exporter need these flags. Here the model folder has their values, so they can be omitted.
+tensor2tensor's decoder and exporter need these flags. Here the model folder has their values, so
+they can be omitted.
 """
 
 from absl import flags
@@ -11,31 +12,40 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import overrides
 
 IMPORTED = "t2t_text"
-"""Problem of imported models. It stands for tensor2tensor's problem, which may not be registered here."""
+"""Problem of imported models. It stands for tensor2tensor's problem, which may not be registered
+here.
+"""
 
 
 def define_model_flags(values: flags.FlagValues) -> None:
     """Defines --problem, --data_dir, --model, --hparams_set and --hparams."""
     for name in ("problem", "data_dir", "model", "hparams_set", "hparams"):
-        text = "as in t2t-trainer; not needed, because the model folder has it, and compared with the folder"
+        text = (
+            "as in t2t-trainer; not needed, because the model folder has it, and compared with "
+            "the folder"
+        )
         flags.DEFINE_string(name, "", text, flag_values=values)
 
 
 def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
     """Raises UserError if a flag that `define_model_flags` defined contradicts the model folder.
 
-    --data_dir is not read, because the folder has the vocabulary. --problem and --hparams_set of an imported model are
-    tensor2tensor's names, which may be unknown here, so they are not compared.
+    --data_dir is not read, because the folder has the vocabulary. --problem and --hparams_set of an
+    imported model are tensor2tensor's names, which may be unknown here, so they are not compared.
     """
     hparams, is_imported = folder.hparams, folder.problem.name == IMPORTED
     if values.problem not in ("", folder.problem.name) and not is_imported:
-        raise _contradiction(f"--problem={values.problem}", folder, f"the problem {folder.problem.name}")
+        raise _contradiction(
+            f"--problem={values.problem}", folder, f"the problem {folder.problem.name}"
+        )
     if values.model not in ("", hparams.model):
         raise _contradiction(f"--model={values.model}", folder, f"the model {hparams.model}")
     changes = overrides(type(hparams), values.hparams)
     for name, value in changes.items():
         if value != getattr(hparams, name):
-            raise _contradiction(f"--hparams={name}={value}", folder, f"{name}={getattr(hparams, name)}")
+            raise _contradiction(
+                f"--hparams={name}={value}", folder, f"{name}={getattr(hparams, name)}"
+            )
     if values.hparams_set and not is_imported:
         registered = registry.hparams(values.hparams_set)
         for name in hparams.shapes_weights:
@@ -46,4 +56,6 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
 
 
 def _contradiction(flag: str, folder: ModelFolder, value: str) -> UserError:
-    return UserError(f"{flag}, but {folder.path} has {value}; omit the flag, or give another --output_dir")
+    return UserError(
+        f"{flag}, but {folder.path} has {value}; omit the flag, or give another --output_dir"
+    )

@@ -1,7 +1,8 @@
-"""Functions that all programs share: they parse flags, import user code, load TensorFlow and print errors in one line.
+"""Functions that all programs share: they parse flags, import user code, load TensorFlow and print
+errors in one line.
 
-Programs import TensorFlow, Keras and sacreBLEU only inside the functions that use them. Each import takes seconds, and
---help or a mistake in a flag should be answered immediately.
+Programs import TensorFlow, Keras and sacreBLEU only inside the functions that use them. Each import
+takes seconds, and --help or a mistake in a flag should be answered immediately.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from t2t_repro.console.quiet import quick_imports, quiet_tensorflow
 from t2t_repro.console.terminal import width_of, wrapped
 from t2t_repro.corpora.private_folder import default_folder
 from t2t_repro.errors import Stopped, UserError, located, memory_shortage
-from t2t_repro.files.output_files import Input, is_stream, only_writer, refuse_overwriting, without_links
+from t2t_repro.files.output_files import (
+    Input,
+    is_stream,
+    only_writer,
+    refuse_overwriting,
+    without_links,
+)
 from t2t_repro.files.textfile import OPENERS, SGML, decode_lines
 from t2t_repro.hparam import DecodeHParams, overrides, parse_value
 from t2t_repro.problem import Problem
@@ -70,30 +77,41 @@ class SharedFlags:
     decode_to_file: str = ""
     """File, pipe or device to write; standard output by default and with -."""
     output_dir: str = ""
-    """The model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several folders, separated
-    by commas, which form an ensemble."""
+    """The model folder that t2t-trainer made; t2t-decoder and t2t-translate-beam also take several
+    folders, separated by commas, which form an ensemble.
+    """
     checkpoint_path: str = ""
-    """Checkpoint to use, or a folder, e.g. best for M/best; default: the averaged checkpoint, or the latest checkpoint
-    if it is newer."""
+    """Checkpoint to use, or a folder, e.g. best for M/best; default: the averaged checkpoint, or
+    the latest checkpoint if it is newer.
+    """
     long_lines: Literal["split", "sentences", "truncate", "error"] = "split"
-    """Treatment of lines that are longer than the model was trained on, or than max_input_size in --decode_hparams:
-    split them into sentences, drop their end, or stop with an error; sentences: also split shorter lines."""
+    """Treatment of lines that are longer than the model was trained on, or than max_input_size in
+    --decode_hparams: split them into sentences, drop their end, or stop with an error; sentences:
+    also split shorter lines.
+    """
     target_language: str = ""
-    """Language of the translations, e.g. zh, by whose rules scores split words; default: that of the model's problem
-    or of --language_pair. A model with several target languages translates lines without a tag into it."""
+    """Language of the translations, e.g. zh, by whose rules scores split words; default: that of
+    the model's problem or of --language_pair. A model with several target languages translates
+    lines without a tag into it.
+    """
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the processor supports
-    it."""
+    """Dtype of weights and matrix products; bfloat16 needs half the memory and is faster if the
+    processor supports it.
+    """
     engine: Literal["tensorflow", "ctranslate2"] = "tensorflow"
-    """Program that runs the model; ctranslate2: the extra of this name, fast on CPUs (docs/ctranslate2.md)."""
+    """Program that runs the model; ctranslate2: the extra of this name, fast on CPUs
+    (docs/ctranslate2.md).
+    """
     quantization: str = ""
     """Type of the weights in a CTranslate2 model, e.g. int8; default: float32."""
     decode_hparams: str = ""
-    """Changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as in the paper.
-    batch_size counts source tokens. (tensor2tensor's extra_length is 100; its batch_size counts sentences.)
-    docs/decoding.md explains the names: beam_size, alpha, extra_length, batch_size, max_input_size, n,
-    write_beam_scores, prefix_file, well_formed, coverage_penalty, repeat_ngram_size, repeat_ngram_penalty,
-    sampling_method, sampling_temp, sampling_keep_top_k, sampling_keep_top_p, sampling_seed."""
+    """Changes to the decode hparams of the problem, e.g. "beam_size=4,alpha=0.6,extra_length=50" as
+    in the paper. batch_size counts source tokens. (tensor2tensor's extra_length is 100; its
+    batch_size counts sentences.) docs/decoding.md explains the names: beam_size, alpha,
+    extra_length, batch_size, max_input_size, n, write_beam_scores, prefix_file, well_formed,
+    coverage_penalty, repeat_ngram_size, repeat_ngram_penalty, sampling_method, sampling_temp,
+    sampling_keep_top_k, sampling_keep_top_p, sampling_seed.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,32 +128,45 @@ class CommonFlags:
     """Print a script with which a shell completes the flags of all programs: source <(t2t-trainer
     --completion=bash)"""
     t2t_usr_dir: str = ""
-    """Folder with an __init__.py that imports the problems, hparams sets and models that you have written."""
+    """Folder with an __init__.py that imports the problems, hparams sets and models that you have
+    written.
+    """
     flagfile: str = ""
     """File with more flags, one a line."""
 
 
-def entry_point(main: Main, values: flags.FlagValues, description: str | None) -> Callable[[], None]:
-    """Returns the function that runs a program and exits with its exit code; the arguments are those of `run`."""
+def entry_point(
+    main: Main, values: flags.FlagValues, description: str | None
+) -> Callable[[], None]:
+    """Returns the function that runs a program and exits with its exit code; the arguments are
+    those of `run`.
+    """
     return lambda: sys.exit(run(main, values, description))
 
 
-def run(main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None) -> int:
-    """Parses `argv`, by default `sys.argv`, into `values`, calls `main(values)` and returns the program's exit code.
+def run(
+    main: Main, values: flags.FlagValues, description: str | None, argv: Sequence[str] | None = None
+) -> int:
+    """Parses `argv`, by default `sys.argv`, into `values`, calls `main(values)` and returns the
+    program's exit code.
 
-    The exit code is 0 after success, or if `main` raised `Stopped` after it saved its work. It is 1 if the program that
-    reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is 2 after a UserError, a wrong flag, a
-    failed file operation or a memory shortage; this function then prints one line on standard error. --help prints
-    `description`, the docstring of the program's module, above the flags.
+    The exit code is 0 after success, or if `main` raised `Stopped` after it saved its work. It is 1
+    if the program that reads standard output, e.g. `| head`, has ended, and 130 after Ctrl-C. It is
+    2 after a UserError, a wrong flag, a failed file operation or a memory shortage; this function
+    then prints one line on standard error. --help prints `description`, the docstring of the
+    program's module, above the flags.
     """
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:  # closed by the caller: no other file may get its number
             setattr(sys, stream, open(os.devnull, mode))  # noqa: SIM115
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # each shard of the data stays open
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also `load_tensorflow`.
+    # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also
+    # `load_tensorflow`.
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0", "MPLBACKEND": "Agg"}
-    os.environ["JOBLIB_MULTIPROCESSING"] = "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
+    os.environ["JOBLIB_MULTIPROCESSING"] = (
+        "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
+    )
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
@@ -153,7 +184,11 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except BrokenPipeError:
         return 1
     except OSError as error:
-        cure = "; set TMPDIR to a folder that you can write" if "temporary directory" in str(error) else ""
+        cure = (
+            "; set TMPDIR to a folder that you can write"
+            if "temporary directory" in str(error)
+            else ""
+        )
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}{cure}")
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
@@ -162,12 +197,15 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
     except (UserError, flags.Error) as error:
         say(f"{name}: {' '.join(explained(error).split())}")
     except MemoryError:
-        say(f"{name}: too little free memory on this machine; end other programs, or give smaller files")
+        say(
+            f"{name}: too little free memory on this machine; end other programs, or give smaller "
+            "files"
+        )
     except Exception as error:
         if shortage := memory_shortage(error):
             say(
-                f"{name}: too little free memory ({shortage}); end other programs, or choose other GPUs with the "
-                "environment variable CUDA_VISIBLE_DEVICES"
+                f"{name}: too little free memory ({shortage}); end other programs, or choose "
+                "other GPUs with the environment variable CUDA_VISIBLE_DEVICES"
             )
         elif (usr_dir := registry.usr_dir()) and (mistake := located(error)).startswith(usr_dir):
             say(f"{name}: {mistake}")
@@ -181,15 +219,21 @@ def run(main: Main, values: flags.FlagValues, description: str | None, argv: Seq
 
 
 def _end_output() -> None:
-    """Writes the rest of standard output. If that fails, sends it to /dev/null, because Python writes it at its end."""
+    """Writes the rest of standard output. If that fails, sends it to /dev/null, because Python
+    writes it at its end.
+    """
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv: list[str]) -> None:
-    """Parses the flags; then prints the help, prints the registered names for --registry_help, or calls `main`."""
+def _run(
+    main: Main, values: flags.FlagValues, name: str, description: str, argv: list[str]
+) -> None:
+    """Parses the flags; then prints the help, prints the registered names for --registry_help, or
+    calls `main`.
+    """
     argv = [_with_home(argument) for argument in values.read_flags_from_files(argv)]
     argv = ["--help" if argument in ("-h", "--helpfull") else argument for argument in argv]
     for argument in argv:
@@ -197,15 +241,21 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
             raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
     own, common = [*values], make_flags(CommonFlags)
     values.append_flag_values(common)
-    # First parse only the flags defined so far. The flags of the problem's settings can be defined only after --problem
-    # is parsed and --t2t_usr_dir is imported.
+    # First parse only the flags defined so far. The flags of the problem's settings can be defined
+    # only after --problem is parsed and --t2t_usr_dir is imported.
     values(argv, known_only=True)
     with quiet_tensorflow():  # user code may import Keras
         registry.import_usr_dir(values.t2t_usr_dir)
     settings = _define_settings(values)
     if values.help:
-        groups = {f"Flags of {name}": own, "Settings of the problem": settings, "Flags of all programs": [*common]}
-        text = re.sub(r"(?<=\S)\n(?=\S)", " ", description.strip())  # joins the lines of each paragraph
+        groups = {
+            f"Flags of {name}": own,
+            "Settings of the problem": settings,
+            "Flags of all programs": [*common],
+        }
+        text = re.sub(
+            r"(?<=\S)\n(?=\S)", " ", description.strip()
+        )  # joins the lines of each paragraph
         text += "".join(_help(title, values, groups[title]) for title in groups)
         write_lines([wrapped(text, width_of(sys.stdout))])
     elif values.registry_help:
@@ -213,30 +263,44 @@ def _run(main: Main, values: flags.FlagValues, name: str, description: str, argv
     elif values.completion:
         write_lines([script(common)])
     elif values.version:
-        write_lines([", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))])
+        write_lines(
+            [", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))]
+        )
     else:
         for name in values:
             values[name].unparse()  # so that `present` counts only once
         if positional := values(argv)[1:]:
-            raise UserError(f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value")
+            raise UserError(
+                f"unexpected argument {positional[0]!r}; write every option as a flag: --name=value"
+            )
         for name in values:
             if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
-                joined = ", its changes joined by commas: a=1,b=2" if name.endswith("hparams") else ""
+                joined = (
+                    ", its changes joined by commas: a=1,b=2" if name.endswith("hparams") else ""
+                )
                 raise UserError(f"--{name} is given twice; give it once{joined}")
         main(values)
 
 
 def _with_home(argument: str) -> str:
-    """Returns a flag with the home folder in place of "~" at the start of its paths: --train=~/a.en,~/a.de.
+    """Returns a flag with the home folder in place of "~" at the start of its paths:
+    --train=~/a.en,~/a.de.
 
-    Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in tensor2tensor.
+    Shells expand "~" only at the start of a word, but --data_dir=~/D means the home folder, as in
+    tensor2tensor.
     """
     flag, _, value = argument.partition("=")
-    return f"{flag}={''.join(map(os.path.expanduser, re.split('([,;])', value)))}" if value[:1] == "~" else argument
+    return (
+        f"{flag}={''.join(map(os.path.expanduser, re.split('([,;])', value)))}"
+        if value[:1] == "~"
+        else argument
+    )
 
 
 def _define_settings(values: flags.FlagValues) -> list[str]:
-    """Defines a flag for each setting of --problem, in programs that read data and so have --tmp_dir. Returns them."""
+    """Defines a flag for each setting of --problem, in programs that read data and so have
+    --tmp_dir. Returns them.
+    """
     if "tmp_dir" not in values or not values.problem:
         return []
     problem_class = registry.problem_class(values.problem)
@@ -253,7 +317,9 @@ def _define_settings(values: flags.FlagValues) -> list[str]:
 
 
 def _help(title: str, values: flags.FlagValues, names: Sequence[str]) -> str:
-    """Returns the part of --help that explains the flags `names`, or an empty string if there are none."""
+    """Returns the part of --help that explains the flags `names`, or an empty string if there are
+    none.
+    """
     lines = []
     for flag in (values[name] for name in sorted(names)):
         has_default = flag.default if flag.boolean else flag.default not in (None, "", [])
@@ -269,7 +335,9 @@ def problem(values: flags.FlagValues) -> Problem:
 
 
 def problem_settings(values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the values of those settings of the problem that the user gave as flags, by name of the setting."""
+    """Returns the values of those settings of the problem that the user gave as flags, by name of
+    the setting.
+    """
     require(values, "problem")
     types = get_type_hints(registry.problem_class(values.problem).Settings)
     texts = {
@@ -290,13 +358,15 @@ def require(values: flags.FlagValues, *names: str) -> None:
 def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]]) -> None:
     """Raises UserError if the user gave a flag or a decode hparam that has no effect.
 
-    For each mode of the program, such as "with --x", "without --x" or "with --x=1", `useless` has the flags without
-    effect in it. "decode_hparams=n" stands for the decode hparam n.
+    For each mode of the program, such as "with --x", "without --x" or "with --x=1", `useless` has
+    the flags without effect in it. "decode_hparams=n" stands for the decode hparam n.
     """
     # "-" stands for a standard stream, which is the default.
     given = {name for name in values if values[name].value not in (values[name].default, "-")}
     if "decode_hparams" in values:
-        given |= {f"decode_hparams={name}" for name in overrides(DecodeHParams, values.decode_hparams)}
+        given |= {
+            f"decode_hparams={name}" for name in overrides(DecodeHParams, values.decode_hparams)
+        }
     for mode, names in useless.items():
         word, _, flag = mode.partition(" --")
         name, _, value = flag.partition("=")
@@ -319,12 +389,18 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         keras.config.set_floatx("float32")
         keras.config.set_image_data_format("channels_last")  # of convolutions
 
-        gpus = tf.config.list_physical_devices("GPU")  # prints messages, as the import of TensorFlow does
+        gpus = tf.config.list_physical_devices(
+            "GPU"
+        )  # prints messages, as the import of TensorFlow does
     if not has_gpus:
         from t2t_repro import devices
 
         devices.hide_gpus()
-    elif GPU_DEVICE.exists() and not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1"):
+    elif (
+        GPU_DEVICE.exists()
+        and not gpus
+        and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
+    ):
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
 
 
@@ -347,7 +423,8 @@ def load_translator(
     decode_hparams: DecodeHParams,
     gpu: int = 0,
 ) -> Translator:
-    """Returns the translator for the flags --engine, --precision and --quantization. TensorFlow uses one GPU.
+    """Returns the translator for the flags --engine, --precision and --quantization. TensorFlow
+    uses one GPU.
 
     Raises UserError if this machine does not support them.
     """
@@ -367,15 +444,22 @@ def load_translator(
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:
-    """Returns a flag for each field of the dataclasses in `parts`, and for each field of `SharedFlags` named there.
+    """Returns a flag for each field of the dataclasses in `parts`, and for each field of
+    `SharedFlags` named there.
 
-    A flag has the name and the default of its field; "" if there is none. Its help is the docstring below the field.
-    The choices of a field of type Literal are those of the flag. The field of a number may limit its range with the
-    metadata "lower_bound" and "upper_bound"; without them, it must be 0 or more. If several dataclasses have a field
-    of one name, the flag is that of the first.
+    A flag has the name and the default of its field; "" if there is none. Its help is the docstring
+    below the field. The choices of a field of type Literal are those of the flag. The field of a
+    number may limit its range with the metadata "lower_bound" and "upper_bound"; without them, it
+    must be 0 or more. If several dataclasses have a field of one name, the flag is that of the
+    first.
     """
     values = flags.FlagValues()
-    define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool, TEXTS: flags.DEFINE_list}
+    define = {
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_bool,
+        TEXTS: flags.DEFINE_list,
+    }
     for kind in (*(part for part in parts if not isinstance(part, str)), SharedFlags):
         types, help = get_type_hints(kind), field_help(kind)
         for field in dataclasses.fields(kind):
@@ -388,7 +472,9 @@ def make_flags(*parts: type | str) -> flags.FlagValues:
             else:
                 options = {"lower_bound": 0, **field.metadata} if of_type in (int, float) else {}
                 default = list(default) if of_type == TEXTS else default
-                define.get(of_type, flags.DEFINE_string)(name, default, help[name], flag_values=values, **options)
+                define.get(of_type, flags.DEFINE_string)(
+                    name, default, help[name], flag_values=values, **options
+                )
     return values
 
 
@@ -403,7 +489,7 @@ def field_help(kind: type) -> dict[str, str]:
 
 
 def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
-    """Returns an object of the dataclass `kind`: its values are those of its flags, and `others`."""
+    """Returns an object of the dataclass `kind`: its values are those of its flags, and `others`."""  # noqa: E501
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: values[name].value for name in names if name in values} | others)
 
@@ -412,8 +498,9 @@ def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
 def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | None]:
     """Returns a context in which only this process writes the output --decode_to_file=`path`.
 
-    Yields the path of the file to write, or None for standard output. The program also writes a temporary file, whose
-    name ends in `suffix`. Raises UserError if one of both is one of the `inputs`, or the output cannot be written.
+    Yields the path of the file to write, or None for standard output. The program also writes a
+    temporary file, whose name ends in `suffix`. Raises UserError if one of both is one of the
+    `inputs`, or the output cannot be written.
     """
     flag = "--decode_to_file"
     if path in STANDARD_STREAMS:
@@ -432,7 +519,9 @@ def output(path: str, suffix: str, inputs: Sequence[Input]) -> Iterator[Path | N
 
 
 def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
-    """Returns the files that the flags `names` give. If the first flag is empty or "-", that is standard input."""
+    """Returns the files that the flags `names` give. If the first flag is empty or "-", that is
+    standard input.
+    """
     inputs: list[Input] = [(f"--{name}={values[name].value}", values[name].value) for name in names]
     if values[names[0]].value in STANDARD_STREAMS:
         inputs[0] = ("standard input", STANDARD_INPUT)
@@ -440,14 +529,15 @@ def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
 
 
 def readable_path(path: str) -> str:
-    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else `path`."""
+    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else `path`."""  # noqa: E501
     return "/dev/stdin" if path == "-" else path
 
 
 def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     """Writes lines to a file at once, in UTF-8; None stands for standard output.
 
-    If the file is a terminal, it gets escape sequences instead of control characters, which could change the terminal.
+    If the file is a terminal, it gets escape sequences instead of control characters, which could
+    change the terminal.
     """
     file, text = file or sys.stdout.buffer, "".join(f"{line}\n" for line in lines)
     file.write((visible(text) if file.isatty() else text).encode("utf-8"))
@@ -455,8 +545,11 @@ def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
 
 
 def typed_lines() -> Iterator[str]:
-    """Yields the lines of standard input. On a terminal, shows a prompt, and the user can edit and recall lines."""
-    # If standard input or output is a file or a pipe, print no prompt, because it would become part of the output.
+    """Yields the lines of standard input. On a terminal, shows a prompt, and the user can edit and
+    recall lines.
+    """
+    # If standard input or output is a file or a pipe, print no prompt, because it would become part
+    # of the output.
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from decode_lines(sys.stdin.buffer, "standard input")
         return

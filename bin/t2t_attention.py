@@ -1,11 +1,13 @@
-"""Draws what a model attends to: t2t-attention --output_dir=M --source="A man sleeps on a couch." --out=figures
+"""Draws what a model attends to: t2t-attention --output_dir=M --source="A man sleeps on a couch."
+--out=figures
 
-Without --target, the program translates the source first. It draws two pictures of each kind of attention: the words on
-two lines joined by strokes, as in figures 3 to 5 of the paper, and heat maps of each layer and head.
+Without --target, the program translates the source first. It draws two pictures of each kind of
+attention: the words on two lines joined by strokes, as in figures 3 to 5 of the paper, and heat
+maps of each layer and head.
 
---figure=3 draws the paper's figure 3, over the paper's sentence. --format=npz,json,bertviz writes the weights for other
-programs. Layers and heads are numbered from 1. Pictures need Matplotlib: pip install "t2t_repro[figures]".
-docs/attention.md shows the pictures.
+--figure=3 draws the paper's figure 3, over the paper's sentence. --format=npz,json,bertviz writes
+the weights for other programs. Layers and heads are numbered from 1. Pictures need Matplotlib: pip
+install "t2t_repro[figures]". docs/attention.md shows the pictures.
 """
 
 from __future__ import annotations
@@ -39,15 +41,17 @@ STYLES = ("lines", "heatmap")
 @dataclass(frozen=True)
 class Flags:
     source: str = ""
-    """The source text; with --figure, the paper's sentence by default. If the model has several target languages, it
-    must begin with a tag, e.g. >>de<<."""
+    """The source text; with --figure, the paper's sentence by default. If the model has several
+    target languages, it must begin with a tag, e.g. >>de<<.
+    """
     target: str = ""
     """The target text; by default, the model's translation."""
     out: str = ""
     """Folder of the files to write."""
     word: str = ""
-    """Draw only the strokes of this word: the first query with this name. A query is a token, or with --merge_subwords
-    or --figure a word."""
+    """Draw only the strokes of this word: the first query with this name. A query is a token, or
+    with --merge_subwords or --figure a word.
+    """
     attention: tuple[str, ...] = ()
     """Kinds of attention: encoder, decoder, cross; default: all that the model has."""
     style: tuple[str, ...] = STYLES
@@ -87,25 +91,35 @@ def main(values: flags.FlagValues) -> None:
     devices.use_one_gpu(0)
     devices.share_cores()
     translator = Translator.from_folders(folders, checkpoints, folders[0].problem.decode_hparams)
-    # Figures show only the encoder, so the source can stand in for a translation if both share a vocabulary.
+    # Figures show only the encoder, so the source can stand in for a translation if both share a
+    # vocabulary.
     target = source if figure and not translator.vocabulary.separate_source_size else values.target
     result = pair_attention(translator, source, target, values.merge_subwords or bool(figure))
     say(f"source: {result.source}")
     if figure:
         kinds = select(result.kinds, ["encoder"])
-        drawings = {f"figure{figure}": paper_figure(figure, kinds["encoder"], values.word, layers, heads)}
+        drawings = {
+            f"figure{figure}": paper_figure(figure, kinds["encoder"], values.word, layers, heads)
+        }
     else:
         say(f"target: {result.target}")
         kinds = select(result.kinds, values.attention)
         kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
         drawings = draw(kinds, values) if has_pictures(values) else {}
     if drawings:
-        texts = [text for kind in kinds.values() for text in (*kind.caption, *kind.queries, *kind.keys)]
+        texts = [
+            text for kind in kinds.values() for text in (*kind.caption, *kind.queries, *kind.keys)
+        ]
         if missing := shortened("".join(filter(str.isprintable, fonts(texts)[1])), 20):
-            say(f"no font here has {missing}; PNG and PDF show boxes.\nInstall a font, e.g. Noto Sans CJK")
+            say(
+                f"no font here has {missing}; PNG and PDF show boxes.\nInstall a font, e.g. Noto "
+                "Sans CJK"
+            )
     files = {WRITERS[form][0]: WRITERS[form][1](kinds) for form in values.format if form in WRITERS}
     for name, drawing in drawings.items():
-        files |= {f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS}
+        files |= {
+            f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS
+        }
     write(Path(values.out), files, values.overwrite)
 
 
@@ -124,7 +138,8 @@ def check_flags(values: flags.FlagValues) -> None:
         raise UserError("--word chooses strokes, which no file would show; omit it")
     if values.merge_subwords and "bertviz" in values.format:
         raise UserError(
-            "--format=bertviz has the same tokens as queries and keys of the decoder; omit --merge_subwords"
+            "--format=bertviz has the same tokens as queries and keys of the decoder; omit "
+            "--merge_subwords"
         )
 
 
@@ -137,11 +152,15 @@ def numbers(flag: str, texts: Sequence[str]) -> list[int]:
     try:
         return [int(text) for text in texts]
     except ValueError:
-        raise UserError(f"--{flag}={','.join(texts)}: give numbers from 1, separated by commas") from None
+        raise UserError(
+            f"--{flag}={','.join(texts)}: give numbers from 1, separated by commas"
+        ) from None
 
 
 def select(kinds: Mapping[str, Attention], chosen: Sequence[str]) -> dict[str, Attention]:
-    """Returns the chosen kinds of attention; empty for all. Raises UserError if the model lacks one."""
+    """Returns the chosen kinds of attention; empty for all. Raises UserError if the model lacks
+    one.
+    """
     for kind in chosen:
         if kind not in kinds:
             raise UserError(f"this model saves no {KINDS[kind]}; it has only {', '.join(kinds)}")
@@ -151,8 +170,8 @@ def select(kinds: Mapping[str, Attention], chosen: Sequence[str]) -> dict[str, A
 def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, Figure]:
     """Returns the pictures of each kind in each style, by the names of their files without suffix.
 
-    With --word, there are pictures with lines only of the kinds that have this word among their queries. Raises
-    UserError if there are none.
+    With --word, there are pictures with lines only of the kinds that have this word among their
+    queries. Raises UserError if there are none.
     """
     has_word = [kind for kind in kinds if not values.word or values.word in kinds[kind].names]
     if not has_word:
@@ -167,7 +186,9 @@ def draw(kinds: Mapping[str, Attention], values: flags.FlagValues) -> dict[str, 
 
 
 def write(folder: Path, files: Mapping[str, bytes], overwrite: bool) -> None:
-    """Writes files by name. Raises UserError before the first one if one exists and `overwrite` is false."""
+    """Writes files by name. Raises UserError before the first one if one exists and `overwrite` is
+    false.
+    """
     for path in (folder / name for name in files):
         if os.path.lexists(path) and not overwrite:
             raise UserError(f"{path}: exists; choose another --out, or give --overwrite")

@@ -1,8 +1,10 @@
-"""Makes training data from text in one language: t2t-augment --output_dir=M_REVERSE --text=mono.de --corpus_dir=C
+"""Makes training data from text in one language: t2t-augment --output_dir=M_REVERSE --text=mono.de
+--corpus_dir=C
 
-A model translates the text, and C becomes a corpus for t2t-datagen --train=C. By default, the translations are the
-sources of the corpus (back-translation). With --synthetic=target, they are its targets (distillation). After a kill,
-the same command continues. docs/augmentation.md has both recipes.
+A model translates the text, and C becomes a corpus for t2t-datagen --train=C. By default, the
+translations are the sources of the corpus (back-translation). With --synthetic=target, they are its
+targets (distillation). After a kill, the same command continues. docs/augmentation.md has both
+recipes.
 """
 
 import hashlib
@@ -42,16 +44,24 @@ class Flags:
     corpus_dir: str = ""
     """Folder of the corpus; default: the name of --text with .augmented at its end."""
     method: Literal["beam", "sampling"] = "beam"
-    """beam: the best translation of each line; sampling: a random one, drawn from the model's distribution."""
+    """beam: the best translation of each line; sampling: a random one, drawn from the model's
+    distribution.
+    """
     synthetic: Literal["source", "target"] = "source"
-    """Side of the corpus that the model writes. source: back-translation, in which --text has the targets; target:
-    distillation, in which --text has the sources."""
+    """Side of the corpus that the model writes. source: back-translation, in which --text has the
+    targets; target: distillation, in which --text has the sources.
+    """
     train_tag: str = ""
-    """First word of each source, e.g. "<bt>", which marks the pairs; t2t-datagen needs the same word in --symbols."""
+    """First word of each source, e.g. "<bt>", which marks the pairs; t2t-datagen needs the same
+    word in --symbols.
+    """
     beam_options: str = ""
-    """Options of Apache Beam, separated by spaces, to translate on many machines, as with t2t-translate-beam."""
+    """Options of Apache Beam, separated by spaces, to translate on many machines, as with
+    t2t-translate-beam.
+    """
     shard_lines: int = field(default=2000, metadata={"lower_bound": 1})
-    """Lines of the text that become one shard. After a kill, at most one shard is translated again."""
+    """Lines of the text that become one shard. After a kill, at most one shard is translated again.
+    """
 
 
 FLAGS = program.make_flags(Flags, *program.TRANSLATION)
@@ -61,16 +71,29 @@ def main(values: flags.FlagValues) -> None:
     program.require(values, "output_dir", "text")
     program.refuse_useless(values, program.USELESS_WITH_ENGINE)
     if values.train_tag and not is_symbol(values.train_tag):
-        raise UserError(f"--train_tag={values.train_tag}: give a word like <bt>, with {SYMBOL_RULE}")
+        raise UserError(
+            f"--train_tag={values.train_tag}: give a word like <bt>, with {SYMBOL_RULE}"
+        )
     if is_stream(values.text):
-        raise UserError(f"--text={values.text}: not a regular file; t2t-augment reads it twice, so save it in a file")
+        raise UserError(
+            f"--text={values.text}: not a regular file; t2t-augment reads it twice, so save it in "
+            "a file"
+        )
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
-    with_tags([], tags := folders[0].tags, values.target_language)  # refuses a language that the model lacks
+    with_tags(
+        [], tags := folders[0].tags, values.target_language
+    )  # refuses a language that the model lacks
     if tags and not values.target_language:
-        raise UserError(f"{values.output_dir}: translates into several languages; give --target_language")
+        raise UserError(
+            f"{values.output_dir}: translates into several languages; give --target_language"
+        )
     method = "sampling_method=random" if values.method == "sampling" else "sampling_method=argmax"
-    decode_hparams = override(folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}")
-    refuse_decode_hparams(decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it")
+    decode_hparams = override(
+        folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}"
+    )
+    refuse_decode_hparams(
+        decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it"
+    )
     folder = Path(values.corpus_dir or f"{values.text}.augmented")
     augmentation = resumed(folder, new_augmentation(values, folders, checkpoints, decode_hparams))
     if augmentation.finished_shards < augmentation.shards and values.beam_options:
@@ -79,7 +102,10 @@ def main(values: flags.FlagValues) -> None:
         translator = program.load_translator(values, folders, checkpoints, decode_hparams)
         translator.check(decode_hparams)
         augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
-    pairs, dropped = counted(augmentation.pairs, "pair"), f"{augmentation.dropped:,} dropped because a side is empty"
+    pairs, dropped = (
+        counted(augmentation.pairs, "pair"),
+        f"{augmentation.dropped:,} dropped because a side is empty",
+    )
     say(f"{folder} is complete: {pairs} of {augmentation.settings['lines']:,} lines, {dropped}")
 
 
@@ -91,7 +117,10 @@ def augment_with_beam(
     augmentation: Augmentation,
 ) -> Augmentation:
     """Translates the text as an Apache Beam pipeline. Returns the final content of augment.json."""
-    options, folder = pipeline_options(values.beam_options), Path(values.corpus_dir or f"{values.text}.augmented")
+    options, folder = (
+        pipeline_options(values.beam_options),
+        Path(values.corpus_dir or f"{values.text}.augmented"),
+    )
     if values.engine == "tensorflow":
         program.load_tensorflow()
     from t2t_repro.beam import files, pipeline
@@ -99,24 +128,42 @@ def augment_with_beam(
     output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
     precision = computation(values.precision, values.engine, values.quantization)
     job = pipeline.BeamJob(
-        output_dir, checkpoint_paths, decode_hparams, "", t2t_usr_dir=registry.usr_dir(), precision=precision
+        output_dir,
+        checkpoint_paths,
+        decode_hparams,
+        "",
+        t2t_usr_dir=registry.usr_dir(),
+        precision=precision,
     )
-    arguments, text = (job, str(folder.absolute()), augmentation.settings), os.path.abspath(values.text)
+    arguments, text = (
+        (job, str(folder.absolute()), augmentation.settings),
+        os.path.abspath(values.text),
+    )
     with writing(folder) as save:
         save(resumed(folder, augmentation))
         counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
         if not counts:
-            raise UserError(f"--beam_options={values.beam_options}: the runner has no counters; use another runner")
+            raise UserError(
+                f"--beam_options={values.beam_options}: the runner has no counters; use another "
+                "runner"
+            )
         pairs, dropped = (counts.get(name, 0) for name in ("pairs", "dropped"))
-        final = replace(augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped)
+        final = replace(
+            augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped
+        )
         save(final)
     return final
 
 
 def new_augmentation(
-    values: flags.FlagValues, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
+    values: flags.FlagValues,
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
 ) -> Augmentation:
-    """Returns the content of augment.json before the first shard. Reads the whole text, to find mistakes early."""
+    """Returns the content of augment.json before the first shard. Reads the whole text, to find
+    mistakes early.
+    """
     digest, lines = hashlib.sha256(), 0
     for text in read_lines(values.text):
         digest.update(f"{text}\n".encode())
@@ -124,9 +171,16 @@ def new_augmentation(
     if not lines:
         raise UserError(f"--text={values.text}: empty; give text to translate")
     problem = folders[0].problem
-    models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
-    languages = [problem.languages[problem.was_reversed], values.target_language or problem.target_language]
-    search = {name: str(value) for name, value in vars(decode_hparams).items() if name != "batch_size"}
+    models = [
+        folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)
+    ]
+    languages = [
+        problem.languages[problem.was_reversed],
+        values.target_language or problem.target_language,
+    ]
+    search = {
+        name: str(value) for name, value in vars(decode_hparams).items() if name != "batch_size"
+    }
     settings = {
         "text": digest.hexdigest(),
         "lines": lines,
@@ -137,7 +191,9 @@ def new_augmentation(
     settings |= {name: values[name].value for name in RECORDED} | search
     settings["precision"] = computation(values.precision, values.engine, values.quantization)
     source, target = reversed(languages) if values.synthetic == "source" else languages
-    return Augmentation(settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines))
+    return Augmentation(
+        settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines)
+    )
 
 
 run = program.entry_point(main, FLAGS, __doc__)

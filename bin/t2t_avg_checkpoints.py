@@ -1,13 +1,16 @@
-"""Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M --num_last_checkpoints=5
+"""Averages the weights of the last checkpoints: t2t-avg-checkpoints --output_dir=M
+--num_last_checkpoints=5
 
-The program writes the average to M/averaged, which t2t-decoder and t2t-exporter use until a newer checkpoint exists.
+The program writes the average to M/averaged, which t2t-decoder and t2t-exporter use until a newer
+checkpoint exists.
 
---num_best_checkpoints=5 averages the best checkpoints instead, which t2t-trainer --max_checkpoints_by_score=5 keeps.
+--num_best_checkpoints=5 averages the best checkpoints instead, which t2t-trainer
+--max_checkpoints_by_score=5 keeps.
 
-An average can be worse than the last or the best checkpoint, for example if the checkpoints are far apart. So the
-program then compares both on the dev split: the loss of --eval_steps batches, and the score of --eval_decode_lines
-decoded lines. It reads the data directory of the training, or --data_dir. It works on the CPU. --nocompare omits the
-comparison.
+An average can be worse than the last or the best checkpoint, for example if the checkpoints are far
+apart. So the program then compares both on the dev split: the loss of --eval_steps batches, and the
+score of --eval_decode_lines decoded lines. It reads the data directory of the training, or
+--data_dir. It works on the CPU. --nocompare omits the comparison.
 """
 
 from dataclasses import dataclass
@@ -26,12 +29,16 @@ from t2t_repro.training.metrics_log import Evaluations, read_metrics
 @dataclass(frozen=True)
 class Flags:
     num_last_checkpoints: int = 0
-    """Number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all if fewer exist."""
+    """Number of checkpoints to average; 0: the number in the hparams set (base: 5, big: 20), or all
+    if fewer exist.
+    """
     num_best_checkpoints: int = 0
-    """Number of checkpoints to average that are the best by the measure of the training (--best_by of t2t-trainer),
-    instead of the last ones; 0: the last ones."""
+    """Number of checkpoints to average that are the best by the measure of the training (--best_by
+    of t2t-trainer), instead of the last ones; 0: the last ones.
+    """
     compare: bool = True
-    """Compare the average with the last checkpoint, or with the best one if the best are averaged."""
+    """Compare the average with the last checkpoint, or with the best one if the best are averaged.
+    """
     data_dir: str = ""
     """Data for the comparison; default: the data of the training."""
     eval_steps: int = 10
@@ -48,7 +55,10 @@ def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, {"with --num_best_checkpoints": ("num_last_checkpoints",)})
     for name in ("data_dir", "eval_steps", "eval_decode_lines"):
         if values[name].present and not values.compare:
-            raise UserError(f"--{name} is for the comparison, so it has no effect with --nocompare; omit one of them")
+            raise UserError(
+                f"--{name} is for the comparison, so it has no effect with --nocompare; omit one "
+                "of them"
+            )
     folder = ModelFolder(values.output_dir)
     best = best_steps(folder, values.num_best_checkpoints)
     records = dev_records(folder, values.data_dir) if values.compare else None
@@ -61,7 +71,10 @@ def main(values: flags.FlagValues) -> None:
     if best:
         kind, rival = "best", paths[sorted(best).index(best[0])]
     if len(paths) == 1:
-        say(f"the mean of one checkpoint is this checkpoint; to average more, give --num_{kind}_checkpoints")
+        say(
+            "the mean of one checkpoint is this checkpoint; to average more, give "
+            f"--num_{kind}_checkpoints"
+        )
     elif records is not None:
         say(f"comparing it with {rival} on dev data; --nocompare omits this")
         from t2t_repro.training.comparison import evaluate, verdict
@@ -74,29 +87,40 @@ def main(values: flags.FlagValues) -> None:
 
 
 def best_steps(folder: ModelFolder, number: int) -> list[int]:
-    """Returns the steps of the `number` best checkpoints, the best one first. Raises UserError if there are fewer."""
+    """Returns the steps of the `number` best checkpoints, the best one first. Raises UserError if
+    there are fewer.
+    """
     evaluations = Evaluations(read_metrics(folder.path))
     steps = evaluations.best_steps(number)
     if len(steps) < number:
         raise UserError(
-            f"{folder.path}: its metrics.jsonl has {counted(len(steps), 'evaluation')} by {evaluations.best_by}, not "
-            f"--num_best_checkpoints={number}; give a lower number, or --num_last_checkpoints"
+            f"{folder.path}: its metrics.jsonl has {counted(len(steps), 'evaluation')} by "
+            f"{evaluations.best_by}, not --num_best_checkpoints={number}; give a lower number, or "
+            "--num_last_checkpoints"
         )
     return steps
 
 
 def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
-    """Returns the dev split for the comparison; None, after a message, if the data of the training is not available."""
+    """Returns the dev split for the comparison; None, after a message, if the data of the training
+    is not available.
+    """
     try:
         directory = data_dir or folder.origin.data_dir
         data = open_data(directory, folder.problem.name)
         if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
-            raise UserError(f"{directory}: its data has another vocabulary than {folder.path}; use the training's data")
+            raise UserError(
+                f"{directory}: its data has another vocabulary than {folder.path}; use the "
+                "training's data"
+            )
         return data.records["dev"]
     except (UserError, OSError) as error:
         if data_dir:
             raise
-        say(f"the average will not be compared with a checkpoint: {error}; to compare them, give --data_dir")
+        say(
+            f"the average will not be compared with a checkpoint: {error}; to compare them, give "
+            "--data_dir"
+        )
         return None
 
 

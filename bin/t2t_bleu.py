@@ -1,19 +1,23 @@
 """Scores a translation against its reference, which is a file or a published test set.
 
-    t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de --target_language=de
-    t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full --language_pair=en-de
+    t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de
+    --target_language=de t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full
+    --language_pair=en-de
 
-Several translations, separated by commas, are compared with the first: is the difference more than chance?
+Several translations, separated by commas, are compared with the first: is the difference more than
+chance?
 
-All files contain untokenised text, plain or compressed. Line n of the translation is scored against line n of the
-reference. Each printed line is a score from 0 to 100, its name, and a signature that states how it was computed. In new
-work, report "BLEU" with its signature. --all also prints lower-cased scores and, if --target_language or
---language_pair names the language, "BLEU, the paper's way", which is for comparisons with the paper's Table 2. It
-tokenises both files with the Moses rules of the language, splits German compounds at hyphens, and computes the same as
+All files contain untokenised text, plain or compressed. Line n of the translation is scored against
+line n of the reference. Each printed line is a score from 0 to 100, its name, and a signature that
+states how it was computed. In new work, report "BLEU" with its signature. --all also prints
+lower-cased scores and, if --target_language or --language_pair names the language, "BLEU, the
+paper's way", which is for comparisons with the paper's Table 2. It tokenises both files with the
+Moses rules of the language, splits German compounds at hyphens, and computes the same as
 multi-bleu.perl:
 
-  as released         as tensor2tensor's script get_ende_bleu.sh was first released: leaves punctuation as it is
-  ASCII punctuation   replaces Unicode punctuation on both sides first, so the style of quotation marks does not count
+  as released         as tensor2tensor's script get_ende_bleu.sh was first released: leaves
+  punctuation as it is ASCII punctuation   replaces Unicode punctuation on both sides first, so the
+  style of quotation marks does not count
 
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
@@ -48,10 +52,13 @@ Lines = list[str]
 @dataclass(frozen=True)
 class Flags:
     translation: str = ""
-    """Translated lines: a file, plain or compressed, or - for standard input; several files, separated by commas, are
-    compared with the first."""
+    """Translated lines: a file, plain or compressed, or - for standard input; several files,
+    separated by commas, are compared with the first.
+    """
     reference: str = ""
-    """File of reference lines, plain or compressed; several files, separated by commas, are several references."""
+    """File of reference lines, plain or compressed; several files, separated by commas, are several
+    references.
+    """
     metrics: program.TEXTS = ("bleu", "chrf")
     """Metrics to compute, of bleu, chrf, ter and comet; comet needs --source and --comet_model."""
     source: str = ""
@@ -59,8 +66,9 @@ class Flags:
     comet_model: str = ""
     """Folder of a COMET model as unbabel-comet downloads it, or its checkpoint."""
     test_set: str = ""
-    """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder $SACREBLEU; needs
-    --language_pair; "list" prints the names of the test sets of --language_pair."""
+    """Published test set to use as reference, e.g. wmt14/full; sacreBLEU stores it in the folder
+    $SACREBLEU; needs --language_pair; "list" prints the names of the test sets of --language_pair.
+    """
     language_pair: str = ""
     """Language pair of the test set, e.g. en-fr."""
     all: bool = False
@@ -93,17 +101,25 @@ def main(values: flags.FlagValues) -> None:
     if "comet" in values.metrics:
         program.require(values, "comet_model", *([] if test_set else ["source"]))
     elif values.comet_model or values.source:
-        raise UserError("--comet_model and --source have no effect without --metrics=comet; omit them")
+        raise UserError(
+            "--comet_model and --source have no effect without --metrics=comet; omit them"
+        )
     paths = _paths("translation", values.translation)
     if len(paths) > 1 and values.all:
         raise UserError("--all is for one --translation; omit it")
     translations, references, sources = read_texts(values, paths)
-    from t2t_repro.metrics import bleu, languages  # imported late, because sacreBLEU would delay --help
+    from t2t_repro.metrics import (
+        bleu,
+        languages,
+    )  # imported late, because sacreBLEU would delay --help
 
     language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
-    language = languages.language_code(language, "--language_pair" if language_pair else "--target_language")
+    language = languages.language_code(
+        language, "--language_pair" if language_pair else "--target_language"
+    )
     metrics = make_metrics(values, language, translations, references, sources)
-    # The name of the test set stands after the number of references, as in sacreBLEU's own signatures.
+    # The name of the test set stands after the number of references, as in sacreBLEU's own
+    # signatures.
     part = f"|test:{test_set}|lang:{language_pair}|" if test_set else "|"
     if len(paths) > 1:
         print_comparison(translations, references, metrics, part)
@@ -118,7 +134,9 @@ def main(values: flags.FlagValues) -> None:
     print("\n".join(score_lines(scores if values.all else main_scores(scores))))
 
 
-def read_texts(values: flags.FlagValues, paths: Sequence[str]) -> tuple[dict[str, Lines], list[Lines], Lines]:
+def read_texts(
+    values: flags.FlagValues, paths: Sequence[str]
+) -> tuple[dict[str, Lines], list[Lines], Lines]:
     """Returns the translations by path, the references, and the sources, which may be missing."""
     first, lines = paths[0], list(read_lines(paths[0]))
     if not lines:
@@ -132,12 +150,22 @@ def read_texts(values: flags.FlagValues, paths: Sequence[str]) -> tuple[dict[str
         refuse_different_counts(names, (len(lines), len(rows)), "translate each line")
         sources, *references = map(list, zip(*rows, strict=True))
         return translations, references, sources
-    references = [read_targets(path, first, lines) for path in _paths("reference", values.reference)]
-    return translations, references, read_targets(values.source, first, lines) if values.source else []
+    references = [
+        read_targets(path, first, lines) for path in _paths("reference", values.reference)
+    ]
+    return (
+        translations,
+        references,
+        read_targets(values.source, first, lines) if values.source else [],
+    )
 
 
 def make_metrics(
-    values: flags.FlagValues, language: str, translations: dict[str, Lines], references: Sequence[Lines], sources: Lines
+    values: flags.FlagValues,
+    language: str,
+    translations: dict[str, Lines],
+    references: Sequence[Lines],
+    sources: Lines,
 ) -> dict[str, Metric]:
     """Returns the metrics of --metrics by label. Says which ones the language does not have."""
     from t2t_repro.metrics import bleu
@@ -145,7 +173,10 @@ def make_metrics(
     metrics = bleu.metrics(references[0], language, values.metrics)
     absent = {"bleu", "ter"} & set(values.metrics) - {label.lower() for label in metrics}
     if absent:
-        message = f"{', '.join(sorted(absent)).upper()}: not computed, because {bleu.missing_words(language)}"
+        message = (
+            f"{', '.join(sorted(absent)).upper()}: not computed, because "
+            f"{bleu.missing_words(language)}"
+        )
         if absent == set(values.metrics):
             raise UserError(f"{message}; or give --metrics=chrf")
         say(message)
@@ -154,12 +185,17 @@ def make_metrics(
 
         if len(references) > 1:
             raise UserError("--metrics=comet is for one --reference; omit the others")
-        metrics["COMET"] = comet(values.comet_model, sources, [*translations.values()], references[0])
+        metrics["COMET"] = comet(
+            values.comet_model, sources, [*translations.values()], references[0]
+        )
     return metrics
 
 
 def print_comparison(
-    translations: dict[str, Lines], references: Sequence[Lines], metrics: Mapping[str, Metric], part: str
+    translations: dict[str, Lines],
+    references: Sequence[Lines],
+    metrics: Mapping[str, Metric],
+    part: str,
 ) -> None:
     """Prints a table for each metric that compares the translations with the first one.
 
@@ -178,12 +214,14 @@ def print_comparison(
     for label, metric in metrics.items():
         if "," not in label:
             rows, signature = compare(translations, references, metric)
-            tables.append(Table(label, f"{label}  {signature.replace('|', part, 1)}", list(map(vars, rows))))
+            tables.append(
+                Table(label, f"{label}  {signature.replace('|', part, 1)}", list(map(vars, rows)))
+            )
     print(to_text(tables, columns, width_of(sys.stdout)), end="")
     baseline = next(iter(translations))
     say(
-        f"p is the probability of a difference to {baseline} at least this large by chance; if it is below 0.05, the "
-        "difference is called significant"
+        f"p is the probability of a difference to {baseline} at least this large by chance; if it "
+        "is below 0.05, the difference is called significant"
     )
 
 
@@ -191,7 +229,9 @@ def _paths(flag: str, value: str) -> list[str]:
     """Returns the paths in the value of a flag: one path, or several, separated by commas."""
     names = [value] if Path(value).exists() else value.split(",")
     if "" in names or len(set(map(os.path.realpath, names))) < len(names):
-        raise UserError(f"--{flag}={value}: names a file twice, or none between two commas; name each file once")
+        raise UserError(
+            f"--{flag}={value}: names a file twice, or none between two commas; name each file once"
+        )
     return list(map(program.readable_path, names))
 
 

@@ -1,10 +1,11 @@
-"""Generates the data of a problem: a vocabulary, training and dev examples as token ids, and test sets as text.
+"""Generates the data of a problem: a vocabulary, training and dev examples as token ids, and test
+sets as text.
 
     t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de --data_dir=D
 
-Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. A run that ends early leaves no data.
-Finished data is kept: to replace it, add --overwrite. If training will start from another model's weights
-(--warm_start_from), pass that model's vocabulary with --vocab_file.
+Each setting of the problem is a flag; t2t-datagen --problem=P --help lists them. A run that ends
+early leaves no data. Finished data is kept: to replace it, add --overwrite. If training will start
+from another model's weights (--warm_start_from), pass that model's vocabulary with --vocab_file.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ class Flags:
     """The flags that only this program has, besides those of `Options`."""
 
     beam_options: str = ""
-    """Options of Apache Beam, separated by spaces, to prepare the train split on many machines (docs/beam.md)."""
+    """Options of Apache Beam, separated by spaces, to prepare the train split on many machines
+    (docs/beam.md).
+    """
 
 
 FLAGS = program.make_flags(Options, Flags, "problem", "data_dir", "tmp_dir")

@@ -1,11 +1,13 @@
 """Translates text: t2t-decoder --output_dir=M --decode_from_file=x.en --decode_to_file=x.de
 
-If a file name is omitted or "-", the program reads standard input or writes standard output. It writes one output line
-for each input line, in the same order. Only "\\n" ends a line, and an empty input line gives an empty output line.
---output_dir=M1,M2 decodes with an ensemble, which averages the log-probabilities of its models.
+If a file name is omitted or "-", the program reads standard input or writes standard output. It
+writes one output line for each input line, in the same order. Only "\\n" ends a line, and an empty
+input line gives an empty output line. --output_dir=M1,M2 decodes with an ensemble, which averages
+the log-probabilities of its models.
 
---decode_interactive translates lines as you type them. --score_file=pairs.tsv writes the probability of existing
-translations. --resume continues an interrupted run. docs/decoding.md explains all decode_hparams.
+--decode_interactive translates lines as you type them. --score_file=pairs.tsv writes the
+probability of existing translations. --resume continues an interrupted run. docs/decoding.md
+explains all decode_hparams.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets, read_tsv
 from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.journal import Journal, translate_lines
-from t2t_repro.decoding.output import finish_translations, json_line, pair_line, refuse_diverged, text_line
+from t2t_repro.decoding.output import (
+    finish_translations,
+    json_line,
+    pair_line,
+    refuse_diverged,
+    text_line,
+)
 from t2t_repro.decoding.sentences import split_sentences
 from t2t_repro.decoding.translation import InputFile, Translation, with_tags
 from t2t_repro.errors import UserError, counted
@@ -48,11 +56,15 @@ class Flags:
     decode_reference: str = ""
     """File with a correct translation of each input line; the program prints scores at the end."""
     score_file: str = ""
-    """File of lines source<TAB>target; writes each target's log-probability, in total and per token."""
+    """File of lines source<TAB>target; writes each target's log-probability, in total and per
+    token.
+    """
     decode_interactive: bool = False
     """Translate lines as you type them."""
     output_format: Literal["text", "jsonl"] = "text"
-    """Format of an output line; text: plain text or columns separated by tabs; jsonl: JSON with scores and tokens."""
+    """Format of an output line; text: plain text or columns separated by tabs; jsonl: JSON with
+    scores and tokens.
+    """
     output_attention: bool = False
     """Add to jsonl which source token each token attends to."""
     resume: bool = False
@@ -60,8 +72,9 @@ class Flags:
     shards: int = field(default=1, metadata={"lower_bound": 1})
     """Number of parts of the input; run one process for each."""
     shard_id: int = 0
-    """The part that this process translates, from 0; its output file is DECODE_TO_FILE-0000I-of-0000N for part I of
-    N."""
+    """The part that this process translates, from 0; its output file is
+    DECODE_TO_FILE-0000I-of-0000N for part I of N.
+    """
 
 
 FLAGS = program.make_flags(Flags, "decode_from_file", "decode_to_file", *program.TRANSLATION)
@@ -69,11 +82,21 @@ define_model_flags(FLAGS)
 
 USELESS = {
     "with --decode_interactive": (
-        "decode_from_file", "decode_to_file", "decode_reference", "score_file", "resume", "shards",
+        "decode_from_file",
+        "decode_to_file",
+        "decode_reference",
+        "score_file",
+        "resume",
+        "shards",
         "decode_hparams=prefix_file",
     ),
     "with --score_file": (
-        "decode_from_file", "decode_reference", "resume", "shards", "output_attention", "long_lines",
+        "decode_from_file",
+        "decode_reference",
+        "resume",
+        "shards",
+        "output_attention",
+        "long_lines",
         *(f"decode_hparams={name}" for name in vars(DecodeHParams()) if name != "batch_size"),
     ),
     "without --decode_to_file": ("resume", "shards"),
@@ -81,8 +104,9 @@ USELESS = {
     "with --output_format=jsonl": ("decode_hparams=write_beam_scores",),
     "without --shards": ("shard_id",),
     **program.USELESS_WITH_ENGINE,
-}  # fmt: skip
-"""For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`."""
+}
+"""For each mode of the program, the flags that have no effect in it; see `program.refuse_useless`.
+"""
 
 
 def main(values: flags.FlagValues) -> None:
@@ -99,9 +123,13 @@ def main(values: flags.FlagValues) -> None:
     if not tags:
         program.refuse_useless(values, {"without --decode_reference": ("target_language",)})
     if values.target_language:
-        from t2t_repro.metrics import languages  # imported late, because langcodes is slow to import
+        from t2t_repro.metrics import (
+            languages,
+        )  # imported late, because langcodes is slow to import
 
-        code = languages.iso_code if tags else languages.language_code  # a tag may be no code of a language
+        code = (
+            languages.iso_code if tags else languages.language_code
+        )  # a tag may be no code of a language
         problem.target_language = code(values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
@@ -117,15 +145,23 @@ def main(values: flags.FlagValues) -> None:
             columns = read_input(values, decode_hparams.prefix_file)
     if tags:
         input_file = InputFile(values.score_file or values.decode_from_file or "standard input")
-        columns[:1] = [with_tags(columns[0] if columns else [], tags, values.target_language, input_file)]
+        columns[:1] = [
+            with_tags(columns[0] if columns else [], tags, values.target_language, input_file)
+        ]
     for folder, checkpoint in zip(folders, checkpoints, strict=True):
         paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
         inputs += [(f"--output_dir={folder.path}", path) for path in paths]
     with program.output(output_path(values), UNFINISHED, inputs) as output:
         if values.resume and (not output or is_stream(output)):
-            raise UserError("--resume needs a regular file to continue; give --decode_to_file of the interrupted run")
+            raise UserError(
+                "--resume needs a regular file to continue; give --decode_to_file of the "
+                "interrupted run"
+            )
         translator = load(values, folders, checkpoints, decode_hparams)
-        models = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
+        models = [
+            folder.identity(checkpoint)
+            for folder, checkpoint in zip(folders, checkpoints, strict=True)
+        ]
         decoder = Decoder(translator, problem, models, values, output)
         if values.decode_interactive:
             decoder.converse()
@@ -136,18 +172,25 @@ def main(values: flags.FlagValues) -> None:
 
 
 def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
-    """Returns the input lines, their prefixes and their references. The last two lists are empty without such a file.
+    """Returns the input lines, their prefixes and their references. The last two lists are empty
+    without such a file.
 
     Raises UserError if the files have different numbers of lines.
     """
     if values.decode_from_file in program.STANDARD_STREAMS:
         if sys.stdin.isatty():
-            say("type lines to translate, then Ctrl-D; --decode_interactive translates each line at once")
+            say(
+                "type lines to translate, then Ctrl-D; --decode_interactive translates each line "
+                "at once"
+            )
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
     others = (prefix_file, values.decode_reference)
-    return [texts, *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others)]
+    return [
+        texts,
+        *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others),
+    ]
 
 
 def output_path(values: flags.FlagValues) -> str:
@@ -157,14 +200,23 @@ def output_path(values: flags.FlagValues) -> str:
 
 
 def load(
-    values: flags.FlagValues, folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams
+    values: flags.FlagValues,
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
 ) -> Translator:
-    """Returns the translator. Raises UserError if the model or this machine does not support the flags."""
-    translator = program.load_translator(values, folders, checkpoints, decode_hparams, values.shard_id)
+    """Returns the translator. Raises UserError if the model or this machine does not support the
+    flags.
+    """
+    translator = program.load_translator(
+        values, folders, checkpoints, decode_hparams, values.shard_id
+    )
     if not values.score_file:
         translator.check(decode_hparams)
     if values.output_attention and not translator.model.has_attention:
-        raise UserError(f"model {translator.model.name!r} has no attention for --output_attention; omit it")
+        raise UserError(
+            f"model {translator.model.name!r} has no attention for --output_attention; omit it"
+        )
     return translator
 
 
@@ -180,16 +232,22 @@ class Decoder:
     output: Path | None
     """The output file or stream; None for standard output."""
 
-    def decode(self, texts: Sequence[str], prefixes: Sequence[str], references: Sequence[str]) -> None:
+    def decode(
+        self, texts: Sequence[str], prefixes: Sequence[str], references: Sequence[str]
+    ) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
         values = self.values
-        start, end = (len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1))
-        texts, prefixes, references = (column[start:end] for column in (texts, prefixes, references))
+        start, end = (
+            len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1)
+        )
+        texts, prefixes, references = (
+            column[start:end] for column in (texts, prefixes, references)
+        )
         several = sum(len(sentences) > 1 for sentences in split_sentences(texts))
         if several and values.long_lines in ("split", "truncate"):
             say(
-                f"lines of several sentences: {several:,}; if the model was trained on single sentences, "
-                "--long_lines=sentences translates each sentence separately"
+                f"lines of several sentences: {several:,}; if the model was trained on single "
+                "sentences, --long_lines=sentences translates each sentence separately"
             )
         with self._journal(texts, prefixes, start) as journal:
             translations = translate_lines(
@@ -199,11 +257,17 @@ class Decoder:
                 journal=journal,
                 label="decoding",
                 **self._options(),
-                input_file=InputFile(values.decode_from_file or "standard input", range(start, end)),
+                input_file=InputFile(
+                    values.decode_from_file or "standard input", range(start, end)
+                ),
             )
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
-            if count := sum(translation.segments > 1 or translation.is_truncated for translation in translations):
-                treatment = "truncated" if values.long_lines == "truncate" else "translated in segments"
+            if count := sum(
+                translation.segments > 1 or translation.is_truncated for translation in translations
+            ):
+                treatment = (
+                    "truncated" if values.long_lines == "truncate" else "translated in segments"
+                )
                 cause = "several sentences or " if values.long_lines == "sentences" else ""
                 say(f"{counted(count, 'line')} of {cause}more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
@@ -233,7 +297,7 @@ class Decoder:
             write(None, self._lines([text], translations))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Writes, for each pair, the log-probability of the target if the model reads the source."""
+        """Writes, for each pair, the log-probability of the target if the model reads the source."""  # noqa: E501
         progress = Progress("scoring", len(sources), "pairs")
         scores = self.translator.score(sources, targets, progress.advance)
         progress.close()
@@ -250,28 +314,46 @@ class Decoder:
     def _journal(
         self, texts: Sequence[str], prefixes: Sequence[str], start: int
     ) -> contextlib.AbstractContextManager[Journal | None]:
-        """Opens the journal: a file of finished translations, from which --resume continues; None for a stream.
+        """Opens the journal: a file of finished translations, from which --resume continues; None
+        for a stream.
 
-        --resume refuses the journal of a run with other inputs, models or settings. `start` is the number of the
-        first line of `texts` in the input file, counted from 0.
+        --resume refuses the journal of a run with other inputs, models or settings. `start` is the
+        number of the first line of `texts` in the input file, counted from 0.
         """
         if self.output is None or is_stream(self.output):
             return contextlib.nullcontext()
-        # A resumed run may change these fields, which change no translation. `prefixes` has the content of prefix_file.
-        values, is_detailed, search = self.values, self.values.output_format == "jsonl", self.translator.decode_hparams
-        has_scores = values.engine == "ctranslate2" and search.write_beam_scores  # TensorFlow always computes scores
+        # A resumed run may change these fields, which change no translation. `prefixes` has the
+        # content of prefix_file.
+        values, is_detailed, search = (
+            self.values,
+            self.values.output_format == "jsonl",
+            self.translator.decode_hparams,
+        )
+        has_scores = (
+            values.engine == "ctranslate2" and search.write_beam_scores
+        )  # TensorFlow always computes scores
         search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
-        options = values.long_lines, computation(values.precision, values.engine, values.quantization), is_detailed
-        return Journal(self.output, (texts, prefixes, start, self.models, search, options), values.resume)
+        options = (
+            values.long_lines,
+            computation(values.precision, values.engine, values.quantization),
+            is_detailed,
+        )
+        return Journal(
+            self.output, (texts, prefixes, start, self.models, search, options), values.resume
+        )
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns each translation as an output line in the format that --output_format names."""
         if self.values.output_format == "text":
             decode_hparams = self.translator.decode_hparams
-            return [text_line(translation.hypotheses, decode_hparams) for translation in translations]
+            return [
+                text_line(translation.hypotheses, decode_hparams) for translation in translations
+            ]
         vocabulary, has_attention = self.translator.vocabulary, self.values.output_attention
         pairs = zip(texts, translations, strict=True)
-        return [json_line(text, translation, vocabulary, has_attention) for text, translation in pairs]
+        return [
+            json_line(text, translation, vocabulary, has_attention) for text, translation in pairs
+        ]
 
     def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
         """Prints the main scores of the outputs, as t2t-bleu does."""

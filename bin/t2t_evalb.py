@@ -2,12 +2,14 @@
 
     t2t-evalb --gold=section23.gold --test=section23.parsed
 
-Both files, plain or compressed, have one tree per line. Line n of --test is scored against line n of --gold.
+Both files, plain or compressed, have one tree per line. Line n of --test is scored against line n
+of --gold.
 
-The output has the layout of EVALB's version of 2006: a row per sentence, and summaries of all sentences and of those
-with at most 40 words. The parameter file --params decides which brackets count; by default the values are those of
-COLLINS.prm. The program prints EVALB's messages about sentences that it cannot score on standard error. Like EVALB, it
-stops if there are more than MAX_ERROR + 1 messages. --max_error replaces MAX_ERROR.
+The output has the layout of EVALB's version of 2006: a row per sentence, and summaries of all
+sentences and of those with at most 40 words. The parameter file --params decides which brackets
+count; by default the values are those of COLLINS.prm. The program prints EVALB's messages about
+sentences that it cannot score on standard error. Like EVALB, it stops if there are more than
+MAX_ERROR + 1 messages. --max_error replaces MAX_ERROR.
 """
 
 import dataclasses
@@ -58,7 +60,9 @@ def main(values: flags.FlagValues) -> None:
             say(f"{sentence.number} : {message}")
         sentences.append(sentence)
     all_sentences = evalb.summarise(sentences)
-    short = evalb.summarise(sentence for sentence in sentences if sentence.length <= parameters.cutoff_len)
+    short = evalb.summarise(
+        sentence for sentence in sentences if sentence.length <= parameters.cutoff_len
+    )
     if not values.summary_only:
         print(HEADER, *map(row, sentences), LINE, totals(all_sentences), sep="\n")
     print("=== Summary ===\n")
@@ -76,7 +80,9 @@ def row(sentence: Sentence) -> str:
 
 
 def totals(summary: Summary) -> str:
-    """Returns the table's last line, as in EVALB without figures about brackets if there are none on one side."""
+    """Returns the table's last line, as in EVALB without figures about brackets if there are none
+    on one side.
+    """
     brackets = (
         f"{'':16}{summary.recall:6.2f} {summary.precision:6.2f} {summary.matched:6d}"
         f" {summary.gold:5d} {summary.test:5d}  {summary.crossing:5d}"
@@ -101,7 +107,8 @@ def summary_lines(summary: Summary) -> str:
         "Tagging accuracy": summary.tagging_accuracy,
     }
     return "\n".join(
-        f"{name:<26}= {figure:{'6d' if isinstance(figure, int) else '6.2f'}}" for name, figure in figures.items()
+        f"{name:<26}= {figure:{'6d' if isinstance(figure, int) else '6.2f'}}"
+        for name, figure in figures.items()
     )
 
 

@@ -1,13 +1,14 @@
 """Exports a model: t2t-exporter --output_dir=M
 
-Each export writes a new version: first M/export/1, then M/export/2, and so on. A version is a SavedModel that takes raw
-strings, with warm-up requests for TensorFlow Serving. The program also writes examples of models.config and
-batching_parameters.txt to M/export. docs/serving.md describes the signatures and how to serve them. A process that
-loads the SavedModel needs only tensorflow and tensorflow_text.
+Each export writes a new version: first M/export/1, then M/export/2, and so on. A version is a
+SavedModel that takes raw strings, with warm-up requests for TensorFlow Serving. The program also
+writes examples of models.config and batching_parameters.txt to M/export. docs/serving.md describes
+the signatures and how to serve them. A process that loads the SavedModel needs only tensorflow and
+tensorflow_text.
 
-Other formats write their versions to M/export_FORMAT: --format=ctranslate2 for CTranslate2 (docs/ctranslate2.md),
---format=huggingface for transformers, and --format=argos for Argos Translate (docs/huggingface.md). Each version has a
-model card, README.md.
+Other formats write their versions to M/export_FORMAT: --format=ctranslate2 for CTranslate2
+(docs/ctranslate2.md), --format=huggingface for transformers, and --format=argos for Argos Translate
+(docs/huggingface.md). Each version has a model card, README.md.
 """
 
 import itertools
@@ -39,7 +40,9 @@ from t2t_repro.training.metrics_log import read_metrics
 @dataclass(frozen=True)
 class Flags:
     export_dir: str = ""
-    """Folder of the versions; default: OUTPUT_DIR/export or, for other formats, OUTPUT_DIR/export_FORMAT."""
+    """Folder of the versions; default: OUTPUT_DIR/export or, for other formats,
+    OUTPUT_DIR/export_FORMAT.
+    """
     format: Literal["saved_model", "ctranslate2", "huggingface", "argos"] = "saved_model"
     """Format of the model."""
     languages: str = ""
@@ -49,17 +52,24 @@ class Flags:
     servable_name: str = ""
     """Name of the model on the server; default: the problem's name."""
     warmup_from_file: str = ""
-    """File whose first 100 lines with text the server translates at its start; default: some subwords."""
+    """File whose first 100 lines with text the server translates at its start; default: some
+    subwords.
+    """
     long_lines: Literal["truncate", "sentences"] = "truncate"
-    """Treatment of texts by the server: it drops the end of long texts, or translates each sentence of all texts."""
+    """Treatment of texts by the server: it drops the end of long texts, or translates each sentence
+    of all texts.
+    """
 
 
-FLAGS = program.make_flags(Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision", "quantization")
+FLAGS = program.make_flags(
+    Flags, "output_dir", "checkpoint_path", "decode_hparams", "precision", "quantization"
+)
 define_model_flags(FLAGS)
 
 WARMUP_TEXTS = 100
-"""Maximum number of warm-up texts. Each of three signatures gets one request per text; a server reads at most 1,000
-requests."""
+"""Maximum number of warm-up texts. Each of three signatures gets one request per text; a server
+reads at most 1,000 requests.
+"""
 FOR_FILES = ("prefix_file", "write_beam_scores")
 """Decode hparams that have no effect in a served model."""
 SAVED_MODEL = """\
@@ -84,7 +94,9 @@ def main(values: flags.FlagValues) -> None:
     folder = ModelFolder(values.output_dir)
     check_model_flags(values, folder)
     checkpoint = folder.checkpoint(values.checkpoint_path)
-    card = ModelCard(folder, checkpoint, languages(values, folder), values.license, scores(folder, checkpoint))
+    card = ModelCard(
+        folder, checkpoint, languages(values, folder), values.license, scores(folder, checkpoint)
+    )
     name = "export" if values.format == "saved_model" else f"export_{values.format}"
     export_dir = Path(values.export_dir or subfolder(folder.path, name))
     export = export_saved_model if values.format == "saved_model" else export_other
@@ -93,34 +105,59 @@ def main(values: flags.FlagValues) -> None:
 
 def languages(values: flags.FlagValues, folder: ModelFolder) -> Sequence[str]:
     """Returns the codes of the languages of sources and targets, "" if unknown."""
-    problem = registry.problem("t2t_text", {"languages": values.languages}) if values.languages else folder.problem
+    problem = (
+        registry.problem("t2t_text", {"languages": values.languages})
+        if values.languages
+        else folder.problem
+    )
     return problem.languages[:: -1 if problem.was_reversed else 1]
 
 
 def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
-    """Returns lines with the scores in results.json, and with those of the dev split at the checkpoint's step."""
+    """Returns lines with the scores in results.json, and with those of the dev split at the
+    checkpoint's step.
+    """
     results = read_results(folder.path) or Results()
-    lines = [*(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()), *results.signatures]
+    lines = [
+        *(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()),
+        *results.signatures,
+    ]
     # Training measures no averaged checkpoints.
     for line in read_metrics(folder.path) if Path(checkpoint).parent.name != "averaged" else ():
-        if line["step"] == step_of(checkpoint) and "dev_perplexity" in line and "eval_steps" not in line:
-            lines += [f"{name}: {line[name]}" for name in ("dev_perplexity", "dev_bleu", "signature") if name in line]
+        if (
+            line["step"] == step_of(checkpoint)
+            and "dev_perplexity" in line
+            and "eval_steps" not in line
+        ):
+            lines += [
+                f"{name}: {line[name]}"
+                for name in ("dev_perplexity", "dev_bleu", "signature")
+                if name in line
+            ]
     return lines
 
 
 def export_saved_model(
-    values: flags.FlagValues, folder: ModelFolder, checkpoint: str, export_dir: Path, card: ModelCard
+    values: flags.FlagValues,
+    folder: ModelFolder,
+    checkpoint: str,
+    export_dir: Path,
+    card: ModelCard,
 ) -> Path:
-    """Writes a SavedModel and the server's configuration files; returns the new version's folder."""
+    """Writes a SavedModel and the server's configuration files; returns the new version's folder."""  # noqa: E501
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
     language = language_of(folder.tags[0]) if folder.tags else ""
-    with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))  # refuses other tags
+    with_tags(
+        warmup_texts, folder.tags, language, InputFile(values.warmup_from_file)
+    )  # refuses other tags
     servable_name = values.servable_name or folder.problem.name
     if not re.fullmatch(r"[\w.-]+", servable_name):
-        raise UserError(f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'")
+        raise UserError(
+            f"--servable_name={servable_name}: use only letters, digits, '_', '-' and '.'"
+        )
 
     program.load_tensorflow()
     from t2t_repro import devices
@@ -143,15 +180,24 @@ def export_saved_model(
         card.write(path, "tensorflow", SAVED_MODEL)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
-    model, max_length = folder.decoding_model(checkpoint, values.precision), folder.hparams.max_length
-    translator = Translator(model, folder.vocabulary, params, max_length, folder.problem.tree_symbols, folder.tags)
+    model, max_length = (
+        folder.decoding_model(checkpoint, values.precision),
+        folder.hparams.max_length,
+    )
+    translator = Translator(
+        model, folder.vocabulary, params, max_length, folder.problem.tree_symbols, folder.tags
+    )
     version = export(translator, export_dir, add_files, values.long_lines)
     server_files.write_configs(export_dir, servable_name)
     return version
 
 
 def export_other(
-    values: flags.FlagValues, folder: ModelFolder, checkpoint: str, export_dir: Path, card: ModelCard
+    values: flags.FlagValues,
+    folder: ModelFolder,
+    checkpoint: str,
+    export_dir: Path,
+    card: ModelCard,
 ) -> Path:
     """Writes a version in a format other than SavedModel; returns its path."""
     if values.format != "huggingface":

@@ -1,11 +1,13 @@
 """Shows how a model translates, on a page in the browser: t2t-insights --output_dir=M
 
-The page shows the translations of a sentence, each step of the beam search, and the attention of each layer and head.
---compare_with=M2 shows a second model beside the first. --compare_checkpoint_path=M/model.ckpt-1000 compares with
-another checkpoint, by default of the same model.
+The page shows the translations of a sentence, each step of the beam search, and the attention of
+each layer and head. --compare_with=M2 shows a second model beside the first.
+--compare_checkpoint_path=M/model.ckpt-1000 compares with another checkpoint, by default of the same
+model.
 
-The program needs Flask and waitress: pip install "t2t_repro[insights]". Only this machine can open the page, unless
---host is another address. Ctrl-C ends the program. docs/insights.md shows the page.
+The program needs Flask and waitress: pip install "t2t_repro[insights]". Only this machine can open
+the page, unless --host is another address. Ctrl-C ends the program. docs/insights.md shows the
+page.
 """
 
 import contextlib
@@ -40,7 +42,11 @@ def main(values: flags.FlagValues) -> None:
     opened = [open_model(values, "output_dir", "checkpoint_path")]
     if values.compare_with or values.compare_checkpoint_path:
         opened.append(
-            open_model(values, "compare_with" if values.compare_with else "output_dir", "compare_checkpoint_path")
+            open_model(
+                values,
+                "compare_with" if values.compare_with else "output_dir",
+                "compare_checkpoint_path",
+            )
         )
     require_extra("insights", "flask", "waitress")
 
@@ -63,7 +69,9 @@ def main(values: flags.FlagValues) -> None:
             server.serve(models, listener, values.host)
 
 
-def open_model(values: flags.FlagValues, folder_flag: str, checkpoint_flag: str) -> tuple[ModelFolder, str]:
+def open_model(
+    values: flags.FlagValues, folder_flag: str, checkpoint_flag: str
+) -> tuple[ModelFolder, str]:
     path = values[folder_flag].value
     refuse_ensemble(folder_flag, path)
     folder = ModelFolder(path)

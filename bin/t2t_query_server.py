@@ -1,8 +1,10 @@
-"""Asks a served model: t2t-query-server --server=localhost:8500 --servable_name=wmt_ende --decode_from_file=x.en
+"""Asks a served model: t2t-query-server --server=localhost:8500 --servable_name=wmt_ende
+--decode_from_file=x.en
 
-The program sends requests to TensorFlow Serving over gRPC, or with --rest over the REST API. It writes one output line
-for each input line, in the same order; an empty line is not sent. On a terminal it translates each line as you type it.
-If the program ends early, DECODE_TO_FILE.partial has the lines translated so far.
+The program sends requests to TensorFlow Serving over gRPC, or with --rest over the REST API. It
+writes one output line for each input line, in the same order; an empty line is not sent. On a
+terminal it translates each line as you type it. If the program ends early, DECODE_TO_FILE.partial
+has the lines translated so far.
 """
 
 import contextlib
@@ -53,7 +55,10 @@ def main(values: flags.FlagValues) -> None:
         batch_size = 1 if sys.stdin.isatty() else batch_size
     else:
         lines = list(read_lines(values.decode_from_file))
-    with program.output(values.decode_to_file, PARTIAL, inputs) as output, connect(values) as client:
+    with (
+        program.output(values.decode_to_file, PARTIAL, inputs) as output,
+        connect(values) as client,
+    ):
         batches = translate(client, lines, batch_size)
         if output is None or is_stream(output):
             with output_file(output) if output else contextlib.nullcontext() as file:
@@ -67,13 +72,18 @@ def main(values: flags.FlagValues) -> None:
 def connect(values: flags.FlagValues) -> Client:
     if not values.rest:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
-        with quiet_tensorflow(), quick_imports():  # importing tensorflow-serving-api imports TensorFlow
+        with (
+            quiet_tensorflow(),
+            quick_imports(),
+        ):  # importing tensorflow-serving-api imports TensorFlow
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     return program.from_flags(Client, values)
 
 
 def translate(client: Client, lines: Iterable[str], batch_size: int) -> Iterator[list[str]]:
-    """Yields the output lines for each batch of lines. Raises UserError, which names the line, if a request fails."""
+    """Yields the output lines for each batch of lines. Raises UserError, which names the line, if a
+    request fails.
+    """
     lines, number = iter(lines), 1
     while batch := list(itertools.islice(lines, batch_size)):
         try:
@@ -85,11 +95,15 @@ def translate(client: Client, lines: Iterable[str], batch_size: int) -> Iterator
 
 
 def output_line(answer: Answer, signature_name: str) -> str:
-    """Returns the line for an answer: the output, or for another signature, such as nbest, all outputs and scores."""
+    """Returns the line for an answer: the output, or for another signature, such as nbest, all
+    outputs and scores.
+    """
     if signature_name == "serving_default":
         return one_line(answer.text)
     pairs = zip(answer.outputs, answer.scores, strict=True)
-    cells = itertools.chain.from_iterable((text.replace("\t", " "), f"{score:.6f}") for text, score in pairs)
+    cells = itertools.chain.from_iterable(
+        (text.replace("\t", " "), f"{score:.6f}") for text, score in pairs
+    )
     return one_line("\t".join(cells))
 
 

@@ -1,11 +1,13 @@
-"""Reproduces a row of the paper's tables: t2t-reproduce --row=base --problem=wmt_ende --data_dir=D --output_dir=M
+"""Reproduces a row of the paper's tables: t2t-reproduce --row=base --problem=wmt_ende --data_dir=D
+--output_dir=M
 
-The program trains the row's model, averages its last checkpoints, decodes and scores the test sets, and writes
-M/report.md, which compares the measured figures with the paper's. If the run is interrupted, it ends with exit code 130
-and writes no report; the same command resumes it. --row=base stands for --hparams_set=transformer_base. --row=big
-stands for transformer_big, or with --problem=wmt_enfr, as in the paper, for transformer_big_enfr. The other systems of
-Table 2 are rows, too, e.g. --row=gnmt. t2t-paper lists the rows. All flags of t2t-trainer apply except --eval_steps,
-because the report needs the whole dev split.
+The program trains the row's model, averages its last checkpoints, decodes and scores the test sets,
+and writes M/report.md, which compares the measured figures with the paper's. If the run is
+interrupted, it ends with exit code 130 and writes no report; the same command resumes it.
+--row=base stands for --hparams_set=transformer_base. --row=big stands for transformer_big, or with
+--problem=wmt_enfr, as in the paper, for transformer_big_enfr. The other systems of Table 2 are
+rows, too, e.g. --row=gnmt. t2t-paper lists the rows. All flags of t2t-trainer apply except
+--eval_steps, because the report needs the whole dev split.
 """
 
 import os
@@ -27,7 +29,10 @@ REPORT = "report.md"
 
 FLAGS = t2t_trainer.make_flags("decode_hparams")
 flags.DEFINE_string(
-    "row", "", "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt", flag_values=FLAGS
+    "row",
+    "",
+    "hparams set of the row without its prefix transformer_, e.g. base, h16 or gnmt",
+    flag_values=FLAGS,
 )
 
 
@@ -39,26 +44,34 @@ def main(values: flags.FlagValues) -> None:
     if values.row and values.hparams_set:
         raise UserError("--row and --hparams_set: give one of them")
     if values.eval_steps:
-        raise UserError(f"--eval_steps={values.eval_steps}: the report needs the whole dev split; omit the flag")
+        raise UserError(
+            f"--eval_steps={values.eval_steps}: the report needs the whole dev split; omit the flag"
+        )
     program.require(values, "problem", "hparams_set" if values.hparams_set else "row")
     if values.row:
         values.hparams_set = find_hparams_set(values.row, values.problem)
     if os.environ.get("TF_CONFIG"):
         raise UserError(
-            "TF_CONFIG is set; train with t2t-trainer on all workers, then unset it and run this command on one of them"
+            "TF_CONFIG is set; train with t2t-trainer on all workers, then unset it and run this "
+            "command on one of them"
         )
     hparams = t2t_trainer.read_hparams(values)
     data = t2t_trainer.open_data(values)
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
         test_sets = test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)
-        inputs = [(f"--data_dir={values.data_dir}", path) for paths in test_sets.values() for path in paths]
+        inputs = [
+            (f"--data_dir={values.data_dir}", path)
+            for paths in test_sets.values()
+            for path in paths
+        ]
         outputs = [Path(t2t_trainer.output_dir(values)) / name for name in (REPORT, FILE)]
         refuse_overwriting("--output_dir", outputs, [*inputs, *source_files(data.problem)])
     try:
         run = t2t_trainer.train(values, hparams, data)
     except Stopped as stopped:
-        # `Stopped` would end the program with exit code 0. End it with 130 instead, because there is no report yet.
+        # `Stopped` would end the program with exit code 0. End it with 130 instead, because there
+        # is no report yet.
         say(f"t2t-reproduce: {stopped}")
         raise KeyboardInterrupt from None
     if not run:

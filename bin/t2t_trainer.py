@@ -1,11 +1,12 @@
 """Trains a model: t2t-trainer --problem=P --hparams_set=H
 
-All other flags have defaults. If the problem's data does not exist and needs no download, the program generates it
-first. If training stops early, the same command resumes it. Differences from tensor2tensor:
+All other flags have defaults. If the problem's data does not exist and needs no download, the
+program generates it first. If training stops early, the same command resumes it. Differences from
+tensor2tensor:
 
-  batch_size      (in --hparams) counts the target tokens of a step over all devices, not the positions on each device
-  --eval_steps=0  evaluates the whole dev split
-  --hparams_set   also selects the model; --model overrides it
+  batch_size      (in --hparams) counts the target tokens of a step over all devices, not the
+  positions on each device --eval_steps=0  evaluates the whole dev split --hparams_set   also
+  selects the model; --model overrides it
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ class Flags:
     """The flags that are not settings of `RunConfig`."""
 
     hparams_set: str = ""
-    """Name of a set of model sizes and training settings; --registry_help lists the names; transformer_base and
-    transformer_big are the paper's, and tensor2tensor's are transformer_base_v3 and transformer_big_v3."""
+    """Name of a set of model sizes and training settings; --registry_help lists the names;
+    transformer_base and transformer_big are the paper's, and tensor2tensor's are
+    transformer_base_v3 and transformer_big_v3.
+    """
     hparams: str = ""
     """Changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"."""
     model: str = ""
@@ -58,15 +61,19 @@ class Flags:
     inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """Number of operations that may run at the same time; 0: automatic."""
     freeze: str = ""
-    """Parts of the names of weights that stay as they are, e.g. embedding,encoder; default: frozen of the hparams."""
+    """Parts of the names of weights that stay as they are, e.g. embedding,encoder; default: frozen
+    of the hparams.
+    """
     random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
     """Seed of the initial weights, the order of the data and dropout."""
     dry_run: bool = False
-    """Print the number of steps, the learning rates, the micro-batches, and the disk space that the training needs,
-    without training."""
+    """Print the number of steps, the learning rates, the micro-batches, and the disk space that the
+    training needs, without training.
+    """
     generate_data: bool = False
-    """Generate the data again before training; as t2t-datagen --overwrite, this replaces the problem's data in
-    --data_dir, even if it is from other text or settings."""
+    """Generate the data again before training; as t2t-datagen --overwrite, this replaces the
+    problem's data in --data_dir, even if it is from other text or settings.
+    """
 
 
 def make_flags(*names: str) -> flags.FlagValues:
@@ -76,7 +83,9 @@ def make_flags(*names: str) -> flags.FlagValues:
 
 FLAGS = make_flags()
 
-HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {"freeze": "frozen"}
+HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {
+    "freeze": "frozen"
+}
 """Names of the hparams that have a flag of their own, by flag."""
 
 
@@ -88,7 +97,8 @@ def main(values: flags.FlagValues) -> None:
 
 
 def read_hparams(values: flags.FlagValues) -> HParams:
-    """Returns the hparams set that --hparams_set names, with the changes that the other flags request.
+    """Returns the hparams set that --hparams_set names, with the changes that the other flags
+    request.
 
     Raises UserError if a required flag is missing, or a name or value is wrong.
     """
@@ -98,15 +108,19 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     for name in flag_of.keys() & assignments(values.hparams):
         raise UserError(f"--{flag_of[name]} is also given in --hparams; give it once")
     changes = {name: values[flag].value for name, flag in flag_of.items()}
-    hparams = registry.override_hparams(registry.hparams(values.hparams_set), values.hparams, **changes)
+    hparams = registry.override_hparams(
+        registry.hparams(values.hparams_set), values.hparams, **changes
+    )
     check_schedule(hparams)
     return hparams
 
 
 def open_data(values: flags.FlagValues) -> Data:
-    """Opens the data. First generates the data for --generate_data, or if the data is missing and needs no download.
+    """Opens the data. First generates the data for --generate_data, or if the data is missing and
+    needs no download.
 
-    Raises UserError if the data is missing or damaged, or was made with settings other than those in the flags.
+    Raises UserError if the data is missing or damaged, or was made with settings other than those
+    in the flags.
     """
     has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
     if values.generate_data or not (has_t2t_data or has_data(values.data_dir, values.problem)):
@@ -114,15 +128,16 @@ def open_data(values: flags.FlagValues) -> Data:
         tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
         if has_t2t_data:
             raise UserError(
-                f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which this flag would "
-                "replace; omit the flag to train on that data, or run t2t-datagen --overwrite"
+                f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which "
+                "this flag would replace; omit the flag to train on that data, or run t2t-datagen "
+                "--overwrite"
             )
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
             raise missing_data(values.data_dir, problem, tmp_dir)
         if os.environ.get("TF_CONFIG"):
             raise UserError(
-                "TF_CONFIG is set, and several workers must not generate the data at the same time; run "
-                f"{datagen_command(values.data_dir, problem, tmp_dir)}"
+                "TF_CONFIG is set, and several workers must not generate the data at the same "
+                f"time; run {datagen_command(values.data_dir, problem, tmp_dir)}"
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
@@ -131,8 +146,9 @@ def open_data(values: flags.FlagValues) -> Data:
         data_value = getattr(data.problem.settings, name)
         if data_value != value:
             raise UserError(
-                f"--{name}={value}: the data in {values.data_dir} was made with --{name}={data_value}; "
-                "omit the flag, or generate other data with t2t-datagen in another --data_dir"
+                f"--{name}={value}: the data in {values.data_dir} was made with "
+                f"--{name}={data_value}; omit the flag, or generate other data with t2t-datagen "
+                "in another --data_dir"
             )
     return data
 
@@ -142,7 +158,9 @@ def output_dir(values: flags.FlagValues) -> str:
 
 
 def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | None:
-    """Trains as the flags say. Returns the run; None after a dry run, and in workers other than the chief."""
+    """Trains as the flags say. Returns the run; None after a dry run, and in workers other than the
+    chief.
+    """
     program.load_tensorflow()
     from t2t_repro import devices
     from t2t_repro.training import loop
@@ -153,7 +171,9 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    config = program.from_flags(RunConfig, values, local_eval_frequency=hparams.local_eval_frequency)
+    config = program.from_flags(
+        RunConfig, values, local_eval_frequency=hparams.local_eval_frequency
+    )
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None
@@ -183,7 +203,9 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str, best:
         average = f"t2t-avg-checkpoints {flag} --num_best_checkpoints={best}"
         commands = f"to average the best checkpoints: {average}\n{commands}"
     for path in checkpoints_in(folder.path / "best")[-1:]:
-        commands = f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(path)}\n{commands}"
+        commands = (
+            f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(path)}\n{commands}"
+        )
     return commands
 
 

@@ -1,8 +1,10 @@
-"""Translates a corpus on many machines: t2t-translate-beam --output_dir=M --decode_from_file="x-*.en.gz"
---decode_to_file=out/x.de --beam_options="--runner=FlinkRunner --flink_master=HOST:8081"
+"""Translates a corpus on many machines: t2t-translate-beam --output_dir=M
+--decode_from_file="x-*.en.gz" --decode_to_file=out/x.de --beam_options="--runner=FlinkRunner
+--flink_master=HOST:8081"
 
-The program needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as with t2t-decoder.
-The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with line N of input file F, both counted from
+The program needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as
+with t2t-decoder. The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with line
+N of input file F, both counted from
 0. `cat out/x.de-*` prints the whole output. docs/beam.md explains Beam's runners.
 """
 
@@ -36,18 +38,29 @@ class Flags:
     output_format: Literal["text", "jsonl"] = "text"
     """Format of an output line, as in t2t-decoder."""
     batch_lines: int = field(default=2000, metadata={"lower_bound": 1})
-    """Lines per output shard, which a worker translates together; does not affect the translations."""
+    """Lines per output shard, which a worker translates together; does not affect the translations.
+    """
     resume: bool = False
     """Continue an interrupted run: skip output shards that exist."""
     beam_options: str = ""
-    """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in this process."""
+    """Options of Apache Beam, separated by spaces; default: --runner=FnApiRunner, which runs in
+    this process.
+    """
 
 
 FLAGS = program.make_flags(Flags, *program.TRANSLATION)
 
 
 OF_MODEL_FOLDERS = (
-    *("output_dir", "checkpoint_path", "long_lines", "precision", "engine", "quantization", "decode_hparams"),
+    *(
+        "output_dir",
+        "checkpoint_path",
+        "long_lines",
+        "precision",
+        "engine",
+        "quantization",
+        "decode_hparams",
+    ),
     *("output_format", "t2t_usr_dir"),
 )
 """Flags that do not concern an export."""
@@ -55,11 +68,20 @@ OF_MODEL_FOLDERS = (
 
 def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
-    program.require(values, "export_dir" if values.export_dir else "output_dir", "decode_from_file", "decode_to_file")
-    program.refuse_useless(values, program.USELESS_WITH_ENGINE | {"with --export_dir": OF_MODEL_FOLDERS})
+    program.require(
+        values,
+        "export_dir" if values.export_dir else "output_dir",
+        "decode_from_file",
+        "decode_to_file",
+    )
+    program.refuse_useless(
+        values, program.USELESS_WITH_ENGINE | {"with --export_dir": OF_MODEL_FOLDERS}
+    )
     decode_to_file = absolute_path(values.decode_to_file)
     if set("*?[") & set(decode_to_file):
-        raise UserError(f"--decode_to_file={decode_to_file}: Beam takes a path with *, ? or [ for a pattern")
+        raise UserError(
+            f"--decode_to_file={decode_to_file}: Beam takes a path with *, ? or [ for a pattern"
+        )
     options = pipeline_options(values.beam_options)
     model, identities = find_export(values) if values.export_dir else find_models(values)
     if values.engine == "tensorflow":
@@ -76,29 +98,48 @@ def main(values: flags.FlagValues) -> None:
     )
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
     if not paths:
-        raise UserError(f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern")
+        raise UserError(
+            f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern"
+        )
     settings = "" if values.export_dir else f": {job.precision}, {job.decode_hparams}"
     say(f"{job.checkpoints or job.export_dir}{settings}; files: {len(paths):,}")
     with pipeline.same_run(job, identities, paths, values.batch_lines):
         counts = pipeline.run(pipeline.translate, [job], paths, values.batch_lines, options)
     counted = [f"{name}: {counts[name]:,}" for name in pipeline.COUNTERS if counts.get(name)]
     summary = ", ".join(counted) or "the runner has no counters"
-    say(f"{job.decode_to_file}-*: {summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}")
+    say(
+        f"{job.decode_to_file}-*: "
+        f"{summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}"
+    )
 
 
 def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
-    """Returns the values of the fields of `BeamJob` that concern the model, and the identity of each model."""
+    """Returns the values of the fields of `BeamJob` that concern the model, and the identity of
+    each model.
+    """
     from t2t_repro.beam import files
 
-    folders, checkpoints = open_folders(*files.local_models(values.output_dir, values.checkpoint_path))
-    with_tags([], folders[0].tags, values.target_language)  # raises an error if the model lacks the language
+    folders, checkpoints = open_folders(
+        *files.local_models(values.output_dir, values.checkpoint_path)
+    )
+    with_tags(
+        [], folders[0].tags, values.target_language
+    )  # raises an error if the model lacks the language
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
-    refuse_decode_hparams(decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)")
+    refuse_decode_hparams(
+        decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)"
+    )
     if values.output_format == "jsonl":
         refuse_decode_hparams(decode_hparams, ["write_beam_scores"], "JSON has the scores")
     output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
-    identities = [folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)]
-    return {"output_dir": output_dir, "checkpoints": checkpoint_paths, "decode_hparams": decode_hparams}, identities
+    identities = [
+        folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)
+    ]
+    return {
+        "output_dir": output_dir,
+        "checkpoints": checkpoint_paths,
+        "decode_hparams": decode_hparams,
+    }, identities
 
 
 def find_export(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
@@ -106,11 +147,18 @@ def find_export(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
     from t2t_repro.beam import files
 
     version, digest = files.export_version(absolute_path(values.export_dir))
-    return {"output_dir": "", "checkpoints": "", "decode_hparams": DecodeHParams(), "export_dir": version}, [(digest,)]
+    return {
+        "output_dir": "",
+        "checkpoints": "",
+        "decode_hparams": DecodeHParams(),
+        "export_dir": version,
+    }, [(digest,)]
 
 
 def absolute_path(path: str) -> str:
-    """Returns the absolute path, because workers may run in another folder. Returns URLs (gs://bucket/x) unchanged."""
+    """Returns the absolute path, because workers may run in another folder. Returns URLs
+    (gs://bucket/x) unchanged.
+    """
     return path if "://" in path else os.path.abspath(path)
 
 

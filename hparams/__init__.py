@@ -1,4 +1,5 @@
-"""The built-in hparams sets. Importing this package imports all its modules, and each of them registers its sets.
+"""The built-in hparams sets. Importing this package imports all its modules, and each of them
+registers its sets.
 
 It also imports the packages that register the other models for which there are sets.
 """

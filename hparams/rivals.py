@@ -1,13 +1,13 @@
 """The hparams sets of the rivals: each at its published size, and a small one for a CPU.
 
-The sets ..._tiny are for experiments like those of transformer_tiny, on corpora of 10,000 to 30,000 pairs. With a
-vocabulary of 8,000, each model has about as many parameters as transformer_tiny, 1.95 M. Batches, number of steps and,
-unless the set says otherwise, schedule are those of transformer_tiny. All embeddings share one matrix. docs/rivals.md
-has the numbers of parameters.
+The sets ..._tiny are for experiments like those of transformer_tiny, on corpora of 10,000 to 30,000
+pairs. With a vocabulary of 8,000, each model has about as many parameters as transformer_tiny, 1.95
+M. Batches, number of steps and, unless the set says otherwise, schedule are those of
+transformer_tiny. All embeddings share one matrix. docs/rivals.md has the numbers of parameters.
 
-If a publication does not state a value, the sets have that of transformer_base, unless they say otherwise. A set ..._v2
-has more of what is published, or learns faster; the sets of version 1.0 keep their values. We have not trained the
-large sets.
+If a publication does not state a value, the sets have that of transformer_base, unless they say
+otherwise. A set ..._v2 has more of what is published, or learns faster; the sets of version 1.0
+keep their values. We have not trained the large sets.
 """
 
 from dataclasses import replace
@@ -25,18 +25,20 @@ PUBLISHED: dict[str, Any] = {
 
 @registry.register_hparams
 def transformer_moe() -> HParams:
-    """transformer_base with 16 experts in the middle layer of each stack. Each position uses 2 of them.
+    """transformer_base with 16 experts in the middle layer of each stack. Each position uses 2 of
+    them.
 
-    tensor2tensor's transformer_moe_base has these numbers of experts and this weight of the balancing losses. Its
-    layer_types, such as "a/a/a-moe/a/a", put experts into the middle layer. The other values are those of
-    transformer_base, so that only the experts differ.
+    tensor2tensor's transformer_moe_base has these numbers of experts and this weight of the
+    balancing losses. Its layer_types, such as "a/a/a-moe/a/a", put experts into the middle layer.
+    The other values are those of transformer_base, so that only the experts differ.
     """
     return registry.hparams_class("transformer_moe")(moe_num_experts=16)
 
 
 @registry.register_hparams
 def transformer_moe_tiny() -> HParams:
-    """transformer_tiny with 4 experts in the second layer of each stack. Each position uses 2 of them.
+    """transformer_tiny with 4 experts in the second layer of each stack. Each position uses 2 of
+    them.
 
     The inner width is 256 instead of 512.
     """
@@ -47,14 +49,16 @@ def transformer_moe_tiny() -> HParams:
 
 @registry.register_hparams
 def moe() -> HParams:
-    """The largest published translation model: 2,048 experts in each stack (Shazeer et al. 2017, appendix E).
+    """The largest published translation model: 2,048 experts in each stack (Shazeer et al. 2017,
+    appendix E).
 
-    Sizes, dropout and the weight of the balancing losses are as published. A step has 1,024,000 target tokens, for the
-    published 16,000 words on each of 64 GPUs. As published, the learning rate decays with the inverse square root of
-    the step after 10,000 steps. Here it grows linearly until then; the published rate grows for 2,000 steps and is
-    constant from there to step 10,000. The publication does not state the highest rate or the number of steps. We chose
-    a rate of 0.001 and 37,000 steps, which need about 2.0e19 operations, the estimate for this model on EN-DE in the
-    Transformer's Table 2.
+    Sizes, dropout and the weight of the balancing losses are as published. A step has 1,024,000
+    target tokens, for the published 16,000 words on each of 64 GPUs. As published, the learning
+    rate decays with the inverse square root of the step after 10,000 steps. Here it grows linearly
+    until then; the published rate grows for 2,000 steps and is constant from there to step 10,000.
+    The publication does not state the highest rate or the number of steps. We chose a rate of 0.001
+    and 37,000 steps, which need about 2.0e19 operations, the estimate for this model on EN-DE in
+    the Transformer's Table 2.
     """
     return registry.hparams_class("moe")(
         num_hidden_layers=2,
@@ -85,7 +89,9 @@ def moe_v2() -> HParams:
 
 @registry.register_hparams
 def moe_tiny() -> HParams:
-    """2 layers of width 96 with 192 cells in each stack, and 4 experts. Each position uses 2 of them."""
+    """2 layers of width 96 with 192 cells in each stack, and 4 experts. Each position uses 2 of
+    them.
+    """
     return registry.hparams_class("moe")(
         num_hidden_layers=2,
         hidden_size=96,
@@ -100,25 +106,30 @@ def moe_tiny() -> HParams:
 
 @registry.register_hparams
 def moe_tiny_v2() -> HParams:
-    """moe_tiny with the published attention, and embeddings multiplied by the square root of their width.
+    """moe_tiny with the published attention, and embeddings multiplied by the square root of their
+    width.
 
     With these embeddings, it learns faster.
     """
-    return replace(moe_tiny(), multiply_embedding_mode="sqrt_depth", attention_mechanism="tanh_product")
+    return replace(
+        moe_tiny(), multiply_embedding_mode="sqrt_depth", attention_mechanism="tanh_product"
+    )
 
 
 @registry.register_hparams
 def convs2s_ende() -> HParams:
     """ConvS2S for WMT EN-DE: 15 layers of widths 512, 1,024 and 2,048 in each stack.
 
-    The widths are those of the authors' code. The text of section 5.1 has 512 in ten layers, 768 in three and 2,048 in
-    two, with which the model would not have its published number of parameters (docs/paper.md). The paper reports 25.16
-    BLEU on newstest2014, with 40,000 BPE types. Dropout is 0.2, as in the authors' published command.
+    The widths are those of the authors' code. The text of section 5.1 has 512 in ten layers, 768 in
+    three and 2,048 in two, with which the model would not have its published number of parameters
+    (docs/paper.md). The paper reports 25.16 BLEU on newstest2014, with 40,000 BPE types. Dropout is
+    0.2, as in the authors' published command.
 
-    The paper trains with Nesterov's accelerated gradient method: momentum 0.99, gradients of a norm above 0.1 divided
-    by their norm and multiplied by 0.1, and a learning rate of 0.25 that is divided by 10 after each epoch once the dev
-    perplexity stops falling (section 4.2). It does not mention label smoothing. This set trains with Adam, as
-    transformer_base does; docs/rivals.md has a command for Nesterov's method.
+    The paper trains with Nesterov's accelerated gradient method: momentum 0.99, gradients of a norm
+    above 0.1 divided by their norm and multiplied by 0.1, and a learning rate of 0.25 that is
+    divided by 10 after each epoch once the dev perplexity stops falling (section 4.2). It does not
+    mention label smoothing. This set trains with Adam, as transformer_base does; docs/rivals.md has
+    a command for Nesterov's method.
     """
     return registry.hparams_class("convs2s")(
         num_hidden_layers=15,
@@ -134,9 +145,10 @@ def convs2s_ende() -> HParams:
 def convs2s_enfr() -> HParams:
     """ConvS2S for WMT EN-FR: 15 layers of widths 512 to 4,096 in each stack.
 
-    The widths are those of the authors' code. The text of section 5.1 states 15 layers, but lists 14. The paper reports
-    40.46 BLEU on newstest2014, with 40,000 BPE types, after 37 days on 8 GPUs. Dropout is 0.1, as in the authors'
-    published command. Batches and number of steps are those of transformer_big_enfr.
+    The widths are those of the authors' code. The text of section 5.1 states 15 layers, but lists
+    14. The paper reports 40.46 BLEU on newstest2014, with 40,000 BPE types, after 37 days on 8
+    GPUs. Dropout is 0.1, as in the authors' published command. Batches and number of steps are
+    those of transformer_big_enfr.
     """
     return replace(
         convs2s_ende(),
@@ -160,9 +172,10 @@ def gnmt() -> HParams:
 
     Decode with the publication's penalties: --decode_hparams="alpha=0.2,coverage_penalty=0.2".
 
-    Unlike in gnmt_v2, all steps are Adam's: 100,000 of 25,000 target tokens (about 800 pairs), and the rate falls
-    linearly from 0.0002 to 0. Gradients are not clipped, and the initial variance of kernels is 1.0 to 1.5 times the
-    published one. Dropout is that of EN-FR; for EN-DE, the publication's is 0.3.
+    Unlike in gnmt_v2, all steps are Adam's: 100,000 of 25,000 target tokens (about 800 pairs), and
+    the rate falls linearly from 0.0002 to 0. Gradients are not clipped, and the initial variance of
+    kernels is 1.0 to 1.5 times the published one. Dropout is that of EN-FR; for EN-DE, the
+    publication's is 0.3.
     """
     return registry.hparams_class("gnmt")(
         num_hidden_layers=8,
@@ -180,10 +193,12 @@ def gnmt() -> HParams:
 
 @registry.register_hparams
 def gnmt_v2() -> HParams:
-    """gnmt with the published initial weights, clipping and first phase: 10,000 steps of Adam at the rate 0.0002.
+    """gnmt with the published initial weights, clipping and first phase: 10,000 steps of Adam at
+    the rate 0.0002.
 
-    The published 60,000 steps of 128 pairs have about as many pairs. The 200 warmup steps are ours. The second phase is
-    another run: --hparams_set=gnmt_v2_sgd --warm_start_from=M, with the model folder M of the first one.
+    The published 60,000 steps of 128 pairs have about as many pairs. The 200 warmup steps are ours.
+    The second phase is another run: --hparams_set=gnmt_v2_sgd --warm_start_from=M, with the model
+    folder M of the first one.
     """
     return replace(
         gnmt(),
@@ -197,10 +212,12 @@ def gnmt_v2() -> HParams:
 
 @registry.register_hparams
 def gnmt_v2_sgd() -> HParams:
-    """The second phase of gnmt_v2: stochastic gradient descent at the rate 0.5, which is halved four times.
+    """The second phase of gnmt_v2: stochastic gradient descent at the rate 0.5, which is halved
+    four times.
 
-    The publication starts to halve the rate at step 1,200,000, and halves it in every 200,000 steps of 128 pairs, for
-    800,000 steps. With the steps of about 800 pairs here, that is at step 182,000 and in every 32,000 steps after it.
+    The publication starts to halve the rate at step 1,200,000, and halves it in every 200,000 steps
+    of 128 pairs, for 800,000 steps. With the steps of about 800 pairs here, that is at step 182,000
+    and in every 32,000 steps after it.
     """
     return replace(
         gnmt_v2(),
@@ -219,7 +236,9 @@ def gnmt_v2_sgd() -> HParams:
 
 @registry.register_hparams
 def gnmt_tiny() -> HParams:
-    """3 encoder and 3 decoder layers of width 120. Three layers are the fewest with a residual connection."""
+    """3 encoder and 3 decoder layers of width 120. Three layers are the fewest with a residual
+    connection.
+    """
     return registry.hparams_class("gnmt")(
         num_hidden_layers=3, hidden_size=120, layer_prepostprocess_dropout=0.2, **TINY_TRAINING
     )
@@ -238,10 +257,11 @@ def gnmt_tiny_v2() -> HParams:
 def bytenet() -> HParams:
     """ByteNet for WMT EN-DE on characters: 30 blocks of inner width 800 in each stack (section 5).
 
-    The paper reports 23.75 BLEU on newstest2014. Its vocabularies have 323 German and 296 English characters; the
-    nearest here is a byte vocabulary (docs/rivals.md). As in the paper, Adam's learning rate is 0.0003. The paper
-    mentions neither dropout nor label smoothing for translation. A step of 25,000 characters has about 170 pairs, so
-    100,000 steps are about 4 epochs. For the paper's search, give t2t-decoder --decode_hparams=beam_size=12,alpha=0.
+    The paper reports 23.75 BLEU on newstest2014. Its vocabularies have 323 German and 296 English
+    characters; the nearest here is a byte vocabulary (docs/rivals.md). As in the paper, Adam's
+    learning rate is 0.0003. The paper mentions neither dropout nor label smoothing for translation.
+    A step of 25,000 characters has about 170 pairs, so 100,000 steps are about 4 epochs. For the
+    paper's search, give t2t-decoder --decode_hparams=beam_size=12,alpha=0.
     """
     return registry.hparams_class("bytenet")(
         num_hidden_layers=30,
@@ -264,17 +284,20 @@ def bytenet_tiny() -> HParams:
 
 @registry.register_hparams
 def bytenet_tiny_v2() -> HParams:
-    """bytenet_tiny with more dropout, on the embeddings as well, and no last ReLU, with which it translates better."""
+    """bytenet_tiny with more dropout, on the embeddings as well, and no last ReLU, with which it
+    translates better.
+    """
     dropout = {"layer_prepostprocess_dropout": 0.2, "embedding_dropout": 0.2}
     return replace(bytenet_tiny(), last_activation="linear", **dropout)
 
 
 @registry.register_hparams
 def deep_att() -> HParams:
-    """Deep-Att at its published size: 9 encoder and 7 decoder layers of width 512 (Zhou et al. 2016).
+    """Deep-Att at its published size: 9 encoder and 7 decoder layers of width 512 (Zhou et al.
+    2016).
 
-    A step has 18,000 target tokens, about as many as the published 500 to 800 pairs. The highest learning rate is
-    gnmt's.
+    A step has 18,000 target tokens, about as many as the published 500 to 800 pairs. The highest
+    learning rate is gnmt's.
     """
     return registry.hparams_class("deep_att")(
         num_hidden_layers=9,
@@ -293,21 +316,28 @@ def deep_att() -> HParams:
 def deep_att_tiny() -> HParams:
     """3 encoder and 3 decoder layers of width 88.
 
-    The learning rate is lower than that of transformer_tiny, 0.005, with which the model did not learn to reproduce 50
-    pairs of random tokens.
+    The learning rate is lower than that of transformer_tiny, 0.005, with which the model did not
+    learn to reproduce 50 pairs of random tokens.
     """
     return registry.hparams_class("deep_att")(
         num_hidden_layers=3,
         hidden_size=88,
-        initializer_gain=0.5,  # with 1, it learned 50 pairs more slowly; with 2, it did not learn them
+        # with 1, it learned 50 pairs more slowly; with 2, it did not learn them
+        initializer_gain=0.5,
         **TINY_TRAINING | {"learning_rate_constant": 0.002},
     )
 
 
 @registry.register_hparams
 def deep_att_tiny_v2() -> HParams:
-    """deep_att_tiny with factors of embeddings (the square root of their width) and outputs, and the tanh of sums.
+    """deep_att_tiny with factors of embeddings (the square root of their width) and outputs, and
+    the tanh of sums.
 
     With each of them it learns faster, and with the tanh its gradients do not grow at higher rates.
     """
-    return replace(deep_att_tiny(), multiply_embedding_mode="sqrt_depth", sums_activation="tanh", output_factor=4.0)
+    return replace(
+        deep_att_tiny(),
+        multiply_embedding_mode="sqrt_depth",
+        sums_activation="tanh",
+        output_factor=4.0,
+    )

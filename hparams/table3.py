@@ -1,8 +1,8 @@
 """The paper's Table 3: variations on base, trained on WMT EN-DE and scored on newstest2013.
 
-The sets have tensor2tensor's names and the paper's values. Each set is transformer_base with the changes that its row
-of the table names. Models of these sets decode with the last checkpoint instead of an average. `t2t-paper --table=3`
-prints the table.
+The sets have tensor2tensor's names and the paper's values. Each set is transformer_base with the
+changes that its row of the table names. Models of these sets decode with the last checkpoint
+instead of an average. `t2t-paper --table=3` prints the table.
 """
 
 from dataclasses import replace
@@ -17,8 +17,14 @@ VARIATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "h4": ("A: 4 heads of width 128", {"num_heads": 4}),
     "h16": ("A: 16 heads of width 32", {"num_heads": 16}),
     "h32": ("A: 32 heads of width 16", {"num_heads": 32}),
-    "k128": ("B: keys of width 16 (128 over all heads), values of width 64", {"attention_key_channels": 128}),
-    "k256": ("B: keys of width 32 (256 over all heads), values of width 64", {"attention_key_channels": 256}),
+    "k128": (
+        "B: keys of width 16 (128 over all heads), values of width 64",
+        {"attention_key_channels": 128},
+    ),
+    "k256": (
+        "B: keys of width 32 (256 over all heads), values of width 64",
+        {"attention_key_channels": 256},
+    ),
     "l2": ("C: 2 layers", {"num_hidden_layers": 2}),
     "l4": ("C: 4 layers", {"num_hidden_layers": 4}),
     "l8": ("C: 8 layers", {"num_hidden_layers": 8}),
@@ -32,7 +38,9 @@ VARIATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ls2": ("D: label smoothing 0.2", {"label_smoothing": 0.2}),
     "pos_emb": ("E: learned positions instead of sinusoids", {"pos": "emb"}),
 }
-"""For each set, by its name without "transformer_": the row of Table 3, and the hparams that differ from base."""
+"""For each set, by its name without "transformer_": the row of Table 3, and the hparams that differ
+from base.
+"""
 
 
 def _register(name: str, row: str, changes: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Problems that this repository registers. Importing this package imports its modules, which register them."""
+"""Problems that this repository registers. Importing this package imports its modules, which
+register them.
+"""
 
 import importlib
 import pkgutil

@@ -1,4 +1,6 @@
-"""Problem of models that t2t-import imported, except those whose tensor2tensor problem is registered here."""
+"""Problem of models that t2t-import imported, except those whose tensor2tensor problem is
+registered here.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from t2t_repro.problems.text_files import StatedLanguages
 
 @registry.register_problem
 class T2tText(StatedLanguages):
-    """For imported models: any task that turns a text into another one. It has no data of its own."""
+    """For imported models: any task that turns a text into another one. It has no data of its own."""  # noqa: E501
 
     decode_hparams = DecodeHParams(extra_length=100)  # tensor2tensor's default
 
@@ -23,15 +25,23 @@ class T2tText(StatedLanguages):
         """Settings: facts about the problem that the model's hparams do not contain."""
 
         languages: str = setting("", "languages of sources and targets, e.g. en,de", is_label=True)
-        target_space: int = setting(0, "tensor2tensor's number for the kind of the targets, its target_space_id")
-        symbols: str = setting("", "tags of several target languages, e.g. >>de<<,>>fr<<", is_new=True)
+        target_space: int = setting(
+            0, "tensor2tensor's number for the kind of the targets, its target_space_id"
+        )
+        symbols: str = setting(
+            "", "tags of several target languages, e.g. >>de<<,>>fr<<", is_new=True
+        )
         beams: int = setting(DecodeHParams.beam_size, "default beam_size of decoding", is_new=True)
 
         def __post_init__(self) -> None:
             if not 0 <= self.target_space < SpaceID.COUNT:
-                raise UserError(f"target_space={self.target_space} must be 0 to {SpaceID.COUNT - 1}")
+                raise UserError(
+                    f"target_space={self.target_space} must be 0 to {SpaceID.COUNT - 1}"
+                )
 
-    def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
+    def __init__(
+        self, settings: dict[str, Any], was_reversed: bool = False, name: str = ""
+    ) -> None:
         super().__init__(settings, was_reversed, name)
         self.target_space_id = self.settings.target_space
         self.symbols = tuple(filter(None, self.settings.symbols.split(",")))
@@ -39,6 +49,6 @@ class T2tText(StatedLanguages):
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         raise UserError(
-            "--problem=t2t_text has no text; for your files, give --problem=text_files, with the --vocab_file of the "
-            "imported model"
+            "--problem=t2t_text has no text; for your files, give --problem=text_files, with the "
+            "--vocab_file of the imported model"
         )

@@ -1,4 +1,6 @@
-"""Problem that reads the user's parallel text: one or several corpora, with one or several target languages."""
+"""Problem that reads the user's parallel text: one or several corpora, with one or several target
+languages.
+"""
 
 import contextlib
 import math
@@ -21,7 +23,9 @@ from t2t_repro.problem import Problem, setting
 
 
 class StatedLanguages(Problem):
-    """Base class of problems whose setting `languages` names the languages of sources and targets, e.g. "en,de"."""
+    """Base class of problems whose setting `languages` names the languages of sources and targets,
+    e.g. "en,de".
+    """
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -33,68 +37,102 @@ class StatedLanguages(Problem):
         if names == [""]:
             return "", ""
         if len(names) != 2 or not all(names):
-            raise UserError(f"--languages={self.settings.languages}: name two languages: --languages=en,de")
-        from t2t_repro.metrics.languages import language_code  # imported late, because langcodes is slow to import
+            raise UserError(
+                f"--languages={self.settings.languages}: name two languages: --languages=en,de"
+            )
+        from t2t_repro.metrics.languages import (
+            language_code,
+        )  # imported late, because langcodes is slow to import
 
         return language_code(names[0], "--languages"), language_code(names[1], "--languages")
 
 
 @registry.register_problem
 class TextFiles(StatedLanguages):
-    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""
+    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""  # noqa: E501
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
         train: str = setting(
             "",
-            "source and target file to train on, separated by a comma, or one file .tsv or .jsonl; plain or "
-            "compressed. Repeat the flag for several corpora, each with its weight, a share of the tokens: "
-            "--train=a.en,a.de:1 --train=b.tsv:4; or give a file corpora.json, or a folder of t2t-augment",
+            "source and target file to train on, separated by a comma, or one file .tsv or "
+            ".jsonl; plain or compressed. Repeat the flag for several corpora, each with its "
+            "weight, a share of the tokens: --train=a.en,a.de:1 --train=b.tsv:4; or give a file "
+            "corpora.json, or a folder of t2t-augment",
             is_list=True,
         )
         dev: str = setting(
-            "", "files to compute the dev loss on, like those of --train but without weights", is_list=True
+            "",
+            "files to compute the dev loss on, like those of --train but without weights",
+            is_list=True,
         )
         languages: str = setting(
-            "", "languages of both sides, e.g. en,de; for the paper's BLEU and as keys of JSONL files", is_label=True
+            "",
+            "languages of both sides, e.g. en,de; for the paper's BLEU and as keys of JSONL files",
+            is_label=True,
         )
         targets: str = setting(
-            "", "target languages, if there are several, e.g. de,fr; names of target files end with them", is_new=True
+            "",
+            (
+                "target languages, if there are several, e.g. de,fr; names of target files end "
+                "with them"
+            ),
+            is_new=True,
         )
         symbols: str = setting(
-            "", 'strings that the vocabulary never splits, separated by commas: "<bt>" of t2t-augment', is_new=True
+            "",
+            'strings that the vocabulary never splits, separated by commas: "<bt>" of t2t-augment',
+            is_new=True,
         )
         corpus_temperature: float = setting(
-            1.0, "T, 1 or more: without weights, shares are in proportion to (target tokens) ** (1 / T)", is_new=True
+            1.0,
+            "T, 1 or more: without weights, shares are in proportion to (target tokens) ** (1 / T)",
+            is_new=True,
         )
 
-    def __init__(self, settings: dict[str, Any], was_reversed: bool = False, name: str = "") -> None:
+    def __init__(
+        self, settings: dict[str, Any], was_reversed: bool = False, name: str = ""
+    ) -> None:
         super().__init__(settings, was_reversed, name)
         self.is_self_contained &= bool(self.settings.train and self.settings.dev)
         self.corpus_temperature = self.settings.corpus_temperature
-        self._targets = [name.strip() for name in self.settings.targets.split(",") if self.settings.targets]
-        self._user_symbols = [name.strip() for name in self.settings.symbols.split(",") if self.settings.symbols]
+        self._targets = [
+            name.strip() for name in self.settings.targets.split(",") if self.settings.targets
+        ]
+        self._user_symbols = [
+            name.strip() for name in self.settings.symbols.split(",") if self.settings.symbols
+        ]
         self.symbols = (*map(tag, self._targets), *self._user_symbols)
         if was_reversed and self._targets:
-            raise UserError(f"problem {self.name}: --targets needs the sources in front; swap the files of --train")
+            raise UserError(
+                f"problem {self.name}: --targets needs the sources in front; swap the files of "
+                "--train"
+            )
 
     def check(self) -> None:
         super().check()
-        if len({*self._targets}) < len(self._targets) or not all(is_tag(tag(name)) for name in self._targets):
+        if len({*self._targets}) < len(self._targets) or not all(
+            is_tag(tag(name)) for name in self._targets
+        ):
             raise UserError(
-                f"--targets={self.settings.targets}: name each language once, in letters, digits, _, - and ., e.g. "
-                "--targets=de,fr"
+                f"--targets={self.settings.targets}: name each language once, in letters, digits, "
+                "_, - and ., e.g. --targets=de,fr"
             )
         symbols = self._user_symbols
         if len({*symbols}) < len(symbols) or not all(map(is_symbol, symbols)):
-            raise UserError(f"--symbols={self.settings.symbols}: name each symbol once, with {SYMBOL_RULE}")
+            raise UserError(
+                f"--symbols={self.settings.symbols}: name each symbol once, with {SYMBOL_RULE}"
+            )
         if not 1 <= self.corpus_temperature < math.inf:
             raise UserError(f"--corpus_temperature={self.corpus_temperature} must be 1 or more")
         for split in SPLITS:
             self._check_files(f"--{split}", self._files(split))
             languages = {corpus.target_language for corpus in self.corpora(split)}
             if split == "train" and (missing := {*self._targets} - languages):
-                raise UserError(f"--targets={self.settings.targets}: no corpus has the target {min(missing)}; omit it")
+                raise UserError(
+                    f"--targets={self.settings.targets}: no corpus has the target {min(missing)}; "
+                    "omit it"
+                )
 
     def _check_files(self, flag: str, corpora: list[CorpusFiles]) -> None:
         targets, has_weight = set[str](), any(corpus.weight for corpus in corpora)
@@ -104,27 +142,44 @@ class TextFiles(StatedLanguages):
             for path in corpus.files:
                 if is_stream(path):
                     raise UserError(
-                        f"{flag}={path}: not a regular file; t2t-datagen reads the text twice, so save it in a file"
+                        f"{flag}={path}: not a regular file; t2t-datagen reads the text twice, so "
+                        "save it in a file"
                     )
             *source, target = map(os.path.realpath, corpus.files)
             # A single corpus may be a task of copying, for which `TextCheck` has a warning.
             if target in targets.union(source if len(corpora) > 1 else ()):
-                raise UserError(f"{flag}: {corpus.files[-1]} is given twice; each corpus needs its own target file")
+                raise UserError(
+                    f"{flag}: {corpus.files[-1]} is given twice; each corpus needs its own target "
+                    "file"
+                )
             targets.add(target)
         if has_weight and flag == "--dev":
-            raise UserError(f"--dev={self.settings.dev}: only corpora of --train have weights; omit them")
+            raise UserError(
+                f"--dev={self.settings.dev}: only corpora of --train have weights; omit them"
+            )
         if flag == "--train" and self.corpus_temperature > 1 and (has_weight or len(corpora) == 1):
-            raise UserError("--corpus_temperature is for several corpora without weights; omit it, or the weights")
+            raise UserError(
+                "--corpus_temperature is for several corpora without weights; omit it, or the "
+                "weights"
+            )
 
     def _check_augmentation(self, place: str, augmentation: Augmentation) -> None:
-        """Raises UserError if augmented text has other languages than the problem, or an unknown tag."""
+        """Raises UserError if augmented text has other languages than the problem, or an unknown
+        tag.
+        """
         languages = augmentation.source_language, augmentation.target_language
-        for side, language, expected in zip(("sources", "targets"), languages, self.languages, strict=True):
+        for side, language, expected in zip(
+            ("sources", "targets"), languages, self.languages, strict=True
+        ):
             if "" not in (language, expected) and language != expected and not self._targets:
                 stated = f"--languages={self.settings.languages} means {expected}"
-                raise UserError(f"{place}: its {side} are in {language}, but {stated}; give text in {expected}")
+                raise UserError(
+                    f"{place}: its {side} are in {language}, but {stated}; give text in {expected}"
+                )
         if (tag := augmentation.train_tag) not in ("", *self.symbols):
-            raise UserError(f'{place}: its sources begin with {tag}; add it to --symbols: --symbols="{tag}"')
+            raise UserError(
+                f'{place}: its sources begin with {tag}; add it to --symbols: --symbols="{tag}"'
+            )
 
     def _files(self, split: str) -> list[CorpusFiles]:
         return read_listing(f"--{split}", getattr(self.settings, split))
@@ -150,11 +205,18 @@ class TextFiles(StatedLanguages):
         )
 
     def _target_of(self, flag: str, corpus: CorpusFiles) -> str:
-        """Returns the target language of a corpus, by its list, else by t2t-augment or the name of its target file."""
+        """Returns the target language of a corpus, by its list, else by t2t-augment or the name of
+        its target file.
+        """
         augmentation = corpus.augmentation if self._targets else None
-        if language := corpus.target_language or (augmentation.target_language if augmentation else ""):
+        if language := corpus.target_language or (
+            augmentation.target_language if augmentation else ""
+        ):
             if language not in self._targets:
-                raise UserError(f"{corpus.listed_in or corpus.files[0]}: {language!r} is not one of --targets; add it")
+                raise UserError(
+                    f"{corpus.listed_in or corpus.files[0]}: {language!r} is not one of "
+                    "--targets; add it"
+                )
             return language
         for part in reversed(corpus.target_name.split(".")):
             if part in self._targets:
@@ -162,8 +224,9 @@ class TextFiles(StatedLanguages):
         if not self._targets:
             return ""
         raise UserError(
-            f"{flag}: no part of the name {corpus.target_name} is one of --targets="
-            f"{self.settings.targets}; rename the file, e.g. to text.{self._targets[0]}, or write a corpora.json"
+            f"{flag}: no part of the name {corpus.target_name} is one of "
+            f"--targets={self.settings.targets}; rename the file, e.g. to "
+            f"text.{self._targets[0]}, or write a corpora.json"
         )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
@@ -183,13 +246,18 @@ class TextFiles(StatedLanguages):
         first_line = part.first_line if isinstance(part, LineRange) else 1
         return self._tagged(pairs, files, language, first_line) if language else pairs
 
-    def _tagged(self, pairs: Iterator[Pair], files: CorpusFiles, language: str, first_line: int) -> Iterator[Pair]:
-        """Yields the pairs with the tag of their language. Raises UserError if a text has a tag already."""
+    def _tagged(
+        self, pairs: Iterator[Pair], files: CorpusFiles, language: str, first_line: int
+    ) -> Iterator[Pair]:
+        """Yields the pairs with the tag of their language. Raises UserError if a text has a tag
+        already.
+        """
         for number, pair in enumerate(pairs, first_line):
             for side, path in (("inputs", files.files[0]), ("targets", files.files[-1])):
                 for symbol in map(tag, self._targets):
                     if symbol in pair[side]:
                         raise UserError(
-                            f"{path}:{number}: the text has {symbol}, which t2t-datagen adds itself; remove it"
+                            f"{path}:{number}: the text has {symbol}, which t2t-datagen adds "
+                            "itself; remove it"
                         )
             yield {"inputs": f"{tag(language)} {pair['inputs']}", "targets": pair["targets"]}

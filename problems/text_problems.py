@@ -1,12 +1,14 @@
-"""Text2TextProblem, the base class of problems that were written for tensor2tensor, and its functions to read text.
+"""Text2TextProblem, the base class of problems that were written for tensor2tensor, and its
+functions to read text.
 
 A user directory of tensor2tensor needs other import lines here (docs/from_tensor2tensor.md):
 
     from t2t_repro import problem, registry
     from t2t_repro.problems import text_problems, translate
 
-A subclass defines `generate_samples`, and may override the other attributes and methods of the class. If it overrides
-an attribute of tensor2tensor that has no effect here, the definition of the class ends in an error.
+A subclass defines `generate_samples`, and may override the other attributes and methods of the
+class. If it overrides an attribute of tensor2tensor that has no effect here, the definition of the
+class ends in an error.
 """
 
 from __future__ import annotations
@@ -43,46 +45,71 @@ class Text2TextProblem(Problem):
     is_self_contained = False  # `generate_samples` may read or download files in --tmp_dir
     # As in tensor2tensor, a subclass may define each of these attributes as a property.
     vocab_type: str = VocabType.SUBWORD
-    """Kind of vocabulary in tensor2tensor's data. t2t-datagen learns a SentencePiece vocabulary for SUBWORD."""
+    """Kind of vocabulary in tensor2tensor's data. t2t-datagen learns a SentencePiece vocabulary for
+    SUBWORD.
+    """
     approx_vocab_size: int = 2**15
     """Number of subwords in the vocabulary that t2t-datagen learns."""
     additional_reserved_tokens: Sequence[str] = ()
     """Strings that the vocabulary always encodes as a single token."""
     use_vocab_from_other_problem: Text2TextProblem | None = None
-    """Problem with whose vocabulary tensor2tensor made the data of this problem; None for its own vocabulary."""
+    """Problem with whose vocabulary tensor2tensor made the data of this problem; None for its own
+    vocabulary.
+    """
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
-        vocab_size: int = setting(0, "subwords in the shared vocabulary; 0 is the problem's approx_vocab_size")
+        vocab_size: int = setting(
+            0, "subwords in the shared vocabulary; 0 is the problem's approx_vocab_size"
+        )
 
-    def __init__(self, settings: dict[str, Any] | None = None, was_reversed: bool = False, name: str = "") -> None:
+    def __init__(
+        self, settings: dict[str, Any] | None = None, was_reversed: bool = False, name: str = ""
+    ) -> None:
         super().__init__(settings or {}, was_reversed, name or registry.problem_name(type(self)))
         if not self.settings.vocab_size:
             self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
-        train_shards = [entry["shards"] for entry in self.dataset_splits if entry["split"] == DatasetSplit.TRAIN]
+        train_shards = [
+            entry["shards"] for entry in self.dataset_splits if entry["split"] == DatasetSplit.TRAIN
+        ]
         self.num_train_shards = sum(train_shards)
         self.symbols = tuple(self.additional_reserved_tokens)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__(**options)
-        names = {name for base in cls.__mro__ if base not in Text2TextProblem.__mro__ for name in vars(base)}
+        names = {
+            name
+            for base in cls.__mro__
+            if base not in Text2TextProblem.__mro__
+            for name in vars(base)
+        }
         for name in sorted(names):
             if advice := answer("attribute of a problem", name):
-                raise UserError(f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}")
+                raise UserError(
+                    f"problem {cls.__name__}: {name} of tensor2tensor has no effect here: {advice}"
+                )
 
     @property
     def dataset_splits(self) -> list[dict[str, Any]]:
-        """The splits, each a dict with "split" (a `DatasetSplit`) and "shards". The number for EVAL is always 1."""
-        return [{"split": DatasetSplit.TRAIN, "shards": 100}, {"split": DatasetSplit.EVAL, "shards": 1}]
+        """The splits, each a dict with "split" (a `DatasetSplit`) and "shards". The number for EVAL
+        is always 1.
+        """
+        return [
+            {"split": DatasetSplit.TRAIN, "shards": 100},
+            {"split": DatasetSplit.EVAL, "shards": 1},
+        ]
 
     @property
     def is_generate_per_split(self) -> bool:
         """True if `generate_samples` yields the samples of the split that it gets.
 
-        False if one call yields the samples of all splits, which are then divided in the ratio of their shards.
+        False if one call yields the samples of all splits, which are then divided in the ratio of
+        their shards.
         """
-        raise UserError(f"problem {self.name}: define is_generate_per_split, a property that is True or False")
+        raise UserError(
+            f"problem {self.name}: define is_generate_per_split, a property that is True or False"
+        )
 
     @property
     def vocab_filename(self) -> str:
@@ -110,7 +137,9 @@ class Text2TextProblem(Problem):
 
     @property
     def learns_vocabulary(self) -> bool:
-        """True if sources and targets share subwords of this problem, which has no other file's name for them."""
+        """True if sources and targets share subwords of this problem, which has no other file's
+        name for them.
+        """
         own_name = f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
         return self.t2t_vocabularies == (own_name, own_name)
 
@@ -121,16 +150,19 @@ class Text2TextProblem(Problem):
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Pair]:
         """Yields {"inputs": text, "targets": text} for each pair, in the same order on each call.
 
-        `data_dir` is "", because text must not depend on the data directory. `tmp_dir` is the folder of downloads and
-        source files. `dataset_split` is DatasetSplit.TRAIN or DatasetSplit.EVAL.
+        `data_dir` is "", because text must not depend on the data directory. `tmp_dir` is the
+        folder of downloads and source files. `dataset_split` is DatasetSplit.TRAIN or
+        DatasetSplit.EVAL.
         """
-        raise UserError(f"problem {self.name}: define generate_samples(self, data_dir, tmp_dir, dataset_split)")
+        raise UserError(
+            f"problem {self.name}: define generate_samples(self, data_dir, tmp_dir, dataset_split)"
+        )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the pairs of a split.
 
-        If one call of `generate_samples` yields all splits, its samples go to the splits' shards in turn, as in
-        tensor2tensor.
+        If one call of `generate_samples` yields all splits, its samples go to the splits' shards in
+        turn, as in tensor2tensor.
         """
         dataset_split = {"train": DatasetSplit.TRAIN, "dev": DatasetSplit.EVAL}[split]
         if self.is_generate_per_split:
@@ -144,7 +176,9 @@ class Text2TextProblem(Problem):
 
 @registry.register_problem
 class Text2textTmpdir(Text2TextProblem):
-    """Text of the files inputs.train.txt, targets.train.txt, inputs.eval.txt and targets.eval.txt in --tmp_dir."""
+    """Text of the files inputs.train.txt, targets.train.txt, inputs.eval.txt and targets.eval.txt
+    in --tmp_dir.
+    """
 
     is_generate_per_split = True
 
@@ -159,13 +193,16 @@ def txt_line_iterator(txt_path: str) -> Iterator[str]:
 
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Pair]:
-    """Yields pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are an error."""
+    """Yields pairs of lines of two files. Unlike in tensor2tensor, different numbers of lines are
+    an error.
+    """
     for pair in read_pairs(source_txt_path, target_txt_path):
         yield {side: text.strip() for side, text in pair.items()}
 
 
 def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
-    """Yields the pairs of a file with lines source<TAB>target. Unlike in tensor2tensor, a line without tab is an error.
+    """Yields the pairs of a file with lines source<TAB>target. Unlike in tensor2tensor, a line
+    without tab is an error.
 
     A target may contain tabs.
     """
@@ -177,5 +214,5 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
 
 
 def __getattr__(name: str) -> Any:
-    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""  # noqa: E501
     raise missing_name("text_problems", name)

@@ -1,9 +1,11 @@
-"""WMT 2014 English to German and English to French: the training data and the test set of the paper's section 5.1.
+"""WMT 2014 English to German and English to French: the training data and the test set of the
+paper's section 5.1.
 
-TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses, checksums and paths. This
-module uses the list but downloads and reads the files itself, because the builder's parsers load whole files into
-memory and keep SGML entities, and its downloads hang for minutes without a network and cannot be interrupted.
-TensorFlow Datasets is in the extra "datasets": pip install "t2t_repro[datasets]".
+TensorFlow Datasets' builder wmt14_translate lists the corpora of each split, their addresses,
+checksums and paths. This module uses the list but downloads and reads the files itself, because the
+builder's parsers load whole files into memory and keep SGML entities, and its downloads hang for
+minutes without a network and cannot be interrupted. TensorFlow Datasets is in the extra "datasets":
+pip install "t2t_repro[datasets]".
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,8 @@ DEV, FULL = "wmt13", "wmt14/full"
 
 
 class Wmt14(Problem):
-    """Base class of the problems with data of WMT 2014: translation from English. The dev split is newstest2013.
+    """Base class of the problems with data of WMT 2014: translation from English. The dev split is
+    newstest2013.
 
     A subclass has the `languages` "en" and "de" or "fr".
     """
@@ -35,7 +38,8 @@ class Wmt14(Problem):
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields all pairs of a split's corpora, one corpus after the other.
 
-        Raises UserError if an archive or file is missing or damaged. The message names all missing archives.
+        Raises UserError if an archive or file is missing or damaged. The message names all missing
+        archives.
         """
         corpora = self._corpora(split)
         folder = unpack(corpora, tmp_dir)
@@ -55,13 +59,16 @@ class Wmt14(Problem):
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         """Yields the pairs of a test set. The names are sacreBLEU's.
 
-        "wmt13" is newstest2013. "wmt14" holds the pairs of newstest2014 that the official evaluation used, and
-        "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's archive of "wmt14/full" is missing, this
-        method reads the archive that TensorFlow Datasets uses instead.
+        "wmt13" is newstest2013. "wmt14" holds the pairs of newstest2014 that the official
+        evaluation used, and "wmt14/full" holds all 3,003 pairs of newstest2014. If sacreBLEU's
+        archive of "wmt14/full" is missing, this method reads the archive that TensorFlow Datasets
+        uses instead.
         """
         if name == DEV:
             return self.generate("dev", tmp_dir)
-        from t2t_repro.metrics import test_sets  # imported late, because sacreBLEU is slow to import
+        from t2t_repro.metrics import (
+            test_sets,
+        )  # imported late, because sacreBLEU is slow to import
 
         try:
             rows = test_sets.read(name, "-".join(self.languages), tmp_dir)
@@ -72,13 +79,17 @@ class Wmt14(Problem):
             try:
                 folder = unpack(corpora, tmp_dir)
             except MissingArchiveError:
-                raise MissingArchiveError(f"{missing}; or put {', '.join(map(str, corpora))} into {tmp_dir}") from None
+                raise MissingArchiveError(
+                    f"{missing}; or put {', '.join(map(str, corpora))} into {tmp_dir}"
+                ) from None
             ((source, target),) = corpora.values()
             return read_pairs(folder / source, folder / target)
         return ({"inputs": source, "targets": reference} for source, reference in rows)
 
     def _corpora(self, split: str) -> dict[Archive, tuple[str, str]]:
-        """Returns, for each archive of a split, the paths of the English and the foreign file inside the archive."""
+        """Returns, for each archive of a split, the paths of the English and the foreign file
+        inside the archive.
+        """
         require_extra("datasets", "tensorflow_datasets")
         import tensorflow_datasets as tfds
         from tensorflow_datasets.core.download.checksums import get_all_url_infos
@@ -86,21 +97,24 @@ class Wmt14(Problem):
 
         language = self.languages[1]
         builder = tfds.builder_cls("wmt14_translate")(config=f"{language}-en")
-        # Look up sizes and checksums in the lists of all builders, because this builder's list lacks two corpora.
+        # Look up sizes and checksums in the lists of all builders, because this builder's list
+        # lacks two corpora.
         published = get_all_url_infos()
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
             (url,), (foreign, english) = corpus.get_url(language), corpus.get_path(language)
             info = published.get(url)
-            archive = Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
+            archive = (
+                Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
+            )
             corpora[archive] = (english, foreign)
         return corpora
 
 
 @registry.register_problem
 class WmtEnde(Wmt14):
-    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to --tmp_dir."""
+    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to --tmp_dir."""  # noqa: E501
 
     languages = file_suffixes = ("en", "de")
     target_space_id = SpaceID.DE_TOK
@@ -112,7 +126,9 @@ class WmtEnde(Wmt14):
 
 @registry.register_problem
 class WmtEnfr(Wmt14):
-    """WMT 2014 English to French, 41 million pairs (the paper: 36 million); downloads 6.7 GB to --tmp_dir."""
+    """WMT 2014 English to French, 41 million pairs (the paper: 36 million); downloads 6.7 GB to
+    --tmp_dir.
+    """
 
     languages = file_suffixes = ("en", "fr")
     target_space_id = SpaceID.FR_TOK

@@ -1,4 +1,6 @@
-"""English constituency parsing (the paper's section 6.3): a model reads a sentence and writes its tree as text."""
+"""English constituency parsing (the paper's section 6.3): a model reads a sentence and writes its
+tree as text.
+"""
 
 import itertools
 import re
@@ -19,15 +21,68 @@ from t2t_repro.problem import Problem, setting
 
 PHRASE_LABELS = (
     *("S", "SBAR", "SBARQ", "SINV", "SQ"),
-    *("ADJP", "ADVP", "CONJP", "FRAG", "INTJ", "LST", "NAC", "NP", "NX", "PP", "PRN", "PRT", "QP", "RRC", "UCP", "VP"),
+    *(
+        "ADJP",
+        "ADVP",
+        "CONJP",
+        "FRAG",
+        "INTJ",
+        "LST",
+        "NAC",
+        "NP",
+        "NX",
+        "PP",
+        "PRN",
+        "PRT",
+        "QP",
+        "RRC",
+        "UCP",
+        "VP",
+    ),
     *("WHADJP", "WHADVP", "WHNP", "WHPP", "X", "TOP"),
 )
 """All constituent labels in the Penn Treebank after `prepare` has simplified its trees."""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
 """Part-of-speech tags with both letters and signs."""
 TAGS = (
-    *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNP", "NNPS", "NNS", "PDT", "POS"),
-    *("PRP", "RB", "RBR", "RBS", "RP", "SYM", "TO", "UH", "VB", "VBD", "VBG", "VBN", "VBP", "VBZ", "WDT", "WP", "WRB"),
+    *(
+        "CC",
+        "CD",
+        "DT",
+        "EX",
+        "FW",
+        "IN",
+        "JJ",
+        "JJR",
+        "JJS",
+        "LS",
+        "MD",
+        "NN",
+        "NNP",
+        "NNPS",
+        "NNS",
+        "PDT",
+        "POS",
+    ),
+    *(
+        "PRP",
+        "RB",
+        "RBR",
+        "RBS",
+        "RP",
+        "SYM",
+        "TO",
+        "UH",
+        "VB",
+        "VBD",
+        "VBG",
+        "VBN",
+        "VBP",
+        "VBZ",
+        "WDT",
+        "WP",
+        "WRB",
+    ),
     *("#", "$", ".", ",", ":", "``", "''", *TAGS_WITH_SIGNS),
 )
 """All part-of-speech tags in the Penn Treebank, except that of traces."""
@@ -38,16 +93,21 @@ WSJ_FILE = re.compile(r"wsj_(\d{4})\.mrg", re.IGNORECASE)
 
 @registry.register_problem
 class WsjParsing(Problem):
-    """Parsing, trained on the Penn Treebank's Wall Street Journal (LDC99T42): put it into --tmp_dir as wsj/."""
+    """Parsing, trained on the Penn Treebank's Wall Street Journal (LDC99T42): put it into --tmp_dir
+    as wsj/.
+    """
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
         vocab_size: int = setting(16000)
-        train_sections: str = setting("02-21", 'sections and files to train on: "02-21", or "00,0100-0159"')
+        train_sections: str = setting(
+            "02-21", 'sections and files to train on: "02-21", or "00,0100-0159"'
+        )
         dev_sections: str = setting("22", "sections and files to compute the dev loss on")
         test_sections: str = setting("23", "sections and files of the test set")
         word_symbol: str = setting(
-            "tag", 'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word itself ("word")'
+            "tag",
+            'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word itself ("word")',  # noqa: E501
         )
 
         def __post_init__(self) -> None:
@@ -57,18 +117,23 @@ class WsjParsing(Problem):
     is_self_contained = False
     test_sets = ("dev", "test")
     file_suffixes = ("words", "trees")
-    # The paper's search for Table 4: beam 21, alpha 0.3, outputs of at most 300 tokens more than the input.
+    # The paper's search for Table 4: beam 21, alpha 0.3, outputs of at most 300 tokens more than
+    # the input.
     decode_hparams = DecodeHParams(beam_size=21, alpha=0.3, extra_length=300)
-    # SentencePiece never learns a piece that joins a bracket and letters. Without these symbols, the text of a tree
-    # would have 50% more pieces. "▁" is SentencePiece's sign for the space before a word.
+    # SentencePiece never learns a piece that joins a bracket and letters. Without these symbols,
+    # the text of a tree would have 50% more pieces. "▁" is SentencePiece's sign for the space
+    # before a word.
     symbols = tuple(
-        f"▁{symbol}" for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
+        f"▁{symbol}"
+        for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
     )
     symbols_of_sources = False
 
     @property
     def tree_symbols(self) -> TreeSymbols | None:
-        """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is reversed."""
+        """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is
+        reversed.
+        """
         words = {"tag": TAGS, ANY: (ANY, *linearization.FORMS), WORD: ()}[self.settings.word_symbol]
         return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
 
@@ -77,12 +142,13 @@ class WsjParsing(Problem):
         for split, other_split in itertools.combinations(("train", "dev", "test"), 2):
             if shared_files := self._numbers(split) & self._numbers(other_split):
                 raise UserError(
-                    f"--{split}_sections and --{other_split}_sections both have file {min(shared_files):04}; put each "
-                    "file into one split"
+                    f"--{split}_sections and --{other_split}_sections both have file "
+                    f"{min(shared_files):04}; put each file into one split"
                 )
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
-        """Yields each sentence, in treebank tokens, with its linearised tree. Yields ("", "") for a tree without words.
+        """Yields each sentence, in treebank tokens, with its linearised tree. Yields ("", "") for a
+        tree without words.
 
         The split is "train", "dev" or "test".
         """
@@ -91,10 +157,15 @@ class WsjParsing(Problem):
                 yield {"inputs": "", "targets": ""}
             else:
                 words = " ".join(leaf.word for leaf in tree.leaves())
-                yield {"inputs": words, "targets": linearization.linearise(tree, self.settings.word_symbol)}
+                yield {
+                    "inputs": words,
+                    "targets": linearization.linearise(tree, self.settings.word_symbol),
+                }
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree without words."""
+        """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree
+        without words.
+        """
         for path in self._paths(split, tmp_dir):
             yield from map(prepare, read_trees(str(path)))
 
@@ -102,13 +173,17 @@ class WsjParsing(Problem):
         """Yields each sentence of the split `name` as words, with its gold tree in brackets."""
         for tree in self.prepared_trees(name, tmp_dir):
             if tree:
-                yield {"inputs": " ".join(leaf.word for leaf in tree.leaves()), "targets": str(under_top(tree))}
+                yield {
+                    "inputs": " ".join(leaf.word for leaf in tree.leaves()),
+                    "targets": str(under_top(tree)),
+                }
 
     def finish(self, sources: Iterable[str], outputs: Iterable[str]) -> tuple[list[str], Repairs]:
         """Returns a line for each source, and the sum of the repairs of all trees.
 
-        A line is the model's output as a bracketed tree, in t2t-evalb's format, with the words of the source. The line
-        is empty if the source is empty. If the problem is reversed, the outputs are sentences and stay unchanged.
+        A line is the model's output as a bracketed tree, in t2t-evalb's format, with the words of
+        the source. The line is empty if the source is empty. If the problem is reversed, the
+        outputs are sentences and stay unchanged.
         """
         if self.was_reversed:
             return list(outputs), Repairs()
@@ -117,67 +192,95 @@ class WsjParsing(Problem):
             if not (words := linearization.words_of(source)):
                 lines.append("")
                 continue
-            tree, repairs = delinearise(output, words, tags_by_form=True, word_symbol=self.settings.word_symbol)
+            tree, repairs = delinearise(
+                output, words, tags_by_form=True, word_symbol=self.settings.word_symbol
+            )
             lines.append(str(under_top(tree)))
             total += repairs
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first score is F1.
+        """Returns EVALB's scores of bracketed trees, with the parameters of COLLINS.prm. The first
+        score is F1.
 
-        The tagging accuracy is one of them only with --word_symbol=tag. Otherwise, the model writes no tags of words.
+        The tagging accuracy is one of them only with --word_symbol=tag. Otherwise, the model writes
+        no tags of words.
         """
         if self.was_reversed:
             return super().scores(outputs, references)
         summary = evalb.summarise(evalb.score_trees(references, outputs))
-        signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"
-        names = {F1: summary.f_measure, "labelled recall": summary.recall, "labelled precision": summary.precision,
-                 "complete match": summary.complete_match}  # fmt: skip
+        signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"  # noqa: E501
+        names = {
+            F1: summary.f_measure,
+            "labelled recall": summary.recall,
+            "labelled precision": summary.precision,
+            "complete match": summary.complete_match,
+        }
         if self.settings.word_symbol == "tag":
             names["tagging accuracy"] = summary.tagging_accuracy
         return [Score(label, score, signature) for label, score in names.items()]
 
     def _numbers(self, split: str) -> set[int]:
-        """Returns the numbers of all treebank files that the setting of a split names, whether or not they exist."""
+        """Returns the numbers of all treebank files that the setting of a split names, whether or
+        not they exist.
+        """
         value: str = getattr(self.settings, f"{split}_sections")
         numbers: set[int] = set()
         for part in value.split(","):
             ends = re.fullmatch(r"(\d\d|\d{4})(?:-(\d\d|\d{4}))?", part.strip())
-            part_numbers = ends and range(int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1)
+            part_numbers = ends and range(
+                int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1
+            )
             if not part_numbers:
                 raise UserError(
-                    f"--{split}_sections={value}: {part.strip()!r} is not a section (02), a file (0159) or a range of "
-                    "them (02-21, 0100-0159)"
+                    f"--{split}_sections={value}: {part.strip()!r} is not a section (02), a file "
+                    "(0159) or a range of them (02-21, 0100-0159)"
                 )
             numbers.update(part_numbers)
         return numbers
 
     def _paths(self, split: str, tmp_dir: str) -> list[Path]:
-        """Returns the existing files of a split, in numerical order. Raises UserError if a section has no file."""
+        """Returns the existing files of a split, in numerical order. Raises UserError if a section
+        has no file.
+        """
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        paths = {int(name[1]): path for path in root.glob("[0-9]*/*") if (name := WSJ_FILE.fullmatch(path.name))}
+        paths = {
+            int(name[1]): path
+            for path in root.glob("[0-9]*/*")
+            if (name := WSJ_FILE.fullmatch(path.name))
+        }
         existing = numbers & paths.keys()
-        # The treebank's numbering has gaps. So a section counts as missing only if none of its files exists.
-        if missing := {number // 100 for number in numbers} - {number // 100 for number in existing}:
+        # The treebank's numbering has gaps. So a section counts as missing only if none of its
+        # files exists.
+        if missing := {number // 100 for number in numbers} - {
+            number // 100 for number in existing
+        }:
             raise UserError(
-                f"{root}: no file of --{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
-                f"section {', '.join(f'{section:02}' for section in sorted(missing))}; put the Penn Treebank's Wall "
-                "Street Journal (LDC99T42, its folder parsed/mrg/wsj) there, as NN/wsj_NNNN.mrg, or name the sections "
-                "that you have"
+                f"{root}: no file of "
+                f"--{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
+                f"section {', '.join(f'{section:02}' for section in sorted(missing))}; put the "
+                "Penn Treebank's Wall Street Journal (LDC99T42, its folder parsed/mrg/wsj) there, "
+                "as NN/wsj_NNNN.mrg, or name the sections that you have"
             )
         return [paths[number] for number in sorted(existing)]
 
 
 @registry.register_problem
 class WsjParsingSemi(WsjParsing):
-    """Parsing, trained on the Penn Treebank and on trees that another parser made: --parsed_trees=FILE_OR_FOLDER."""
+    """Parsing, trained on the Penn Treebank and on trees that another parser made:
+    --parsed_trees=FILE_OR_FOLDER.
+    """
 
     @dataclass(frozen=True)
     class Settings(WsjParsing.Settings):
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
-            "", "file, or folder of files, with one bracketed tree a line to train on as well; plain or compressed"
+            "",
+            (
+                "file, or folder of files, with one bracketed tree a line to train on as well; "
+                "plain or compressed"
+            ),
         )
 
     def check(self) -> None:
@@ -185,7 +288,9 @@ class WsjParsingSemi(WsjParsing):
         self._parsed_paths()
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
-        """Yields the trees of the treebank, and for the train split then the trees of --parsed_trees."""
+        """Yields the trees of the treebank, and for the train split then the trees of
+        --parsed_trees.
+        """
         yield from super().prepared_trees(split, tmp_dir)
         if split == "train":
             for path in self._parsed_paths():
@@ -193,16 +298,23 @@ class WsjParsingSemi(WsjParsing):
                     is_tree = "".join(line.split()) not in FAILED_TREES
                     trees = list(parse_trees([line], str(path), number)) if is_tree else [None]
                     if len(trees) != 1:
-                        raise UserError(f"{path}:{number}: {len(trees)} trees in one line; write one tree a line")
+                        raise UserError(
+                            f"{path}:{number}: {len(trees)} trees in one line; write one tree a "
+                            "line"
+                        )
                     yield prepare(trees[0]) if trees[0] else None
 
     def _parsed_paths(self) -> list[Path]:
         path = Path(self.settings.parsed_trees)
         # A pipe is no file here, because it cannot be read twice.
-        paths = [path] if path.is_file() else sorted(file for file in path.glob("[!.]*") if file.is_file())
+        paths = (
+            [path]
+            if path.is_file()
+            else sorted(file for file in path.glob("[!.]*") if file.is_file())
+        )
         if not self.settings.parsed_trees or not paths:
             raise UserError(
-                f"--parsed_trees={self.settings.parsed_trees}: no file there; name a file or folder of files, with a "
-                "bracketed tree a line"
+                f"--parsed_trees={self.settings.parsed_trees}: no file there; name a file or "
+                "folder of files, with a bracketed tree a line"
             )
         return paths

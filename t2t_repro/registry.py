@@ -1,7 +1,7 @@
 """Registers problems, hparams sets and models by name.
 
-    @registry.register_problem
-    class MyCorpus(Problem): ...           # --problem=my_corpus, and --problem=my_corpus_rev for the other direction
+    @registry.register_problem class MyCorpus(Problem): ...           # --problem=my_corpus, and
+    --problem=my_corpus_rev for the other direction
 
     @registry.register_hparams
     def transformer_mine() -> HParams: ... # --hparams_set=transformer_mine
@@ -9,8 +9,9 @@
     @registry.register_model
     class MyModel(keras.Model): ...        # model="my_model" in an hparams set
 
-The default name is the name of the class or function in snake_case. `@registry.register_problem("other_name")` sets
-another name. This module does not import TensorFlow, so that the programs can list the names quickly.
+The default name is the name of the class or function in snake_case.
+`@registry.register_problem("other_name")` sets another name. This module does not import
+TensorFlow, so that the programs can list the names quickly.
 """
 
 import importlib
@@ -55,9 +56,11 @@ class Registry:
         self._objects: dict[str, Any] = {}
 
     def register(self, name_or_object: str | T | None = None) -> Any:
-        """Decorator that registers a class or function: `@register`, `@register()` or `@register("name")`.
+        """Decorator that registers a class or function: `@register`, `@register()` or
+        `@register("name")`.
 
-        Raises UserError if the name is taken, ends in the reserved suffix, or cannot be part of a file name.
+        Raises UserError if the name is taken, ends in the reserved suffix, or cannot be part of a
+        file name.
         """
         if name_or_object is None or isinstance(name_or_object, str):
             return lambda target: self._add(name_or_object or snake_case(target.__name__), target)
@@ -65,17 +68,24 @@ class Registry:
 
     def _add(self, name: str, target: T) -> T:
         if self._reserved_suffix and name.endswith(self._reserved_suffix):
-            raise UserError(f"{self.kind} {name!r}: names ending in {self._reserved_suffix!r} are reserved; rename it")
+            raise UserError(
+                f"{self.kind} {name!r}: names ending in {self._reserved_suffix!r} are reserved; "
+                "rename it"
+            )
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise UserError(f"{self.kind} {name!r}: use only letters, digits, '_', '-' and '.' in a name")
+            raise UserError(
+                f"{self.kind} {name!r}: use only letters, digits, '_', '-' and '.' in a name"
+            )
         if name in self._objects:
             owner = self._objects[name].__module__
-            raise UserError(f"{self.kind} {name!r} is registered already, by {owner}; choose another name")
+            raise UserError(
+                f"{self.kind} {name!r} is registered already, by {owner}; choose another name"
+            )
         self._objects[name] = target
         return target
 
     def name_of(self, target: Any) -> str:
-        """Returns the name under which a class or function is registered, or would be by default."""
+        """Returns the name under which a class or function is registered, or would be by default."""  # noqa: E501
         names = (name for name, registered in self._objects.items() if registered is target)
         return next(names, snake_case(target.__name__))
 
@@ -91,9 +101,15 @@ class Registry:
         return sorted(self._objects)
 
     def help(self) -> str:
-        """Returns the help text: one line for each name, with the first line of the registered object's docstring."""
-        docstrings = {name: inspect.cleandoc(self._objects[name].__doc__ or "") for name in self.names()}
-        lines = {f"  {name}": docstring.partition("\n")[0] for name, docstring in docstrings.items()}
+        """Returns the help text: one line for each name, with the first line of the registered
+        object's docstring.
+        """
+        docstrings = {
+            name: inspect.cleandoc(self._objects[name].__doc__ or "") for name in self.names()
+        }
+        lines = {
+            f"  {name}": docstring.partition("\n")[0] for name, docstring in docstrings.items()
+        }
         return f"{self.kind}s:\n{definitions(lines)}"
 
 
@@ -129,28 +145,42 @@ def has_problem(name: str) -> bool:
 def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
     """Returns the problem `name`, reversed if the name ends in "_rev".
 
-    `settings` has values for fields of the problem's `Settings`. Raises UserError if a name or a value is invalid.
+    `settings` has values for fields of the problem's `Settings`. Raises UserError if a name or a
+    value is invalid.
     """
-    return problem_class(name)(settings or {}, was_reversed=name.endswith(REVERSED), name=name.removesuffix(REVERSED))
+    return problem_class(name)(
+        settings or {}, was_reversed=name.endswith(REVERSED), name=name.removesuffix(REVERSED)
+    )
 
 
 def hparams(name: str) -> HParams:
     """Returns the hparams set `name`, as an instance of the hparams class of its model.
 
-    Raises UserError if the name is unknown, or if its function fails or does not return HParams that fit its model.
+    Raises UserError if the name is unknown, or if its function fails or does not return HParams
+    that fit its model.
     """
     make = _hparams.get(name)
     try:
         result = make()
     except Exception as error:
         mistake = error
-        if match := re.search(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)):
-            mistake = unknown("field of HParams", match[1], vars(HParams())).with_traceback(error.__traceback__)
+        if match := re.search(
+            r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
+        ):
+            mistake = unknown("field of HParams", match[1], vars(HParams())).with_traceback(
+                error.__traceback__
+            )
         # AttributeError is also the error for changes in place, as tensor2tensor's sets make them.
-        cure = "; return dataclasses.replace(hparams, name=value)" if isinstance(error, AttributeError) else ""
+        cure = (
+            "; return dataclasses.replace(hparams, name=value)"
+            if isinstance(error, AttributeError)
+            else ""
+        )
         raise UserError(f"hparams set {name!r}: {located(mistake)}{cure}") from mistake
     if not isinstance(result, HParams):
-        raise UserError(f"hparams set {name!r} returned {result!r}; its function must return HParams")
+        raise UserError(
+            f"hparams set {name!r} returned {result!r}; its function must return HParams"
+        )
     try:
         return for_model(result)
     except UserError as error:
@@ -158,7 +188,9 @@ def hparams(name: str) -> HParams:
 
 
 def model(name: str) -> Callable[..., Any]:
-    """Returns the class or function that builds model `name`; docs/write_your_own_model.md describes its arguments."""
+    """Returns the class or function that builds model `name`; docs/write_your_own_model.md
+    describes its arguments.
+    """
     return _models.get(name)
 
 
@@ -168,7 +200,9 @@ def has_model(name: str) -> bool:
 
 
 def hparams_class(model_name: str) -> type[Any]:
-    """Returns the class of a model's hparams: its attribute `hparams_class`, or `HParams` if it has none."""
+    """Returns the class of a model's hparams: its attribute `hparams_class`, or `HParams` if it has
+    none.
+    """
     return getattr(model(model_name), "hparams_class", HParams)
 
 
@@ -182,10 +216,11 @@ def for_model(hparams: HParams) -> HParams:
 
 
 def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
-    """Returns the hparams with the changes in `text`, the value of --hparams, and in `values`, which have precedence.
+    """Returns the hparams with the changes in `text`, the value of --hparams, and in `values`,
+    which have precedence.
 
-    If the model changes, the result has the hparams class of the new model, and `text` may have hparams of this model.
-    Raises the errors of `hparam.override` and `for_model`.
+    If the model changes, the result has the hparams class of the new model, and `text` may have
+    hparams of this model. Raises the errors of `hparam.override` and `for_model`.
     """
     name = values.get("model") or assignments(text).get("model") or hparams.model
     kind: type[HParams] = hparams_class(name)
@@ -194,7 +229,10 @@ def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
 
 def names() -> dict[str, list[str]]:
     """Returns the registered names of each kind: "problem", "hparams_set" and "model"."""
-    return {registry.kind.replace(" ", "_"): registry.names() for registry in (_problems, _hparams, _models)}
+    return {
+        registry.kind.replace(" ", "_"): registry.names()
+        for registry in (_problems, _hparams, _models)
+    }
 
 
 def help_text() -> str:
@@ -209,9 +247,11 @@ def import_built_in() -> None:
 
 
 def import_usr_dir(directory: str) -> None:
-    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names; nothing if it is "".
+    """Imports the package in `directory` (--t2t_usr_dir), which registers user-defined names;
+    nothing if it is "".
 
-    Raises UserError if the folder is not a package, or its name is taken, or its code raises an error.
+    Raises UserError if the folder is not a package, or its name is taken, or its code raises an
+    error.
     """
     global _usr_dir
     _usr_dir = ""
@@ -219,9 +259,14 @@ def import_usr_dir(directory: str) -> None:
         return
     folder = Path(os.path.realpath(os.path.expanduser(directory)))
     if not (folder / "__init__.py").is_file():
-        raise UserError(f"--t2t_usr_dir={directory}: no __init__.py there; write one that imports your modules")
+        raise UserError(
+            f"--t2t_usr_dir={directory}: no __init__.py there; write one that imports your modules"
+        )
     if folder.name in sys.modules:
-        raise UserError(f"--t2t_usr_dir={directory}: a package named {folder.name!r} is loaded already; rename yours")
+        raise UserError(
+            f"--t2t_usr_dir={directory}: a package named {folder.name!r} is loaded already; "
+            "rename yours"
+        )
     import_built_in()
     sys.path.insert(0, str(folder.parent))
     try:

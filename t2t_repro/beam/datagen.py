@@ -1,9 +1,10 @@
 """Prepares a train split with Apache Beam: the engine of t2t-datagen --beam_options.
 
-Three pipelines run one after another. The first one reads and cleans the parts of the corpora. The second one finds
-repeated pairs, if they are dropped. The third one encodes the shards. Pairs never pass through Beam, only the names of
-files do. The files are in a folder that all workers share, NAME.beam/HASH in the data directory. HASH is that of
-everything on which they depend, so late workers of a killed run cannot write into the folder of another run:
+Three pipelines run one after another. The first one reads and cleans the parts of the corpora. The
+second one finds repeated pairs, if they are dropped. The third one encodes the shards. Pairs never
+pass through Beam, only the names of files do. The files are in a folder that all workers share,
+NAME.beam/HASH in the data directory. HASH is that of everything on which they depend, so late
+workers of a killed run cannot write into the folder of another run:
 
 dev                 the pairs of the dev split
 CC-PPPPP.txt        the kept pairs of a part, a newline after each source and each target
@@ -12,8 +13,9 @@ CC-PPPPP.json       the counts of the part; written last
 CC-PPPPP.repeats    positions of repeated pairs among those of the part
 VOCABULARY-CC-NNNNN finished shards, each with its index and .json, its counts
 
-After a kill, the next run with the same settings uses the finished files. The main program reads all text once more,
-for the hash in the description and for the texts from which the vocabulary is learned.
+After a kill, the next run with the same settings uses the finished files. The main program reads
+all text once more, for the hash in the description and for the texts from which the vocabulary is
+learned.
 """
 
 import array
@@ -77,19 +79,28 @@ class Task:
     def load_problem(self) -> Problem:
         """Returns the problem.
 
-        Raises UserError if this worker has other versions than the main program, or does not see its folder.
+        Raises UserError if this worker has other versions than the main program, or does not see
+        its folder.
         """
         if self.versions != VERSIONS:
             raise UserError(
-                f"a worker has t2t_repro {VERSIONS[0]} and sentencepiece {VERSIONS[1]}, but this program "
-                f"{self.versions[0]} and {self.versions[1]}; install the same on all machines"
+                f"a worker has t2t_repro {VERSIONS[0]} and sentencepiece {VERSIONS[1]}, but this "
+                f"program {self.versions[0]} and {self.versions[1]}; install the same on all "
+                "machines"
             )
         if not self.path("dev").exists():
-            raise UserError(f"{self.folder}: a worker does not see it; give a --data_dir that all workers mount")
+            raise UserError(
+                f"{self.folder}: a worker does not see it; give a --data_dir that all workers mount"
+            )
         if self.usr_dir:
             pipeline.import_usr_dir(self.usr_dir)
-            if vars(sys.modules[Path(self.usr_dir).name]).setdefault("__code_of_task__", self.code) != self.code:
-                raise UserError(f"{self.usr_dir}: changed since a worker imported it; restart the workers")
+            if (
+                vars(sys.modules[Path(self.usr_dir).name]).setdefault("__code_of_task__", self.code)
+                != self.code
+            ):
+                raise UserError(
+                    f"{self.usr_dir}: changed since a worker imported it; restart the workers"
+                )
         return registry.problem(self.problem, self.settings)
 
 
@@ -123,14 +134,18 @@ def read_part(part: TextPart, task: Task) -> None:
             file.write(text)
             source = split_tag(pair["inputs"])[1] if language else pair["inputs"]
             untagged = {"inputs": source, "targets": pair["targets"]}
-            lengths.extend((len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode())))
+            lengths.extend(
+                (len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode()))
+            )
             if rules.clean_duplicates:
                 keys.append(pair_key(text))
             plain = pair_text(untagged)
             if plain in dev or source != pair["targets"]:
                 examples[plain if plain in dev else b""] = untagged
     with whole_file(task.path(f"{part.name}.npz")) as file:
-        np.savez(file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64))
+        np.savez(
+            file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64)
+        )
     counts = {
         "read": cleaning.pairs_read,
         "dropped": cleaning.dropped,
@@ -144,8 +159,12 @@ KEY = np.dtype([("key", "<u8"), ("part", "<i4"), ("position", "<i4")])
 """The key of a pair, the number of its part, and its position there."""
 
 
-def keys_of(numbered: tuple[int, str], task: Task, buckets: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the numbers of buckets of keys, each with the rows, of dtype `KEY`, of a part's pairs in the bucket."""
+def keys_of(
+    numbered: tuple[int, str], task: Task, buckets: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields the numbers of buckets of keys, each with the rows, of dtype `KEY`, of a part's pairs
+    in the bucket.
+    """
     number, name = numbered
     with np.load(task.path(f"{name}.npz")) as stored:
         keys = stored["keys"]
@@ -162,7 +181,9 @@ def keys_of(numbered: tuple[int, str], task: Task, buckets: int) -> Iterator[tup
 def repeats_of(bucket: tuple[int, Any]) -> Iterator[tuple[int, np.ndarray]]:
     """Yields the numbers of parts, with the positions of the pairs that repeat an earlier pair."""
     rows = np.concatenate(sorted(bucket[1], key=lambda part_rows: part_rows["part"][0]))
-    repeats = np.delete(rows, np.unique(rows["key"], return_index=True)[1])  # without the first row of each key
+    repeats = np.delete(
+        rows, np.unique(rows["key"], return_index=True)[1]
+    )  # without the first row of each key
     for number in np.unique(repeats["part"]).tolist():
         yield number, repeats["position"][repeats["part"] == number]
 
@@ -175,7 +196,10 @@ def save_repeats(row: tuple[int, Any], task: Task, names: Sequence[str]) -> None
 
 
 def encode_shard(
-    shard: tuple[str, int, int], task: Task, parts: Sequence[tuple[str, int]], vocabulary: Vocabulary
+    shard: tuple[str, int, int],
+    task: Task,
+    parts: Sequence[tuple[str, int]],
+    vocabulary: Vocabulary,
 ) -> None:
     """Encodes a shard, and writes it and its counts, unless they exist.
 
@@ -192,8 +216,12 @@ def encode_shard(
         write_file(task.path(f"{name}.json"), json.dumps(counts))
 
 
-def kept_pairs(task: Task, parts: Sequence[tuple[str, int]], start: int, stop: int) -> Iterator[Pair]:
-    """Yields the pairs `start` to `stop` - 1 of a corpus, counted without dropped pairs; see `encode_shard`."""
+def kept_pairs(
+    task: Task, parts: Sequence[tuple[str, int]], start: int, stop: int
+) -> Iterator[Pair]:
+    """Yields the pairs `start` to `stop` - 1 of a corpus, counted without dropped pairs; see
+    `encode_shard`.
+    """
     for name, kept in parts:
         if start < kept and stop > 0:
             yield from pairs_of_part(task, name, max(start, 0), stop)
@@ -209,7 +237,9 @@ def pairs_of_part(task: Task, name: str, start: int, stop: int) -> Iterator[Pair
     is_kept[numbers - first] = True
     with open(task.path(f"{name}.txt"), "rb") as file:
         file.seek(int(lengths[:first].sum(dtype=np.int64)) + 2 * first)
-        sizes = lengths[first : last + 1].tolist()  # A text may have newlines, so lines would not separate the texts.
+        sizes = lengths[
+            first : last + 1
+        ].tolist()  # A text may have newlines, so lines would not separate the texts.
         pairs = ([file.read(size + 1)[:-1].decode() for size in row] for row in sizes)
         for source, target in itertools.compress(pairs, is_kept):
             yield {"inputs": source, "targets": target}
@@ -237,7 +267,10 @@ class BeamEngine:
         if job.settings.clean_duplicates:
             self._find_repeats(task, names, sum(part["kept"] for part in counts.values()))
         if self._source_state(job) != self._state:
-            raise UserError(f"problem {job.name}: its train text changed while it was read; run t2t-datagen again")
+            raise UserError(
+                f"problem {job.name}: its train text changed while it was read; run t2t-datagen "
+                "again"
+            )
         for corpus in corpora:
             own_parts = [part.name for part in parts if part.corpus == corpus.number]
             repeats, cleaning = [len(repeats_in(task, name)) for name in own_parts], corpus.cleaning
@@ -246,7 +279,9 @@ class BeamEngine:
                 cleaning.dropped.update(counts[name]["dropped"])
             cleaning.dropped += Counter(duplicate=sum(repeats))
             rows = zip(own_parts, repeats, strict=True)
-            self._kept[corpus.number] = [(name, counts[name]["kept"] - count) for name, count in rows]
+            self._kept[corpus.number] = [
+                (name, counts[name]["kept"] - count) for name, count in rows
+            ]
         for name in names:
             for _ in check.train(counts[name]["examples"]):
                 pass
@@ -255,7 +290,9 @@ class BeamEngine:
     def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary) -> list[Path]:
         bounds = itertools.pairwise(itertools.accumulate(shard_sizes(job, corpus), initial=0))
         name = f"{vocabulary.fingerprint}-{corpus.number:02d}"
-        shards = [(f"{name}-{number:05d}", start, stop) for number, (start, stop) in enumerate(bounds)]
+        shards = [
+            (f"{name}-{number:05d}", start, stop) for number, (start, stop) in enumerate(bounds)
+        ]
         self._run(shards, encode_shard, self._task, self._kept[corpus.number], vocabulary)
         for shard in shards:
             corpus.counts.update(read_counts(self._task, shard[0]))
@@ -264,8 +301,12 @@ class BeamEngine:
     def finish(self) -> None:
         shutil.rmtree(Path(self._task.folder).parent, ignore_errors=True)
 
-    def _begin(self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck) -> tuple[Task, list[TextPart]]:
-        """Makes the folder of the workers' files. Deletes the folders of other tasks or another text."""
+    def _begin(
+        self, job: Job, corpora: Sequence[CleanCorpus], check: TextCheck
+    ) -> tuple[Task, list[TextPart]]:
+        """Makes the folder of the workers' files. Deletes the folders of other tasks or another
+        text.
+        """
         parent, parts = (job.data_dir / f"{job.name}.beam").absolute(), list[TextPart]()
         task = Task(
             str(parent),
@@ -275,16 +316,23 @@ class BeamEngine:
             os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
             code=files.code_hash(self._usr_dir),
         )
-        self._state = self._source_state(job)  # before the parts, so that a change after them is found
+        self._state = self._source_state(
+            job
+        )  # before the parts, so that a change after them is found
         for number in range(len(corpora)):
             corpus_parts = enumerate(job.problem.parts("train", number, job.tmp_dir))
-            parts += [TextPart(f"{number:02d}-{index:05d}", number, part) for index, part in corpus_parts]
+            parts += [
+                TextPart(f"{number:02d}-{index:05d}", number, part) for index, part in corpus_parts
+            ]
         dev = b"\0".join(sorted(map(pair_text, check.dev)))
         hashed = pickle.dumps((task, parts, self._state, job.data_settings, dev))
         folder = parent / hashlib.sha256(hashed).hexdigest()
         folders = list(parent.iterdir()) if parent.exists() else []
         if any(not re.fullmatch("[0-9a-f]{64}", path.name) for path in folders):
-            raise UserError(f"{parent}: t2t-datagen did not write this folder; move it, or give another --data_dir")
+            raise UserError(
+                f"{parent}: t2t-datagen did not write this folder; move it, or give another "
+                "--data_dir"
+            )
         for path in folders:
             if path != folder:
                 shutil.rmtree(path, ignore_errors=True)
@@ -293,9 +341,13 @@ class BeamEngine:
         return self._task, parts
 
     def _source_state(self, job: Job) -> list[tuple[Any, ...]]:
-        """Returns the sizes and times of change of the files from which the problem reads, or their checksums."""
+        """Returns the sizes and times of change of the files from which the problem reads, or their
+        checksums.
+        """
         urls = {path for _, path in job.problem.source_files() if "://" in path}
-        return files.states(sorted(urls | {os.path.abspath(str(path)) for _, path in source_files(job.problem)}))
+        return files.states(
+            sorted(urls | {os.path.abspath(str(path)) for _, path in source_files(job.problem)})
+        )
 
     def _run(self, elements: Sequence[Any], function: Any, *arguments: Any) -> None:
         """Lets the workers call function(element, *arguments) for each element."""
@@ -310,7 +362,11 @@ class BeamEngine:
         pipeline.run_pipeline(steps, self._options)
 
     def _read_again(
-        self, job: Job, task: Task, corpora: Sequence[CleanCorpus], counts: dict[str, dict[str, Any]]
+        self,
+        job: Job,
+        task: Task,
+        corpora: Sequence[CleanCorpus],
+        counts: dict[str, dict[str, Any]],
     ) -> list[str]:
         """Sets the hashes of corpora. Returns the texts from which a vocabulary is learned."""
         firsts = itertools.accumulate((2 * part["kept"] for part in counts.values()), initial=0)
@@ -318,7 +374,9 @@ class BeamEngine:
         stride = 0 if job.user_vocabulary else self._stride(task, first_texts)
         for corpus in corpora:
             digest, position = hashlib.sha256(), 0
-            names = [name for name, _ in self._kept[corpus.number] if counts[name]["kept"]]  # a map cannot be empty
+            names = [
+                name for name, _ in self._kept[corpus.number] if counts[name]["kept"]
+            ]  # a map cannot be empty
             for name in names:
                 with open(task.path(f"{name}.txt"), "rb") as file:
                     contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -333,7 +391,9 @@ class BeamEngine:
         return texts
 
     def _stride(self, task: Task, first_texts: dict[str, int]) -> int:
-        """Returns the smallest power of 3 for which each text with a multiple of it as number is in the sample."""
+        """Returns the smallest power of 3 for which each text with a multiple of it as number is in
+        the sample.
+        """
         strides = 3 ** np.arange(20)
         sizes = np.zeros(len(strides), np.int64)
         for name, first in first_texts.items():
@@ -343,13 +403,15 @@ class BeamEngine:
 
 
 def lengths_in(task: Task, name: str) -> np.ndarray:
-    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""
+    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""  # noqa: E501
     with np.load(task.path(f"{name}.npz")) as stored:
         return np.asarray(stored["lengths"])
 
 
 def sampled(contents: mmap.mmap, lengths: np.ndarray, first: int, stride: int) -> list[str]:
-    """Returns the texts of a part whose number is a multiple of `stride`. The first text has the number `first`."""
+    """Returns the texts of a part whose number is a multiple of `stride`. The first text has the
+    number `first`.
+    """
     ends = np.cumsum(lengths[:, :2].ravel() + 1, dtype=np.int64) - 1
     sizes = lengths[:, [2, 1]].ravel()
     chosen = range(-first % stride, len(ends), stride)

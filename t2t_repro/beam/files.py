@@ -1,4 +1,6 @@
-"""Files in any file system that Beam can reach: lists, texts, whole files, and copies of model folders."""
+"""Files in any file system that Beam can reach: lists, texts, whole files, and copies of model
+folders.
+"""
 
 import contextlib
 import functools
@@ -31,18 +33,24 @@ textfile.url_opener = _open
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can read."""
+    """Yields the lines of a file as `textfile.read_lines` does, in any file system that Beam can
+    read.
+    """
     with _user_errors(f"{path}: cannot be read"):
         yield from textfile.read_lines(path)
 
 
 def write(path: str, lines: Sequence[str]) -> None:
-    """Writes lines to a file in any file system that Beam can write. If this fails, no partial file remains."""
+    """Writes lines to a file in any file system that Beam can write. If this fails, no partial file
+    remains.
+    """
     folder, name = FileSystems.split(path)
     temporary = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}")
     with _user_errors(f"{path}: cannot be written"):
         try:
-            with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            with FileSystems.create(
+                temporary, compression_type=CompressionTypes.UNCOMPRESSED
+            ) as file:
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
             FileSystems.rename([temporary], [path])
         except BaseException:
@@ -53,17 +61,26 @@ def write(path: str, lines: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _user_errors(problem: str) -> Iterator[None]:
-    """Raises UserError in place of the errors of files, because only UserError is found in Beam's own errors."""
+    """Raises UserError in place of the errors of files, because only UserError is found in Beam's
+    own errors.
+    """
     try:
         yield
-    except (OSError, BeamIOError, ValueError) as error:  # ValueError: Beam knows no file system for the path
-        raise UserError(f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})") from None
+    except (
+        OSError,
+        BeamIOError,
+        ValueError,
+    ) as error:  # ValueError: Beam knows no file system for the path
+        raise UserError(
+            f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})"
+        ) from None
 
 
 def match(pattern: str) -> list[str]:
     """Returns the sorted paths of the files that match a pattern such as "x-*.en".
 
-    Raises UserError if Beam knows no file system for the pattern, e.g. for gs:// without the package apache-beam[gcp].
+    Raises UserError if Beam knows no file system for the pattern, e.g. for gs:// without the
+    package apache-beam[gcp].
     """
     try:
         (result,) = FileSystems.match([pattern])
@@ -75,28 +92,43 @@ def match(pattern: str) -> list[str]:
 
 
 def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Returns for each file its path, and its size and time of change, or if it is not local, its checksum."""
+    """Returns for each file its path, and its size and time of change, or if it is not local, its
+    checksum.
+    """
     facts = []
     for path in paths:
         with _user_errors(f"{path}: cannot be read"):
             stat = None if "://" in path else os.stat(path)
-            facts.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, FileSystems.checksum(path)))
+            facts.append(
+                (path, stat.st_size, stat.st_mtime_ns)
+                if stat
+                else (path, FileSystems.checksum(path))
+            )
     return facts
 
 
 def code_hash(folder: str) -> str:
     """Returns a hash of the Python modules in a folder, "" if `folder` is ""."""
     paths = sorted(Path(folder).rglob("*.py")) if folder else []
-    digests = [(str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths]
+    digests = [
+        (str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in paths
+    ]
     return hashlib.sha256(repr(digests).encode()).hexdigest() if folder else ""
 
 
 def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
-    """Returns the values of --output_dir and --checkpoint_path, with copies of model folders that are not local.
+    """Returns the values of --output_dir and --checkpoint_path, with copies of model folders that
+    are not local.
 
-    A checkpoint of a copied folder is a path in the folder, such as "best". Raises UserError if a folder is missing.
+    A checkpoint of a copied folder is a path in the folder, such as "best". Raises UserError if a
+    folder is missing.
     """
-    folders = [output_dirs] if Path(output_dirs).is_dir() else [part.strip() for part in output_dirs.split(",")]
+    folders = (
+        [output_dirs]
+        if Path(output_dirs).is_dir()
+        else [part.strip() for part in output_dirs.split(",")]
+    )
     if not any("://" in folder for folder in folders):
         return output_dirs, checkpoint_paths
     checkpoints = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(folders)
@@ -109,12 +141,18 @@ def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
     return ",".join(folder for folder, _ in local), ",".join(checkpoint for _, checkpoint in local)
 
 
-def model_paths(output_dirs: str, folders: Sequence[ModelFolder], checkpoints: Sequence[str]) -> tuple[str, str]:
-    """Returns paths of the model folders and the checkpoints, which all workers can give to `local_models`.
+def model_paths(
+    output_dirs: str, folders: Sequence[ModelFolder], checkpoints: Sequence[str]
+) -> tuple[str, str]:
+    """Returns paths of the model folders and the checkpoints, which all workers can give to
+    `local_models`.
 
-    `output_dirs` is the value of --output_dir, and the others are what `open_folders` returned for its local copies.
+    `output_dirs` is the value of --output_dir, and the others are what `open_folders` returned for
+    its local copies.
     """
-    names = output_dirs.split(",") if "://" in output_dirs else [str(folder.path) for folder in folders]
+    names = (
+        output_dirs.split(",") if "://" in output_dirs else [str(folder.path) for folder in folders]
+    )
     paths = [
         (name.strip(), os.path.relpath(checkpoint, folder.path))
         if "://" in name
@@ -125,12 +163,20 @@ def model_paths(output_dirs: str, folders: Sequence[ModelFolder], checkpoints: S
 
 
 def export_version(folder: str) -> tuple[str, str]:
-    """Returns the path of the latest version in a folder of exports, or the folder if it is a version, and its hash."""
+    """Returns the path of the latest version in a folder of exports, or the folder if it is a
+    version, and its hash.
+    """
     folder = folder.rstrip("/")
     found = match(f"{folder}/saved_model.pb") or match(f"{folder}/*/saved_model.pb")
-    versions = [path.removesuffix("/saved_model.pb") for path in found if "/." not in path.removeprefix(folder)]
+    versions = [
+        path.removesuffix("/saved_model.pb")
+        for path in found
+        if "/." not in path.removeprefix(folder)
+    ]
     if not versions:
-        raise UserError(f"--export_dir={folder}: has no SavedModel; name a folder that t2t-exporter wrote")
+        raise UserError(
+            f"--export_dir={folder}: has no SavedModel; name a folder that t2t-exporter wrote"
+        )
     version = max(versions, key=lambda path: (len(path), path))  # the names of versions are numbers
     with _user_errors(f"{version}: cannot be read"), _open(f"{version}/fingerprint.pb") as file:
         return version, hashlib.sha256(file.read()).hexdigest()
@@ -148,7 +194,9 @@ def local_export(version: str) -> str:
 
 @functools.cache
 def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
-    """Returns the paths of a local copy of a model folder and of its checkpoint, which a process makes only once."""
+    """Returns the paths of a local copy of a model folder and of its checkpoint, which a process
+    makes only once.
+    """
     copy, names = _new_folder(), _names_in(folder)
     if not names:
         raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
@@ -156,7 +204,10 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
     _fetch(folder, [name for name in names if not unneeded.match(name)], copy)
     path = Path(ModelFolder(str(copy)).checkpoint(checkpoint))
     if not path.is_relative_to(copy):
-        raise UserError(f"--checkpoint_path={checkpoint}: give the path of a checkpoint in {folder}, such as best")
+        raise UserError(
+            f"--checkpoint_path={checkpoint}: give the path of a checkpoint in {folder}, such as "
+            "best"
+        )
     chosen = str(path.relative_to(copy))
     _fetch(folder, [name for name in names if name.startswith(f"{chosen}.data-")], copy)
     return str(copy), str(copy / chosen)
@@ -164,7 +215,9 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
 
 def _names_in(folder: str) -> list[str]:
     """Returns the paths of all files in a folder, relative to it."""
-    return [path.removeprefix(folder.rstrip("/") + "/") for path in match(f"{folder.rstrip('/')}/**")]
+    return [
+        path.removeprefix(folder.rstrip("/") + "/") for path in match(f"{folder.rstrip('/')}/**")
+    ]
 
 
 def _fetch(folder: str, names: Sequence[str], copy: Path) -> None:
@@ -172,7 +225,11 @@ def _fetch(folder: str, names: Sequence[str], copy: Path) -> None:
     for name in names:
         source, target = f"{folder.rstrip('/')}/{name}", copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _user_errors(f"{source}: cannot be copied"), _open(source) as file, open(target, "wb") as local:
+        with (
+            _user_errors(f"{source}: cannot be copied"),
+            _open(source) as file,
+            open(target, "wb") as local,
+        ):
             shutil.copyfileobj(file, local)
 
 

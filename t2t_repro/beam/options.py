@@ -22,16 +22,23 @@ def pipeline_options(text: str) -> Any:
         from apache_beam.runners import create_runner
 
         with contextlib.redirect_stderr(errors):
-            # Beam's default, DirectRunner, would first try to download and start another runner, Prism.
+            # Beam's default, DirectRunner, would first try to download and start another runner,
+            # Prism.
             options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
-            create_runner(options.view_as(StandardOptions).runner)  # some runners define options of their own
-            valid, all_options = (options.get_all_options(retain_unknown_options=retain) for retain in (False, True))
+            create_runner(
+                options.view_as(StandardOptions).runner
+            )  # some runners define options of their own
+            valid, all_options = (
+                options.get_all_options(retain_unknown_options=retain) for retain in (False, True)
+            )
         if unknown := all_options.keys() - valid.keys():
             raise UserError(f"--beam_options={text}: Beam has no option --{min(unknown)}; omit it")
     except (ValueError, ImportError, AttributeError) as error:
         raise UserError(f"--beam_options={text}: {error}") from None
     except SystemExit:  # Beam's parser has written the reason to `errors`
-        raise UserError(f"--beam_options={text}: {errors.getvalue().rpartition('error: ')[2]}") from None
+        raise UserError(
+            f"--beam_options={text}: {errors.getvalue().rpartition('error: ')[2]}"
+        ) from None
     finally:
         logging.disable(logging.NOTSET)
     return options

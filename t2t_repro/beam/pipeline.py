@@ -1,8 +1,9 @@
 """An Apache Beam pipeline that translates corpora of millions of lines.
 
-The pipeline reads the input once, in order, and cuts it into batches of lines. A worker translates a batch and writes
-the translations to a file, the batch's shard. The shard's name contains the number of the batch's first line, so shards
-sorted by name are in the order of the input. If Beam processes a batch twice, both shards have the same name.
+The pipeline reads the input once, in order, and cuts it into batches of lines. A worker translates
+a batch and writes the translations to a file, the batch's shard. The shard's name contains the
+number of the batch's first line, so shards sorted by name are in the order of the input. If Beam
+processes a batch twice, both shards have the same name.
 """
 
 import contextlib
@@ -49,12 +50,16 @@ SETTINGS = ".settings"
 JSONL = re.compile(r"\.jsonl(\.(gz|bz2|xz))?$")
 OS_ERROR = "(?:OS|FileNotFound|Permission|Timeout|Connection|ConnectionRefused)Error"
 _LOADING = threading.RLock()
-"""Held while a thread loads the model or the user's modules, so that the threads of a process share them."""
+"""Held while a thread loads the model or the user's modules, so that the threads of a process share
+them.
+"""
 
 
 @dataclass(frozen=True)
 class BeamJob:
-    """The settings of a pipeline run, which Beam sends to each worker. The docs of the flags describe them."""
+    """The settings of a pipeline run, which Beam sends to each worker. The docs of the flags
+    describe them.
+    """
 
     output_dir: str
     checkpoints: str
@@ -70,7 +75,8 @@ class BeamJob:
     target_language: str = ""
     output_format: str = "text"
     export_dir: str = ""
-    """Path of a version of an exported model, which is used in place of model folders; "" for none."""
+    """Path of a version of an exported model, which is used in place of model folders; "" for none.
+    """
 
 
 class LineBatch(NamedTuple):
@@ -85,23 +91,41 @@ class LineBatch(NamedTuple):
 
 
 def translate(batch: LineBatch, job: BeamJob) -> dict[str, int]:
-    """Translates a batch and writes its shard. Returns values of counters. A resumed run keeps existing shards."""
+    """Translates a batch and writes its shard. Returns values of counters. A resumed run keeps
+    existing shards.
+    """
     shard = shard_name(job.decode_to_file, batch)
     if job.resume and match(shard):
         return {EXISTING: 1}
     translator, problem = load(job)
-    options: Any = {"target_language": job.target_language, "long_lines": job.long_lines, "input_file": _place(batch)}
+    options: Any = {
+        "target_language": job.target_language,
+        "long_lines": job.long_lines,
+        "input_file": _place(batch),
+    }
     is_detailed = job.output_format == "jsonl"
-    options |= {"details": is_detailed, "scores": is_detailed or job.decode_hparams.write_beam_scores}
+    options |= {
+        "details": is_detailed,
+        "scores": is_detailed or job.decode_hparams.write_beam_scores,
+    }
     texts, prefixes = inputs_of(batch)
     translations = translator.translate(texts, prefixes, **options)
     refuse_diverged(translation.score for translation in translations)
     finished, _ = finish_translations(problem, texts, translations)
     if is_detailed:
         rows = zip(texts, finished, strict=True)
-        write(shard, [json_line(text, row, translator.vocabulary, has_attention=False) for text, row in rows])
+        write(
+            shard,
+            [
+                json_line(text, row, translator.vocabulary, has_attention=False)
+                for text, row in rows
+            ],
+        )
     else:
-        write(shard, [text_line(translation.hypotheses, job.decode_hparams) for translation in finished])
+        write(
+            shard,
+            [text_line(translation.hypotheses, job.decode_hparams) for translation in finished],
+        )
     return {
         LINES: len(batch.lines),
         SHARDS: 1,
@@ -110,11 +134,14 @@ def translate(batch: LineBatch, job: BeamJob) -> dict[str, int]:
     }
 
 
-def augment(batch: LineBatch, job: BeamJob, folder: str, settings: dict[str, Any]) -> dict[str, int]:
-    """Translates a batch and writes its shard of the corpus of t2t-augment, unless it exists. Returns its counts.
+def augment(
+    batch: LineBatch, job: BeamJob, folder: str, settings: dict[str, Any]
+) -> dict[str, int]:
+    """Translates a batch and writes its shard of the corpus of t2t-augment, unless it exists.
+    Returns its counts.
 
-    `settings` are those of `Augmentation`, and `folder` is that of the corpus. If a line can have several outputs, an
-    existing shard does not show how many were dropped, so it is replaced.
+    `settings` are those of `Augmentation`, and `folder` is that of the corpus. If a line can have
+    several outputs, an existing shard does not show how many were dropped, so it is replaced.
     """
     path = augmented.shard_path(folder, batch.first_line // settings["shard_lines"])
     if path.exists() and job.decode_hparams.n == 1:
@@ -129,9 +156,11 @@ def _place(batch: LineBatch) -> InputFile:
 
 
 def load(job: BeamJob) -> tuple[Any, Problem]:
-    """Returns the model, a `Translator` or an `ExportedModel`, and the problem, which all threads of a process share.
+    """Returns the model, a `Translator` or an `ExportedModel`, and the problem, which all threads
+    of a process share.
 
-    Imports the user's modules, which may define both. The outputs of an export are finished, like those of t2t_text.
+    Imports the user's modules, which may define both. The outputs of an export are finished, like
+    those of t2t_text.
     """
     with _LOADING:
         return _load(job)
@@ -166,13 +195,20 @@ Step = Callable[..., dict[str, int]]
 """`translate` or `augment`."""
 
 
-def run(step: Step, arguments: Sequence[Any], paths: Sequence[str], batch_lines: int, options: Any) -> dict[str, int]:
-    """Calls step(batch, *arguments) for each batch of lines of files. Returns the sums of what it returns, by name.
+def run(
+    step: Step, arguments: Sequence[Any], paths: Sequence[str], batch_lines: int, options: Any
+) -> dict[str, int]:
+    """Calls step(batch, *arguments) for each batch of lines of files. Returns the sums of what it
+    returns, by name.
 
-    Raises UserError if a worker raises one, for example because an input file is damaged. `options` are Beam's
-    PipelineOptions.
+    Raises UserError if a worker raises one, for example because an input file is damaged. `options`
+    are Beam's PipelineOptions.
     """
-    batches = beam.Create(list(enumerate(paths))) | beam.FlatMap(read_batches, batch_lines) | beam.Reshuffle()
+    batches = (
+        beam.Create(list(enumerate(paths)))
+        | beam.FlatMap(read_batches, batch_lines)
+        | beam.Reshuffle()
+    )
     return run_pipeline(batches | "translate" >> beam.Map(_count, step, arguments), options)
 
 
@@ -182,19 +218,25 @@ def _count(batch: LineBatch, step: Step, arguments: Sequence[Any]) -> None:
 
 
 def run_pipeline(steps: beam.PTransform, options: Any) -> dict[str, int]:
-    """Runs the steps of a pipeline. Returns the values of its counters by name; see `run`. A runner may have none."""
+    """Runs the steps of a pipeline. Returns the values of its counters by name; see `run`. A runner
+    may have none.
+    """
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | steps
     for name in ("common", "worker"):  # these loggers would also log the error that is raised below
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)
     has_processes = options.view_as(DirectOptions).direct_running_mode == "multi_processing"
     try:  # each process would log some 100 lines, which no option of Beam limits
-        with open(os.devnull, "wb") as nowhere, redirected_errors(nowhere) if has_processes else nullcontext():
+        with (
+            open(os.devnull, "wb") as nowhere,
+            redirected_errors(nowhere) if has_processes else nullcontext(),
+        ):
             result = pipeline.run()
             result.wait_until_finish()
     except Exception as error:
-        # If a worker raises UserError, Beam raises an error of another class. The text of Beam's error contains the
-        # worker's message, followed by the end of the line or by "[while running" and the name of the pipeline step.
+        # If a worker raises UserError, Beam raises an error of another class. The text of Beam's
+        # error contains the worker's message, followed by the end of the line or by "[while
+        # running" and the name of the pipeline step.
         text = f"{type(error).__name__}: {error}"
         for kind, beginning in (("UserError", ""), (OS_ERROR, "a worker failed: ")):
             if message := re.search(rf"\b{kind}: (.+?)(?: \[while running|\\n|\n|$)", text):
@@ -209,18 +251,26 @@ def run_pipeline(steps: beam.PTransform, options: Any) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int) -> Iterator[None]:
+def same_run(
+    job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int
+) -> Iterator[None]:
     """Writes the file `decode_to_file`.settings: a hash of everything that the shards depend on.
 
-    By this file, a resumed run recognizes its shards. It stays beside them. On a local file system, a lock refuses a
-    second run in the `with` block.
+    By this file, a resumed run recognizes its shards. It stays beside them. On a local file system,
+    a lock refuses a second run in the `with` block.
 
-    Raises UserError if shards of another run exist, or the run would overwrite one of its input files `paths`.
+    Raises UserError if shards of another run exist, or the run would overwrite one of its input
+    files `paths`.
     """
     path, is_local = f"{job.decode_to_file}{SETTINGS}", "://" not in job.decode_to_file
     with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else nullcontext():
-        expected, existing = fingerprint(job, models, paths, batch_lines), shards(job.decode_to_file)
-        refuse_overwriting("--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths])
+        expected, existing = (
+            fingerprint(job, models, paths, batch_lines),
+            shards(job.decode_to_file),
+        )
+        refuse_overwriting(
+            "--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths]
+        )
         cure = "delete it, or choose another --decode_to_file"
         settings = next(read_lines(path), "") if match(path) else None
         is_foreign = settings is not None and not re.fullmatch("[0-9a-f]{64}", settings)
@@ -238,16 +288,27 @@ def same_run(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_
                 FileSystems.delete([path])
 
 
-def fingerprint(job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int) -> str:
-    """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity` of each model."""
-    # batch_size and resume do not change translations, so both get fixed values. `models` stands for the paths.
+def fingerprint(
+    job: BeamJob, models: Sequence[tuple], paths: Sequence[str], batch_lines: int
+) -> str:
+    """Returns a hash of everything that the shards depend on. `models` has `ModelFolder.identity`
+    of each model.
+    """
+    # batch_size and resume do not change translations, so both get fixed values. `models` stands
+    # for the paths.
     search = replace(job.decode_hparams, batch_size=1)
-    job = replace(job, output_dir="", checkpoints="", export_dir="", decode_hparams=search, resume=False)
-    return hashlib.sha256(repr((job, models, list(map(_content, paths)), batch_lines)).encode()).hexdigest()
+    job = replace(
+        job, output_dir="", checkpoints="", export_dir="", decode_hparams=search, resume=False
+    )
+    return hashlib.sha256(
+        repr((job, models, list(map(_content, paths)), batch_lines)).encode()
+    ).hexdigest()
 
 
 def _content(path: str) -> str:
-    """Returns a checksum of a file's content, as the file system stores it or, of a local file, by reading it."""
+    """Returns a checksum of a file's content, as the file system stores it or, of a local file, by
+    reading it.
+    """
     if "://" in path:
         return FileSystems.checksum(path)
     with open(path, "rb") as file:
@@ -255,7 +316,8 @@ def _content(path: str) -> str:
 
 
 def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[LineBatch]:
-    """Yields a file's lines in batches of `batch_lines`. (Beam's own text source provides no line numbers.)
+    """Yields a file's lines in batches of `batch_lines`. (Beam's own text source provides no line
+    numbers.)
 
     `numbered_path` is (index of the file among the input files, path of the file).
     """
@@ -267,10 +329,11 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
 
 
 def inputs_of(batch: LineBatch) -> tuple[list[str], list[str]]:
-    """Returns the texts of a batch, and the required beginnings of their outputs, which only a .jsonl file can have.
+    """Returns the texts of a batch, and the required beginnings of their outputs, which only a
+    .jsonl file can have.
 
-    A line of such a file is a JSON object with the text under "source", and its beginning under "prefix". UserError if
-    a line is another.
+    A line of such a file is a JSON object with the text under "source", and its beginning under
+    "prefix". UserError if a line is another.
     """
     if not JSONL.search(batch.path):
         return batch.lines, []
@@ -287,16 +350,24 @@ def inputs_of(batch: LineBatch) -> tuple[list[str], list[str]]:
 
 
 def shard_name(prefix: str, batch: LineBatch) -> str:
-    """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN, with the numbers of the file and the line."""
+    """Returns the path of a batch's shard: PREFIX-FFFFF-NNNNNNNNNNNN, with the numbers of the file
+    and the line.
+    """
     return f"{prefix}-{batch.file_number:05d}-{batch.first_line:012d}"
 
 
 def shards(prefix: str) -> list[str]:
     """Returns the sorted paths of all shards that exist; see `shard_name`."""
-    return [path for path in match(f"{prefix}-*") if re.fullmatch(r"-[0-9]{5,}-[0-9]{12,}", path[len(prefix) :])]
+    return [
+        path
+        for path in match(f"{prefix}-*")
+        if re.fullmatch(r"-[0-9]{5,}-[0-9]{12,}", path[len(prefix) :])
+    ]
 
 
 def input_files(path: str) -> list[str]:
-    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has this name."""
+    """Returns the sorted paths of the files that match a pattern, or `path` itself if a file has
+    this name.
+    """
     paths = match(path)
     return [path] if FileSystems.exists(path) else paths

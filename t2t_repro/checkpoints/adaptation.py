@@ -1,4 +1,5 @@
-"""Gives the embeddings of a model to another vocabulary, so that its training can go on with text of another kind.
+"""Gives the embeddings of a model to another vocabulary, so that its training can go on with text
+of another kind.
 
 Shapes: V pieces of the old vocabulary, N pieces of the new one, D width.
 """
@@ -15,51 +16,77 @@ from t2t_repro.errors import UserError
 
 SOURCE_TABLE = "/embedding/table"
 TABLES = (SOURCE_TABLE, "/target_embedding/table", "/softmax/table", "/softmax_bias")
-"""Ends of the names of all weights that have a row for each piece. The first has the pieces of the sources."""
+"""Ends of the names of all weights that have a row for each piece. The first has the pieces of the
+sources.
+"""
 SAME, SPELLED, OTHER = "same", "spelled", "other"
-"""Kinds of pieces of the new vocabulary: those of the old one, those that several of its pieces spell, and others."""
+"""Kinds of pieces of the new vocabulary: those of the old one, those that several of its pieces
+spell, and others.
+"""
 MARKS = re.compile("^(\u2581|\u0120|##)(?=.)|(?<=.)(_|@@)$")
-"""Marks of the beginning, the middle or the end of a word, which each kind of vocabulary writes in its own way."""
+"""Marks of the beginning, the middle or the end of a word, which each kind of vocabulary writes in
+its own way.
+"""
 
 
 def adapt(
     weights: Mapping[str, np.ndarray], old: Vocabulary, new: Vocabulary
 ) -> tuple[dict[str, np.ndarray], dict[str, Counter[str]]]:
-    """Returns a model's weights for another vocabulary, and the number of its pieces of each kind, by weight.
+    """Returns a model's weights for another vocabulary, and the number of its pieces of each kind,
+    by weight.
 
-    A piece that the old vocabulary has keeps its row. Any other piece has the mean of the rows of the old pieces that
-    spell it, of which each is as long as possible. A piece that cannot be spelled has the mean of all rows. If the
-    vocabularies are of different kinds, pieces are compared without the marks of a word's beginning or end.
+    A piece that the old vocabulary has keeps its row. Any other piece has the mean of the rows of
+    the old pieces that spell it, of which each is as long as possible. A piece that cannot be
+    spelled has the mean of all rows. If the vocabularies are of different kinds, pieces are
+    compared without the marks of a word's beginning or end.
 
     Raises UserError if the vocabularies share no piece of two or more characters.
     """
     adapted, counts = dict(weights), {}
     for name, table in weights.items():
         if name.endswith(TABLES):
-            rows = _old_rows(*((old.sources, new.sources) if name.endswith(SOURCE_TABLE) else (old, new)))
-            adapted[name] = np.stack([table[ids].mean(axis=0) if ids else table.mean(axis=0) for ids in rows])
-            counts[name] = Counter(SAME if len(ids) == 1 else SPELLED if ids else OTHER for ids in rows)
+            rows = _old_rows(
+                *((old.sources, new.sources) if name.endswith(SOURCE_TABLE) else (old, new))
+            )
+            adapted[name] = np.stack(
+                [table[ids].mean(axis=0) if ids else table.mean(axis=0) for ids in rows]
+            )
+            counts[name] = Counter(
+                SAME if len(ids) == 1 else SPELLED if ids else OTHER for ids in rows
+            )
     return adapted, counts
 
 
 def _old_rows(old: Vocabulary, new: Vocabulary) -> list[list[int]]:
-    """Returns for each of the N pieces the ids of the old pieces whose rows its row is the mean of."""
-    old_pieces, new_pieces = (vocabulary.pieces(range(vocabulary.size)) for vocabulary in (old, new))
+    """Returns for each of the N pieces the ids of the old pieces whose rows its row is the mean of."""  # noqa: E501
+    old_pieces, new_pieces = (
+        vocabulary.pieces(range(vocabulary.size)) for vocabulary in (old, new)
+    )
     numbered = [pair for pair in enumerate(old_pieces) if pair[0] not in (PAD_ID, EOS_ID)]
-    if old.kind != new.kind:  # Of equal texts, the first counts, because it is usually the most frequent one.
+    if (
+        old.kind != new.kind
+    ):  # Of equal texts, the first counts, because it is usually the most frequent one.
         numbered = [(number, MARKS.sub("", piece)) for number, piece in reversed(numbered)]
         new_pieces = [MARKS.sub("", piece) for piece in new_pieces]
     id_of = {piece: number for number, piece in numbered if piece}
-    if not any(len(piece.strip("\u2581@")) > 1 and not piece.startswith("<") for piece in id_of.keys() & {*new_pieces}):
+    if not any(
+        len(piece.strip("\u2581@")) > 1 and not piece.startswith("<")
+        for piece in id_of.keys() & {*new_pieces}
+    ):
         raise UserError("the new vocabulary has no subword of the old one")
     longest = max(map(len, id_of))
-    rows = [[id_of[piece]] if piece in id_of else _spelling(piece, id_of, longest) for piece in new_pieces]
+    rows = [
+        [id_of[piece]] if piece in id_of else _spelling(piece, id_of, longest)
+        for piece in new_pieces
+    ]
     rows[PAD_ID], rows[EOS_ID] = [PAD_ID], [EOS_ID]
     return rows
 
 
 def _spelling(piece: str, id_of: Mapping[str, int], longest: int) -> list[int]:
-    """Returns the ids of the pieces that spell `piece`, from left to right the longest ones. Skips what none spells."""
+    """Returns the ids of the pieces that spell `piece`, from left to right the longest ones. Skips
+    what none spells.
+    """
     ids, start = [], 0
     while start < len(piece):
         ends = range(min(len(piece), start + longest), start, -1)

@@ -1,4 +1,6 @@
-"""Checkpoint averaging: the mean of the weights of the last (section 6.1 of the paper) or the best checkpoints."""
+"""Checkpoint averaging: the mean of the weights of the last (section 6.1 of the paper) or the best
+checkpoints.
+"""
 
 from collections.abc import Sequence
 
@@ -14,17 +16,22 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import only_writer, subfolder
 
 
-def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = ()) -> tuple[str, list[str]]:
-    """Averages the weights of checkpoints of a model folder, and saves the average in its folder averaged/.
+def average_checkpoints(
+    folder: ModelFolder, last: int, steps: Sequence[int] = ()
+) -> tuple[str, list[str]]:
+    """Averages the weights of checkpoints of a model folder, and saves the average in its folder
+    averaged/.
 
-    The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's fingerprints, but
-    without optimizer variables. Returns its path, and the paths of the checkpoints from which it was computed.
+    The average is a checkpoint with the averaged weights, the last checkpoint's step and the run's
+    fingerprints, but without optimizer variables. Returns its path, and the paths of the
+    checkpoints from which it was computed.
 
-    `last` is the number of last checkpoints to average. 0 means the number in the hparam num_last_checkpoints, or all
-    checkpoints if the folder has fewer. `steps` are those of the checkpoints to average instead of the last ones.
+    `last` is the number of last checkpoints to average. 0 means the number in the hparam
+    num_last_checkpoints, or all checkpoints if the folder has fewer. `steps` are those of the
+    checkpoints to average instead of the last ones.
 
-    Raises UserError if there are fewer than `last` checkpoints, one is missing, damaged or of another training run, or
-    another process is writing an average.
+    Raises UserError if there are fewer than `last` checkpoints, one is missing, damaged or of
+    another training run, or another process is writing an average.
     """
     paths = _checkpoints_of(folder, steps) if steps else _last_checkpoints(folder, last)
     step = step_of(folder.checkpoints()[-1])
@@ -37,13 +44,17 @@ def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = (
         expected = expected or identity
         if identity != expected:
             raise UserError(
-                f"{path}: belongs to another training run than the other checkpoints of {folder.path}; move it away"
+                f"{path}: belongs to another training run than the other checkpoints of "
+                f"{folder.path}; move it away"
             )
         folder.require_own(path, checkpoint)
         for name, value in checkpoint.weights.items():
             sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
     average = tf.train.Checkpoint(
-        weights={name: tf.Variable((total / len(paths)).astype(np.float32)) for name, total in sums.items()},
+        weights={
+            name: tf.Variable((total / len(paths)).astype(np.float32))
+            for name, total in sums.items()
+        },
         step=tf.Variable(step, dtype=tf.int64),
         averaged=tf.Variable(0 if steps else len(paths), dtype=tf.int64),
         **{name: tf.Variable(value) for name, value in identity_of(folder).items()},
@@ -56,15 +67,20 @@ def average_checkpoints(folder: ModelFolder, last: int, steps: Sequence[int] = (
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the checkpoints to average, oldest first; `last` is that of `average_checkpoints`."""
+    """Returns the paths of the checkpoints to average, oldest first; `last` is that of
+    `average_checkpoints`.
+    """
     checkpoints, number = folder.checkpoints(), last or folder.hparams.num_last_checkpoints
     if len(checkpoints) < max(last, 1):
         raise UserError(
-            f"{folder.path}: holds {counted(len(checkpoints), 'checkpoint')}, not --num_last_checkpoints={number}; "
-            "train longer, save more often, or average fewer"
+            f"{folder.path}: holds {counted(len(checkpoints), 'checkpoint')}, not "
+            f"--num_last_checkpoints={number}; train longer, save more often, or average fewer"
         )
     if len(checkpoints) < number:
-        say(f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the folder has no more")
+        say(
+            f"{folder.path}: averaging {len(checkpoints)}, not {number} checkpoints, because the "
+            "folder has no more"
+        )
     return checkpoints[-number:]
 
 
@@ -74,12 +90,15 @@ def _checkpoints_of(folder: ModelFolder, steps: Sequence[int]) -> list[str]:
     for step in steps:
         if step not in path_of:
             raise UserError(
-                f"{folder.path}: the checkpoint of step {step:,}, one of the {len(steps)} best, no longer exists; give "
-                f"a lower --num_best_checkpoints, or train with --max_checkpoints_by_score={len(steps)}"
+                f"{folder.path}: the checkpoint of step {step:,}, one of the {len(steps)} best, "
+                "no longer exists; give a lower --num_best_checkpoints, or train with "
+                f"--max_checkpoints_by_score={len(steps)}"
             )
     return [path_of[step] for step in sorted(steps)]
 
 
 def averaged_count(path: str) -> int:
-    """Returns how many last checkpoints contributed to the average at `path`; 0 if others did or it is damaged."""
+    """Returns how many last checkpoints contributed to the average at `path`; 0 if others did or it
+    is damaged.
+    """
     return int(read_value(path, "averaged") or 0)

@@ -14,9 +14,13 @@ from t2t_repro.problem import Problem
 
 
 def write_imported(
-    output_dir: str, content: tuple[HParams, Problem, Vocabulary], weights: Mapping[str, np.ndarray], step: int
+    output_dir: str,
+    content: tuple[HParams, Problem, Vocabulary],
+    weights: Mapping[str, np.ndarray],
+    step: int,
 ) -> str:
-    """Writes a new model folder, and returns the path of its checkpoint. Raises UserError if the folder has files.
+    """Writes a new model folder, and returns the path of its checkpoint. Raises UserError if the
+    folder has files.
 
     `weights` has the weights by their names in the model, float32.
     """
@@ -33,7 +37,9 @@ def write_imported(
         vocabulary_fingerprint=tf.Variable(vocabulary.fingerprint),
     )
     with ModelFolder.locked(path), unfinished_folder(path) as new:
-        ModelFolder.create(new, hparams, vocabulary, Origin.without_data(problem, vocabulary), problem)
+        ModelFolder.create(
+            new, hparams, vocabulary, Origin.without_data(problem, vocabulary), problem
+        )
         checkpoint = write_checkpoint(state, new, step)
         for file in sorted(new.iterdir()):
             file.rename(path / file.name)

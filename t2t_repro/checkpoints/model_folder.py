@@ -1,9 +1,9 @@
 """A model folder (--output_dir) has everything that decoding, exporting and resuming need.
 
-hparams.json      hyper-parameters of the model and its training
-problem.json      the problem's name and settings, precision, random seed, and fingerprint of the training data
-vocab.*.model     the vocabulary
-model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step, random seed, and the
+hparams.json      hyper-parameters of the model and its training problem.json      the problem's
+name and settings, precision, random seed, and fingerprint of the training data vocab.*.model
+the vocabulary model.ckpt-*      checkpoints: weights under the model's variable names, optimizer
+state, step, random seed, and the
                   fingerprints of hparams, vocabulary and data
 checkpoint        TensorFlow's list of the model.ckpt-* files, for tf.train.latest_checkpoint
 averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
@@ -35,21 +35,27 @@ from t2t_repro.problem import Problem
 
 DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
-"""Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the folder."""
+"""Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the
+folder.
+"""
 MAX_INDEX = 1 << 26
-"""Maximum size of a checkpoint's index, which has a checksum of each variable. It has about 100 bytes for each."""
+"""Maximum size of a checkpoint's index, which has a checksum of each variable. It has about 100
+bytes for each.
+"""
 MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 """Hparams that may change when training resumes."""
 FORMER_HPARAMS = {
     "moe_num_experts": 0, "moe_k": 2, "moe_loss_coef": 1e-3, "convolutions": "", "kernel_height": 3,
     "output_embedding_size": 0, "embedding_size": 0, "cell_size": 0,
 }  # fmt: skip
-"""Fields that older hparams.json files have for every model, with their defaults. Now they belong to single models."""
+"""Fields that older hparams.json files have for every model, with their defaults. Now they belong
+to single models.
+"""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The problem, data and random seed that a model was trained with: the content of problem.json."""
+    """The problem, data and random seed that a model was trained with: the content of problem.json."""  # noqa: E501
 
     problem: str
     """Name of the problem, with "_rev" if it is reversed."""
@@ -64,11 +70,17 @@ class Origin:
     precision: str = "float32"
     """Value of --precision in training."""
     warm_start_from: str = ""
-    """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for random weights."""
+    """Value of --warm_start_from: model folder or checkpoint with the initial weights; "" for
+    random weights.
+    """
     data_dir: str = ""
-    """Absolute path of the data directory of the last training run; "" if unknown, as for imported models."""
+    """Absolute path of the data directory of the last training run; "" if unknown, as for imported
+    models.
+    """
     source_vocabulary: str = ""
-    """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
+    """File name of the vocabulary of the sources; "" if sources and targets have the same
+    vocabulary.
+    """
 
     def __post_init__(self) -> None:
         for name in self.vocabularies:
@@ -85,7 +97,9 @@ class Origin:
 
     @property
     def vocabularies(self) -> list[str]:
-        """File names of the vocabularies: that of the targets, and that of the sources if it is another one."""
+        """File names of the vocabularies: that of the targets, and that of the sources if it is
+        another one.
+        """
         return [self.vocabulary, *filter(None, [self.source_vocabulary])]
 
 
@@ -96,9 +110,9 @@ Content = tuple[HParams, Origin, Problem, Vocabulary]
 class ModelFolder:
     """A folder with a trained model. The module's docstring lists the files.
 
-    `content` has the hparams, origin, problem and vocabulary of a folder whose files are not written yet. If it is
-    None, they are read. Raises UserError if `path` is not a model folder, or a file in it is damaged or names unknown
-    code.
+    `content` has the hparams, origin, problem and vocabulary of a folder whose files are not
+    written yet. If it is None, they are read. Raises UserError if `path` is not a model folder, or
+    a file in it is damaged or names unknown code.
     """
 
     def __init__(self, path: str | Path, content: Content | None = None) -> None:
@@ -107,16 +121,25 @@ class ModelFolder:
 
     @property
     def tags(self) -> list[str]:
-        """Tags of the model's target languages; empty if it has only one, so that sources need no tag."""
+        """Tags of the model's target languages; empty if it has only one, so that sources need no
+        tag.
+        """
         return [symbol for symbol in self.problem.symbols if symbol in self.vocabulary.tags]
 
     @classmethod
     def for_run(
-        cls, path: str | Path, hparams: HParams, vocabulary: Vocabulary, origin: Origin, problem: Problem | None = None
+        cls,
+        path: str | Path,
+        hparams: HParams,
+        vocabulary: Vocabulary,
+        origin: Origin,
+        problem: Problem | None = None,
     ) -> Self:
-        """Returns the model folder of a training run, which starts there or resumes. Writes nothing: see `save`.
+        """Returns the model folder of a training run, which starts there or resumes. Writes
+        nothing: see `save`.
 
-        Raises UserError if the folder has files of others, or checkpoints of another problem, data or hparams.
+        Raises UserError if the folder has files of others, or checkpoints of another problem, data
+        or hparams.
         """
         folder = Path(path)
         _refuse_foreign(folder)
@@ -124,7 +147,10 @@ class ModelFolder:
             existing = cls(folder)
             existing._refuse_other(hparams, origin, vocabulary)
             if reader.checkpoints_in(folder / "averaged") and not existing.checkpoints():
-                raise UserError(f"{path}: has only an averaged checkpoint; to start again, give another --output_dir")
+                raise UserError(
+                    f"{path}: has only an averaged checkpoint; to start again, give another "
+                    "--output_dir"
+                )
         problem = problem or registry.problem(origin.problem, origin.settings)
         return cls(folder, (hparams, origin, problem, vocabulary))
 
@@ -139,18 +165,21 @@ class ModelFolder:
         """Writes hparams.json, problem.json and the vocabularies."""
         for name, values in zip(DESCRIPTION, (self.hparams, self.origin), strict=True):
             write_file(self.path / name, to_json(values))
-        for name, vocabulary in zip(self.origin.vocabularies, (self.vocabulary, self.vocabulary.sources), strict=False):
+        for name, vocabulary in zip(
+            self.origin.vocabularies, (self.vocabulary, self.vocabulary.sources), strict=False
+        ):
             vocabulary.save(self.path / name)
 
     @staticmethod
     def locked(path: str | Path) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which no other t2t-trainer or t2t-reproduce can use the model folder `path`.
+        """Returns a context in which no other t2t-trainer or t2t-reproduce can use the model folder
+        `path`.
 
         Creates the folder if necessary.
         """
         refusal = (
-            f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or give another "
-            "--output_dir"
+            f"{path}: another t2t-trainer or t2t-reproduce is at work there; wait for its end, or "
+            "give another --output_dir"
         )
         return locked(Path(path) / LOCK, refusal)
 
@@ -159,7 +188,9 @@ class ModelFolder:
         return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
 
     def _refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
-        """Raises UserError if a run with these arguments may not resume the training of this folder's model."""
+        """Raises UserError if a run with these arguments may not resume the training of this
+        folder's model.
+        """
         old = self.origin
         traits = {
             "problem": (old.problem, origin.problem),
@@ -167,18 +198,32 @@ class ModelFolder:
             "data of fingerprint": (old.data_fingerprint, origin.data_fingerprint),
             "--random_seed": (old.random_seed, origin.random_seed),
             "--precision": (old.precision, origin.precision),
-            "--warm_start_from": (old.warm_start_from.rstrip("/"), origin.warm_start_from.rstrip("/")),
-            **{name: (getattr(self.hparams, name, None), value) for name, value in vars(hparams).items()},
+            "--warm_start_from": (
+                old.warm_start_from.rstrip("/"),
+                origin.warm_start_from.rstrip("/"),
+            ),
+            **{
+                name: (getattr(self.hparams, name, None), value)
+                for name, value in vars(hparams).items()
+            },
         }
         traits["--freeze"] = traits.pop("frozen")  # --hparams cannot have its commas
-        others = [name for name, (old_value, value) in traits.items() if old_value != value and name not in MAY_DIFFER]
+        others = [
+            name
+            for name, (old_value, value) in traits.items()
+            if old_value != value and name not in MAY_DIFFER
+        ]
         if others:
             name, (old_value, value) = others[0], traits[others[0]]
-            hparams_again = ",".join(f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other))
-            again = f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
+            hparams_again = ",".join(
+                f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other)
+            )
+            again = (
+                f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
+            )
             raise UserError(
-                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again}, or another "
-                "--output_dir, with --warm_start_from to begin with this model's weights"
+                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again}, or "
+                "another --output_dir, with --warm_start_from to begin with this model's weights"
             )
 
     def checkpoints(self) -> list[str]:
@@ -188,22 +233,28 @@ class ModelFolder:
     def checkpoint(self, path: str = "", flag: str = "--checkpoint_path") -> str:
         """Returns the path of the checkpoint to use, which must exist.
 
-        `path` is the value of `flag`: a checkpoint, or a folder with checkpoints, from the current folder or from this
-        one, e.g. "best". "" stands for this folder. In a folder, the averaged checkpoint is used, or the latest
-        checkpoint if that is newer.
+        `path` is the value of `flag`: a checkpoint, or a folder with checkpoints, from the current
+        folder or from this one, e.g. "best". "" stands for this folder. In a folder, the averaged
+        checkpoint is used, or the latest checkpoint if that is newer.
         """
         if path:
             inside = str(self.path / path)
-            return reader.find_checkpoint(inside if _exists(inside) and not _exists(path) else path, flag)
+            return reader.find_checkpoint(
+                inside if _exists(inside) and not _exists(path) else path, flag
+            )
         if checkpoint := reader.default_checkpoint(self.path):
             return checkpoint
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
         raise UserError(f"{self.path}: no checkpoint yet; run {command} until it saves one")
 
     def require_own(self, checkpoint: str, content: reader.Checkpoint) -> None:
-        """Raises UserError unless a checkpoint was trained with the folder's vocabulary and hparams."""
+        """Raises UserError unless a checkpoint was trained with the folder's vocabulary and
+        hparams.
+        """
         hparams = content.hparams_fingerprint
-        if not hparams and (trained := hparams_of(checkpoint)):  # older averages have no fingerprint
+        if not hparams and (
+            trained := hparams_of(checkpoint)
+        ):  # older averages have no fingerprint
             hparams = hparams_fingerprint(trained)
         for kind, own, fingerprint in (
             ("vocabulary", self.vocabulary.fingerprint, content.vocabulary_fingerprint),
@@ -211,21 +262,24 @@ class ModelFolder:
         ):
             if fingerprint not in ("", own):
                 raise UserError(
-                    f"{checkpoint}: trained with other {kind} than {self.path} has; put that file back, or give the "
-                    "--output_dir of its training"
+                    f"{checkpoint}: trained with other {kind} than {self.path} has; put that file "
+                    "back, or give the --output_dir of its training"
                 )
 
     def identity(self, checkpoint: str) -> tuple[Any, ...]:
-        """Returns everything that the outputs of a checkpoint's model depend on, wherever the folder is."""
+        """Returns everything that the outputs of a checkpoint's model depend on, wherever the
+        folder is.
+        """
         weights = hashlib.sha256(read_bytes(f"{checkpoint}.index", MAX_INDEX)).hexdigest()
         fingerprints = self.vocabulary.fingerprint, hparams_fingerprint(self.hparams)
         return self.origin.problem, self.origin.settings, *fingerprints, weights
 
     def model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns the model that hparams.json describes, with the weights of a checkpoint in the model's dtypes.
+        """Returns the model that hparams.json describes, with the weights of a checkpoint in the
+        model's dtypes.
 
-        `precision` is that of training or of decoding (see `Layer`). Raises UserError if the checkpoint is damaged, or
-        does not fit the folder's hparams or vocabulary.
+        `precision` is that of training or of decoding (see `Layer`). Raises UserError if the
+        checkpoint is damaged, or does not fit the folder's hparams or vocabulary.
         """
         content = reader.read_checkpoint(checkpoint)
         self.require_own(checkpoint, content)
@@ -238,12 +292,16 @@ class ModelFolder:
         reader.refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
         devices.use_tf32(False)
         with zero_weights():
-            model = make_model(self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1])
+            model = make_model(
+                self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1]
+            )
         reader.assign_weights(model, content, checkpoint)
         return model
 
     def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:
-        """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any more."""
+        """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any
+        more.
+        """
         from t2t_repro.layers.base import Layer  # imported here, because it loads TensorFlow
 
         model = self.model(checkpoint, precision)
@@ -257,19 +315,27 @@ def _read(path: Path) -> Content:
         text, hparams = read_text(path / "problem.json"), read_hparams(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
-            f"{path}: no {Path(error.filename).name} there, so this is not a model folder; run t2t-trainer, or, if "
-            f"tensor2tensor trained the model, t2t-import --t2t_model={shlex.quote(str(path))}"
+            f"{path}: no {Path(error.filename).name} there, so this is not a model folder; run "
+            "t2t-trainer, or, if tensor2tensor trained the model, t2t-import "
+            f"--t2t_model={shlex.quote(str(path))}"
         ) from None
     origin = from_json(Origin, text, str(path / "problem.json"))
     _require_registered(path, "problem", origin.problem, registry.has_problem)
     problem = registry.problem(origin.problem, origin.settings)
-    return hparams, origin, problem, load_vocabularies(path, origin.vocabulary, origin.source_vocabulary)
+    return (
+        hparams,
+        origin,
+        problem,
+        load_vocabularies(path, origin.vocabulary, origin.source_vocabulary),
+    )
 
 
 def read_hparams(folder: Path) -> HParams:
-    """Returns the hparams in a folder's hparams.json, as an instance of the hparams class of their model.
+    """Returns the hparams in a folder's hparams.json, as an instance of the hparams class of their
+    model.
 
-    Raises UserError if the file is damaged or the model is not registered, and OSError if the file is missing.
+    Raises UserError if the file is damaged or the model is not registered, and OSError if the file
+    is missing.
     """
     path = folder / "hparams.json"
     fields, kind = parse_json(read_text(path), str(path)), HParams
@@ -278,21 +344,25 @@ def read_hparams(folder: Path) -> HParams:
         _require_registered(folder, "model", model, registry.has_model)
         kind = registry.hparams_class(model)
         names = {field.name for field in dataclasses.fields(kind)}
-        unused = {name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default} - names
+        unused = {
+            name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default
+        } - names
         fields = {name: value for name, value in fields.items() if name not in unused}
     return from_fields(kind, fields, str(path))
 
 
 def hparams_of(checkpoint: str) -> HParams | None:
-    """Returns the hparams in the model folder of a checkpoint; None if they are missing or damaged."""
-    for folder in list(Path(checkpoint).parents)[:2]:  # averaged and best checkpoints are in a subfolder
+    """Returns the hparams in the model folder of a checkpoint; None if they are missing or damaged."""  # noqa: E501
+    for folder in list(Path(checkpoint).parents)[
+        :2
+    ]:  # averaged and best checkpoints are in a subfolder
         with contextlib.suppress(OSError, UserError):
             return read_hparams(folder)
     return None
 
 
 def vocabulary_of(checkpoint: str) -> Vocabulary | None:
-    """Returns the vocabulary in the model folder of a checkpoint; None if it is missing or damaged."""
+    """Returns the vocabulary in the model folder of a checkpoint; None if it is missing or damaged."""  # noqa: E501
     for folder in list(Path(checkpoint).parents)[:2]:
         with contextlib.suppress(OSError, UserError):
             origin = from_json(Origin, read_text(folder / "problem.json"), str(folder))
@@ -300,54 +370,67 @@ def vocabulary_of(checkpoint: str) -> Vocabulary | None:
     return None
 
 
-def _require_registered(folder: Path, kind: str, name: str, is_registered: Callable[[str], bool]) -> None:
-    """Raises UserError if the problem or model that a folder was trained with is unknown to this program."""
+def _require_registered(
+    folder: Path, kind: str, name: str, is_registered: Callable[[str], bool]
+) -> None:
+    """Raises UserError if the problem or model that a folder was trained with is unknown to this
+    program.
+    """
     if not is_registered(name):
         raise UserError(
-            f"{folder}: trained with the {kind} {shortened(name)!r}, which this program does not know; give "
-            "--t2t_usr_dir, the folder with the code that defines it"
+            f"{folder}: trained with the {kind} {shortened(name)!r}, which this program does not "
+            "know; give --t2t_usr_dir, the folder with the code that defines it"
         )
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """Raises UserError unless a folder is missing, is empty except for hidden files, or has our hparams.json."""
+    """Raises UserError unless a folder is missing, is empty except for hidden files, or has our
+    hparams.json.
+    """
     if all(path.name.startswith(".") for path in folder.glob("*")):
         return
     try:
         read_hparams(folder)
     except (OSError, UserError):
         raise UserError(
-            f"{folder}: has files, but no hparams.json of t2t-trainer; give another --output_dir (t2t-import makes a "
-            "model folder from one of tensor2tensor)"
+            f"{folder}: has files, but no hparams.json of t2t-trainer; give another --output_dir "
+            "(t2t-import makes a model folder from one of tensor2tensor)"
         ) from None
 
 
-def open_folders(output_dirs: str, checkpoint_paths: str = "") -> tuple[list[ModelFolder], list[str]]:
-    """Returns the model folders that --output_dir names, and the path of the checkpoint to use in each.
+def open_folders(
+    output_dirs: str, checkpoint_paths: str = ""
+) -> tuple[list[ModelFolder], list[str]]:
+    """Returns the model folders that --output_dir names, and the path of the checkpoint to use in
+    each.
 
     Both flags can have several values, separated by commas. For an empty one of --checkpoint_path,
     `ModelFolder.checkpoint` chooses the checkpoint.
 
-    Raises UserError if a folder or checkpoint is missing or damaged, or the models cannot decode together.
+    Raises UserError if a folder or checkpoint is missing or damaged, or the models cannot decode
+    together.
     """
     dirs = folder_paths(output_dirs, "--output_dir")
     paths = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(dirs)
     if len(paths) != len(dirs):
-        raise UserError(f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each folder")
+        raise UserError(
+            f"--checkpoint_path names {len(paths)}, --output_dir {len(dirs)}; give one for each "
+            "folder"
+        )
     folders = [ModelFolder(path) for path in dirs]
     expected = _traits(folders[0])
     for folder in folders[1:]:
         for name, value in _traits(folder).items():
             if value != expected[name] and value and expected[name]:
                 raise UserError(
-                    f"{folder.path}: trained with {name} {value}, but {folders[0].path} with {expected[name]}; models "
-                    "that decode together need the same"
+                    f"{folder.path}: trained with {name} {value}, but {folders[0].path} with "
+                    f"{expected[name]}; models that decode together need the same"
                 )
     return folders, [folder.checkpoint(path) for folder, path in zip(folders, paths, strict=True)]
 
 
 def _traits(folder: ModelFolder) -> dict[str, str]:
-    """Returns the traits in which models that decode together must agree; "" if a trait is unknown."""
+    """Returns the traits in which models that decode together must agree; "" if a trait is unknown."""  # noqa: E501
     languages = folder.problem.languages
     return {
         "vocabulary of fingerprint": folder.vocabulary.fingerprint,
@@ -358,13 +441,15 @@ def _traits(folder: ModelFolder) -> dict[str, str]:
 
 
 def refuse_ensemble(flag: str, path: str) -> None:
-    """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""
+    """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""  # noqa: E501
     if len(split_paths(path)) > 1:
         raise UserError(f"--{flag}={path}: this program takes only one model; give one folder")
 
 
 def folder_paths(text: str, flag: str) -> list[str]:
-    """Returns the model folders in the value of a flag; see `split_paths`. Raises UserError if a path is empty."""
+    """Returns the model folders in the value of a flag; see `split_paths`. Raises UserError if a
+    path is empty.
+    """
     paths = split_paths(text)
     if "" in paths:
         raise UserError(f"{flag}={text}: the name of a folder is empty; remove the extra comma")
@@ -372,7 +457,9 @@ def folder_paths(text: str, flag: str) -> list[str]:
 
 
 def split_paths(text: str) -> list[str]:
-    """Returns the paths in a flag's value, separated by commas. The path of a folder or checkpoint is not split."""
+    """Returns the paths in a flag's value, separated by commas. The path of a folder or checkpoint
+    is not split.
+    """
     return [text] if _exists(text) else [part.strip() for part in text.split(",")]
 
 
@@ -382,12 +469,18 @@ def _exists(path: str) -> bool:
 
 
 def hparams_fingerprint(hparams: HParams) -> str:
-    """Returns twelve hex digits that identify the hparams that must not change when training resumes.
+    """Returns twelve hex digits that identify the hparams that must not change when training
+    resumes.
 
-    Only fields that differ from their default are hashed, so a new field does not change old fingerprints.
+    Only fields that differ from their default are hashed, so a new field does not change old
+    fingerprints.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(hparams)} | {"model": HParams.model}
+    defaults = {field.name: field.default for field in dataclasses.fields(hparams)} | {
+        "model": HParams.model
+    }
     changed = {
-        name: value for name, value in vars(hparams).items() if name not in MAY_DIFFER and value != defaults[name]
+        name: value
+        for name, value in vars(hparams).items()
+        if name not in MAY_DIFFER and value != defaults[name]
     }
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:12]

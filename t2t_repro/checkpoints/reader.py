@@ -27,11 +27,15 @@ class Checkpoint:
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
     hparams_fingerprint: str = ""
-    """Those of the hparams (see `model_folder.hparams_fingerprint`); "" if unknown, e.g. for an imported model."""
+    """Those of the hparams (see `model_folder.hparams_fingerprint`); "" if unknown, e.g. for an
+    imported model.
+    """
 
 
 def checkpoints_in(folder: Path, prefix: str = CHECKPOINT) -> list[str]:
-    """Returns the paths of the checkpoints PREFIX-STEP in a folder, the one with the lowest step number first."""
+    """Returns the paths of the checkpoints PREFIX-STEP in a folder, the one with the lowest step
+    number first.
+    """
     names = [path.name.removesuffix(".index") for path in folder.glob(f"{prefix}-*.index")]
     numbered = [name for name in names if re.fullmatch(rf"{re.escape(prefix)}-[0-9]+", name)]
     return sorted((str(folder / name) for name in numbered), key=step_of)
@@ -42,18 +46,25 @@ def step_of(checkpoint: str) -> int:
 
 
 def find_checkpoint(path: str, flag: str) -> str:
-    """Returns the path of the checkpoint that a flag names, which must exist; of a folder, `default_checkpoint`."""
+    """Returns the path of the checkpoint that a flag names, which must exist; of a folder,
+    `default_checkpoint`.
+    """
     if Path(path).is_dir():
         if checkpoint := default_checkpoint(Path(path)):
             return checkpoint
-        raise UserError(f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. M/{CHECKPOINT}-1000")
+        raise UserError(
+            f"{flag}={path}: no checkpoint in this folder; give a checkpoint, e.g. "
+            f"M/{CHECKPOINT}-1000"
+        )
     if not Path(f"{path}.index").is_file():
         raise UserError(f"{flag}={path}: no {path}.index; give the path up to the step's number")
     return path
 
 
 def default_checkpoint(folder: Path) -> str:
-    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it has neither."""
+    """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it
+    has neither.
+    """
     latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
     if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
         return averaged[0]
@@ -63,46 +74,69 @@ def default_checkpoint(folder: Path) -> str:
 def read_checkpoint(path: str) -> Checkpoint:
     """Returns the content of a checkpoint.
 
-    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor, or has weights that are not numbers.
+    Raises UserError if the checkpoint is missing, damaged or one of tensor2tensor, or has weights
+    that are not numbers.
     """
     with open_checkpoint(path) as reader:
         if reader.has_tensor("global_step"):
-            raise UserError(f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import")
+            raise UserError(
+                f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import"
+            )
         prefix, suffix = "weights/", key("")
-        dtypes = {key: dtype for key, dtype in reader.get_variable_to_dtype_map().items() if key.startswith(prefix)}
+        dtypes = {
+            key: dtype
+            for key, dtype in reader.get_variable_to_dtype_map().items()
+            if key.startswith(prefix)
+        }
         if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
             raise ValueError(f"{wrong_keys[0]} is not float32")
-        weights = {_unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key) for key in dtypes}
+        weights = {
+            _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key)
+            for key in dtypes
+        }
         if not all(np.isfinite(weight).all() for weight in weights.values()):
-            raise UserError(f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint")
+            raise UserError(
+                f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint"
+            )
         names = ("vocabulary_fingerprint", "hparams_fingerprint")
         return Checkpoint(
-            weights, *(reader.get_tensor(key(name)).decode() for name in names if reader.has_tensor(key(name)))
+            weights,
+            *(
+                reader.get_tensor(key(name)).decode()
+                for name in names
+                if reader.has_tensor(key(name))
+            ),
         )
 
 
 def read_value(path: str, name: str) -> Any:
-    """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value cannot be read."""
+    """Returns the value stored under `name` in a checkpoint, or None if the checkpoint or the value
+    cannot be read.
+    """
     with suppress(UserError), open_checkpoint(path) as reader:
         return reader.get_tensor(key(name))
     return None
 
 
 def refuse_misfit(model: Any, content: Checkpoint, checkpoint: str) -> None:
-    """Raises UserError if the weights of a model and of the checkpoint at a path differ in their names or shapes."""
+    """Raises UserError if the weights of a model and of the checkpoint at a path differ in their
+    names or shapes.
+    """
     stored = {name: value.shape for name, value in content.weights.items()}
     needed = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
     for name in sorted(stored.keys() | needed.keys()):
         if stored.get(name) != needed.get(name):
-            shapes = [list(shapes[name]) if name in shapes else "none" for shapes in (stored, needed)]
+            shapes = [
+                list(shapes[name]) if name in shapes else "none" for shapes in (stored, needed)
+            ]
             raise UserError(
-                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams needs {shapes[1]}; use "
-                "the hparams and a checkpoint of the same training"
+                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams "
+                f"needs {shapes[1]}; use the hparams and a checkpoint of the same training"
             )
 
 
 def assign_weights(model: Any, content: Checkpoint, checkpoint: str) -> None:
-    """Sets a model's variables to the weights of a checkpoint. Raises UserError if they do not fit."""
+    """Sets a model's variables to the weights of a checkpoint. Raises UserError if they do not fit."""  # noqa: E501
     refuse_misfit(model, content, checkpoint)
     for variable in model.trainable_variables:
         variable.assign(content.weights[variable.path])
@@ -118,7 +152,9 @@ class DamagedError(UserError):
 
 @contextmanager
 def open_checkpoint(path: str) -> Iterator[Any]:
-    """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into UserErrors."""
+    """Returns a context that provides TensorFlow's reader of a checkpoint and turns its errors into
+    UserErrors.
+    """
     import tensorflow as tf  # imported here, because the import takes seconds
 
     for file in _files(path):
@@ -126,20 +162,33 @@ def open_checkpoint(path: str) -> Iterator[Any]:
     try:
         with _plain_path(path) as readable:
             yield tf.train.load_checkpoint(readable)
-    except (tf.errors.OpError, ValueError, TypeError, AttributeError, RuntimeError, IndexError) as error:
+    except (
+        tf.errors.OpError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        IndexError,
+    ) as error:
         if memory_shortage(error):
             raise
-        if not Path(f"{path}.index").exists():  # a run that deletes or replaces a checkpoint deletes the index first
+        if not Path(
+            f"{path}.index"
+        ).exists():  # a run that deletes or replaces a checkpoint deletes the index first
             raise UserError(
-                f"{path}: this checkpoint is missing; if a training run has just deleted it, run the same command again"
+                f"{path}: this checkpoint is missing; if a training run has just deleted it, run "
+                "the same command again"
             ) from None
         _refuse_unreadable(path)
         reason = shortened(first_line(error))
-        raise DamagedError(f"{path}: this checkpoint is damaged ({reason}); use another one") from None
+        raise DamagedError(
+            f"{path}: this checkpoint is damaged ({reason}); use another one"
+        ) from None
 
 
 def _refuse_unreadable(path: str) -> None:
-    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or its permissions.
+    """Raises UserError if a file of a checkpoint cannot be read, e.g. because of a disk error or
+    its permissions.
 
     TensorFlow's errors do not distinguish an unreadable file from a damaged checkpoint.
     """
@@ -150,14 +199,15 @@ def _refuse_unreadable(path: str) -> None:
                     pass
         except OSError as error:
             raise UserError(
-                f"{file}: cannot be read ({error.strerror or error}); check the disk and the permissions, then run the "
-                "same command again"
+                f"{file}: cannot be read ({error.strerror or error}); check the disk and the "
+                "permissions, then run the same command again"
             ) from None
 
 
 @contextmanager
 def _plain_path(checkpoint: str) -> Iterator[str]:
-    """Returns a context that provides a path of a checkpoint without the characters of patterns, by links if needed.
+    """Returns a context that provides a path of a checkpoint without the characters of patterns, by
+    links if needed.
 
     TensorFlow takes a path with one of them for a pattern of file names.
     """
@@ -166,16 +216,22 @@ def _plain_path(checkpoint: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         for file in _files(checkpoint):
-            Path(folder, CHECKPOINT + file.name.removeprefix(Path(checkpoint).name)).symlink_to(file.absolute())
+            Path(folder, CHECKPOINT + file.name.removeprefix(Path(checkpoint).name)).symlink_to(
+                file.absolute()
+            )
         yield str(Path(folder, CHECKPOINT))
 
 
 def key(*names: str) -> str:
-    """Returns the key under which TensorFlow stores a variable, e.g. weights/encoder.Skernel/.ATTRIBUTES/..."""
+    """Returns the key under which TensorFlow stores a variable, e.g.
+    weights/encoder.Skernel/.ATTRIBUTES/...
+    """
     escaped = [name.replace(".", "..").replace("/", ".S") for name in names]
     return f"{'/'.join(escaped)}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def _unescaped(name: str) -> str:
-    """Returns a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a single dot."""
+    """Returns a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a
+    single dot.
+    """
     return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

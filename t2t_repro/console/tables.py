@@ -44,14 +44,16 @@ class Table:
 def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int) -> str:
     """Returns the tables as text with aligned columns. Columns without values are omitted.
 
-    A table wider than `width` becomes several, which begin with the same columns of text. The later ones omit lines
-    without other values.
+    A table wider than `width` becomes several, which begin with the same columns of text. The later
+    ones omit lines without other values.
     """
     blocks = []
     for table in tables:
         used = _used(table, columns)
         is_number = [_is_number(table, column) for column in used]
-        parts = _parts([_aligned(table, column) for column in used], [*is_number, True].index(True), width)
+        parts = _parts(
+            [_aligned(table, column) for column in used], [*is_number, True].index(True), width
+        )
         notes = [wrapped(note, width) for note in table.notes]
         blocks.append("\n\n".join([wrapped(table.title, width), *parts, *notes]))
     return "\n\n\n".join(blocks) + "\n"
@@ -68,7 +70,11 @@ def _parts(columns: list[list[str]], text_count: int, width: int) -> list[str]:
             parts.append(columns[:count])
         parts[-1] = [*parts[-1], column]
     rows = [
-        [row for row in zip(*part, strict=True) if part is parts[0] or any(map(str.strip, row[count:]))]
+        [
+            row
+            for row in zip(*part, strict=True)
+            if part is parts[0] or any(map(str.strip, row[count:]))
+        ]
         for part in parts
     ]
     return ["\n".join("  ".join(row).rstrip() for row in part) for part in rows]
@@ -95,17 +101,25 @@ def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
             ["---:" if _is_number(table, column) else "---" for column in used],
             *([_cell(line, column).replace("|", "\\|") for column in used] for line in table.lines),
         ]
-        blocks += [f"### {table.title}", "\n".join(f"| {' | '.join(row)} |" for row in rows), *table.notes]
+        blocks += [
+            f"### {table.title}",
+            "\n".join(f"| {' | '.join(row)} |" for row in rows),
+            *table.notes,
+        ]
     return "\n\n".join(blocks) + "\n"
 
 
 def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
-    """Returns the lines of all tables as CSV, with one header that names all columns. Lines end with "\\n"."""
+    """Returns the lines of all tables as CSV, with one header that names all columns. Lines end
+    with "\\n".
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
     for table in tables:
-        writer.writerows([table.name, *(line.get(column.name) for column in columns)] for line in table.lines)
+        writer.writerows(
+            [table.name, *(line.get(column.name) for column in columns)] for line in table.lines
+        )
     return file.getvalue()
 
 
@@ -115,7 +129,7 @@ def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_number(table: Table, column: Column) -> bool:
-    """Returns True if no value of the column is text. The tables align such columns to the right."""
+    """Returns True if no value of the column is text. The tables align such columns to the right."""  # noqa: E501
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 

@@ -1,4 +1,6 @@
-"""Breaks text into lines that fit the terminal, without breaking a word, a flag or a command that can be copied."""
+"""Breaks text into lines that fit the terminal, without breaking a word, a flag or a command that
+can be copied.
+"""
 
 import contextlib
 import os
@@ -15,7 +17,9 @@ TERM_COLUMNS = 24
 
 
 def width_of(stream: IO[str]) -> int:
-    """Returns the number of columns for text: those of the stream's terminal, from 40 to 120; without terminal, 80."""
+    """Returns the number of columns for text: those of the stream's terminal, from 40 to 120;
+    without terminal, 80.
+    """
     with contextlib.suppress(OSError):
         return min(max(os.get_terminal_size(stream.fileno()).columns or 80, 40), 120)
     return 80
@@ -24,8 +28,9 @@ def width_of(stream: IO[str]) -> int:
 def wrapped(text: str, width: int) -> str:
     """Returns `text` with lines of at most `width` characters, if no word is longer.
 
-    The lines that a row of a table becomes begin at its second column; those of an indented line are indented more. A
-    command gets a line of its own if it then fits; otherwise its lines end in backslashes, as a shell needs them.
+    The lines that a row of a table becomes begin at its second column; those of an indented line
+    are indented more. A command gets a line of its own if it then fits; otherwise its lines end in
+    backslashes, as a shell needs them.
     """
     lines = []
     for line in text.split("\n"):
@@ -34,7 +39,11 @@ def wrapped(text: str, width: int) -> str:
         indent = " " * (column + 4 * (0 < column == len(line) - len(line.lstrip())))
         glued = COMMAND.sub(lambda match: match[0].replace(" ", "\0"), line)
         for part in _wrap(glued, width, indent) or [""]:
-            pieces = [part] if len(part) <= width else _wrap(part.replace("\0", " "), width - 2, f"{indent}    ")
+            pieces = (
+                [part]
+                if len(part) <= width
+                else _wrap(part.replace("\0", " "), width - 2, f"{indent}    ")
+            )
             lines.append(" \\\n".join(pieces).replace("\0", " "))
     return "\n".join(lines)
 
@@ -47,7 +56,9 @@ def _wrap(line: str, width: int, indent: str) -> list[str]:
 
 
 def definitions(texts: Mapping[str, str]) -> str:
-    """Returns a line for each name with its text, in two columns that fit the terminal of standard output."""
+    """Returns a line for each name with its text, in two columns that fit the terminal of standard
+    output.
+    """
     column = min(max(map(len, texts), default=0), TERM_COLUMNS)
     lines = (f"{name.ljust(column)}  {text}".rstrip() for name, text in texts.items())
     return wrapped("\n".join(lines), width_of(sys.stdout))

@@ -1,7 +1,7 @@
 """Finds archives of text in a folder or downloads them, verifies them, and unpacks files from them.
 
-Files may be gigabytes large, so no function loads a whole file into memory. An interrupted download or extraction
-leaves no partial file under the final name.
+Files may be gigabytes large, so no function loads a whole file into memory. An interrupted download
+or extraction leaves no partial file under the final name.
 """
 
 import hashlib
@@ -26,7 +26,14 @@ READ_BYTES = 1 << 20
 """Number of bytes that a download or extraction reads at a time."""
 TIMEOUT = 60
 """Seconds without an answer from the server after which a download fails."""
-UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, http.client.HTTPException)
+UNREADABLE = (
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    http.client.HTTPException,
+)
 """Exceptions that Python raises when an archive is damaged or a connection breaks."""
 
 
@@ -38,8 +45,8 @@ class MissingArchiveError(UserError):
 class Archive:
     """Address, size and checksum of a published archive.
 
-    The last part of `url` is the file name. `size` is the number of bytes, or None if unknown. `checksum` is "sha256:"
-    or "md5:" with the hex digits, or "" if unknown.
+    The last part of `url` is the file name. `size` is the number of bytes, or None if unknown.
+    `checksum` is "sha256:" or "md5:" with the hex digits, or "" if unknown.
     """
 
     url: str
@@ -55,10 +62,12 @@ class Archive:
 
 
 def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
-    """Returns the paths of archives in `folder`. Downloads the missing archives, and verifies all archives.
+    """Returns the paths of archives in `folder`. Downloads the missing archives, and verifies all
+    archives.
 
-    Raises MissingArchiveError, which names all missing archives, if one cannot be downloaded, and UserError if an
-    archive's size or checksum differs from the published value, or the disk is full.
+    Raises MissingArchiveError, which names all missing archives, if one cannot be downloaded, and
+    UserError if an archive's size or checksum differs from the published value, or the disk is
+    full.
     """
     paths = {archive: Path(folder, archive.name) for archive in archives}
     missing = [archive for archive, path in paths.items() if not path.exists()]
@@ -71,8 +80,8 @@ def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is the server's answer, whose connection is open
             raise MissingArchiveError(
-                f"cannot download {archive.url} ({getattr(error, 'reason', error)}); get these files and put "
-                f"them into {folder}: {', '.join(map(str, missing[position:]))}"
+                f"cannot download {archive.url} ({getattr(error, 'reason', error)}); get these "
+                f"files and put them into {folder}: {', '.join(map(str, missing[position:]))}"
             ) from None
         try:
             _check(paths[archive], archive)
@@ -83,24 +92,33 @@ def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
 
 
 def unpack(files: Mapping[Archive, Sequence[str]], folder: str | Path) -> Path:
-    """Unpacks files from tar archives in `folder`. Returns the folder of these files, which keep their paths in it.
+    """Unpacks files from tar archives in `folder`. Returns the folder of these files, which keep
+    their paths in it.
 
-    Skips files that are unpacked already, even if their archive is deleted. Downloads missing archives. Raises
-    UserError if an archive is missing, damaged or not the published one, or has no regular file of that path.
+    Skips files that are unpacked already, even if their archive is deleted. Downloads missing
+    archives. Raises UserError if an archive is missing, damaged or not the published one, or has no
+    regular file of that path.
     """
     target = Path(folder, EXTRACTED)
-    packed = {archive: {path for path in paths if not (target / path).is_file()} for archive, paths in files.items()}
+    packed = {
+        archive: {path for path in paths if not (target / path).is_file()}
+        for archive, paths in files.items()
+    }
     packed = {archive: paths for archive, paths in packed.items() if paths}
     for (archive, paths), archive_path in zip(packed.items(), find(packed, folder), strict=True):
         say(f"unpacking {', '.join(sorted(paths))} from {archive_path}")
         if missing := _extract(archive_path, paths, target):
             names = ", ".join(sorted(missing))
-            raise UserError(f"{archive_path}: has no regular file {names}; get it again from {archive.url}")
+            raise UserError(
+                f"{archive_path}: has no regular file {names}; get it again from {archive.url}"
+            )
     return target
 
 
 def _extract(archive: Path, paths: set[str], target: Path) -> set[str]:
-    """Unpacks the files `paths` to the folder `target`. Returns the paths that the archive does not have."""
+    """Unpacks the files `paths` to the folder `target`. Returns the paths that the archive does not
+    have.
+    """
     missing = set(paths)
     try:
         with tarfile.open(archive) as tar:
@@ -117,10 +135,12 @@ def _extract(archive: Path, paths: set[str], target: Path) -> set[str]:
                 if not missing:
                     break
     except UNREADABLE as error:
-        # If the archive is of an unknown kind, the error also has a line for each kind that Python tried.
+        # If the archive is of an unknown kind, the error also has a line for each kind that Python
+        # tried.
         raise UserError(
-            f"{archive}: cut off or damaged tar archive ({first_line(error).rstrip(':')}); get it again, or if it is "
-            f"an archive of another kind, such as zip, unpack it in {archive.parent}"
+            f"{archive}: cut off or damaged tar archive ({first_line(error).rstrip(':')}); get it "
+            "again, or if it is an archive of another kind, such as zip, unpack it in "
+            f"{archive.parent}"
         ) from None
     return missing
 
@@ -134,11 +154,14 @@ def _download(archive: Archive, path: Path) -> None:
 
 
 def _chunks(source: IO[bytes]) -> Iterator[bytes]:
-    """Yields the contents of an open file. Raises EOFError if they cannot be read; a full disk raises OSError."""
+    """Yields the contents of an open file. Raises EOFError if they cannot be read; a full disk
+    raises OSError.
+    """
     try:
         while data := source.read(READ_BYTES):
             yield data
-        # Of a response, `length` is now the number of bytes that the server announced but did not send.
+        # Of a response, `length` is now the number of bytes that the server announced but did not
+        # send.
         if getattr(source, "length", None):
             raise EOFError("the connection broke")
     except UNREADABLE as error:
@@ -154,4 +177,7 @@ def _check(path: Path, archive: Archive) -> None:
             found += f" with {algorithm} {hashlib.file_digest(file, algorithm).hexdigest()}"
         expected += f" with {algorithm} {digest}"
     if found != expected:
-        raise UserError(f"{path}: {found}, but the published archive has {expected}; get it again from {archive.url}")
+        raise UserError(
+            f"{path}: {found}, but the published archive has {expected}; get it again from "
+            f"{archive.url}"
+        )

@@ -21,7 +21,9 @@ class Augmentation:
     """The content of augment.json."""
 
     settings: dict
-    """Everything on which the pairs depend: the model, a hash of the text, the decode hparams and so on."""
+    """Everything on which the pairs depend: the model, a hash of the text, the decode hparams and
+    so on.
+    """
     source_language: str
     target_language: str
     """Languages of the two sides; "" if unknown."""
@@ -32,16 +34,20 @@ class Augmentation:
     finished_shards: int = 0
     pairs: int = 0
     dropped: int = 0
-    """Numbers of pairs in the finished shards, and of pairs that were dropped because a side was empty."""
+    """Numbers of pairs in the finished shards, and of pairs that were dropped because a side was
+    empty.
+    """
 
 
 def read_augmentation(folder: str | Path) -> Augmentation:
-    """Returns the content of a folder's augment.json. Raises UserError if it is missing or damaged."""
+    """Returns the content of a folder's augment.json. Raises UserError if it is missing or damaged."""  # noqa: E501
     path = Path(folder, FILE_NAME)
     try:
         return from_json(Augmentation, read_text(path), str(path))
     except FileNotFoundError:
-        raise UserError(f"{folder}: no {FILE_NAME}, so t2t-augment did not write this folder; give another") from None
+        raise UserError(
+            f"{folder}: no {FILE_NAME}, so t2t-augment did not write this folder; give another"
+        ) from None
 
 
 def shard_path(folder: str | Path, number: int) -> Path:

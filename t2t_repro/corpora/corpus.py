@@ -10,9 +10,13 @@ class Corpus:
     name: str = ""
     """Name in tables and logs; "" for none."""
     weight: float = 0.0
-    """Share of the target tokens of each epoch, relative to the other corpora; 0: the share is that of its size."""
+    """Share of the target tokens of each epoch, relative to the other corpora; 0: the share is that
+    of its size.
+    """
     target_language: str = ""
-    """Language of the targets, e.g. "de", whose tag `>>de<<` precedes each source; "" if the sources have no tag."""
+    """Language of the targets, e.g. "de", whose tag `>>de<<` precedes each source; "" if the
+    sources have no tag.
+    """
 
 
 @dataclass(frozen=True)

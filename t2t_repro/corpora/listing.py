@@ -1,4 +1,6 @@
-"""Reads lists of corpora: "europarl.en,europarl.de:1;news.tsv:4;augmented/", or a file corpora.json."""
+"""Reads lists of corpora: "europarl.en,europarl.de:1;news.tsv:4;augmented/", or a file
+corpora.json.
+"""
 
 import math
 import os
@@ -24,7 +26,9 @@ class Corpus:
     """A value in corpora.json."""
 
     files: list = field(default_factory=list)
-    """Paths of the source and the target file, of one file with both sides, or of a folder of t2t-augment."""
+    """Paths of the source and the target file, of one file with both sides, or of a folder of
+    t2t-augment.
+    """
     weight: float = 0.0
     """0.0 if the list gives no weight."""
     target_language: str = ""
@@ -45,8 +49,14 @@ class CorpusFiles(Corpus):
 
     @property
     def augmentation(self) -> Augmentation | None:
-        """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are damaged."""
-        return read_augmentation(self.files[0]) if len(self.files) == 1 and os.path.isdir(self.files[0]) else None
+        """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are
+        damaged.
+        """
+        return (
+            read_augmentation(self.files[0])
+            if len(self.files) == 1 and os.path.isdir(self.files[0])
+            else None
+        )
 
     def read(self, languages: tuple[str, str], part: Any = None) -> Iterator[Pair]:
         """Yields the pairs, or only those of one of the `parts`.
@@ -62,7 +72,9 @@ class CorpusFiles(Corpus):
         return read_tsv(path, part) if _suffix(path) == ".tsv" else read_rows(path, languages, part)
 
     def parts(self) -> Sequence[Any]:
-        """Returns parts of the corpus that several processes can read at the same time; see `Problem.parts`."""
+        """Returns parts of the corpus that several processes can read at the same time; see
+        `Problem.parts`.
+        """
         if augmentation := self.augmentation:
             return [str(shard_path(self.files[0], number)) for number in range(augmentation.shards)]
         return line_ranges(self.files)
@@ -71,7 +83,8 @@ class CorpusFiles(Corpus):
 def read_listing(flag: str, value: str) -> list[CorpusFiles]:
     """Returns the corpora that `value`, the value of a flag, lists.
 
-    Raises UserError if a corpus has other files than it must, or a weight that is no number above 0.
+    Raises UserError if a corpus has other files than it must, or a weight that is no number above
+    0.
     """
     corpora = []
     for item in value.split(";"):
@@ -80,11 +93,16 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
         if not colon or "/" in weight or os.path.exists(item.rpartition(",")[2].strip()):
             paths, weight = item, ""
         elif not _is_weight(weight):
-            raise UserError(f"{flag}={item}: the weight must be a number above 0, e.g. {flag}={paths}:2")
+            raise UserError(
+                f"{flag}={item}: the weight must be a number above 0, e.g. {flag}={paths}:2"
+            )
         files = [path.strip() for path in paths.split(",")]
         if len(files) == 1 and _suffix(files[0]) == ".json":
             if weight:
-                raise UserError(f"{flag}={item}: omit :{weight}; write weights into {paths}, one for each corpus")
+                raise UserError(
+                    f"{flag}={item}: omit :{weight}; write weights into {paths}, one for each "
+                    "corpus"
+                )
             corpora += _read_json(files[0])
         else:
             corpus = CorpusFiles(files, float(weight or 0))
@@ -125,11 +143,17 @@ def _checked(corpus: CorpusFiles, place: str, example: str) -> CorpusFiles:
     files = corpus.files
     if augmentation := corpus.augmentation:
         if augmentation.finished_shards < augmentation.shards:
-            raise UserError(f"{files[0]}: shards are missing; run t2t-augment again with the same flags")
-    elif not all(files) or len(files) not in (1, 2) or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES):
+            raise UserError(
+                f"{files[0]}: shards are missing; run t2t-augment again with the same flags"
+            )
+    elif (
+        not all(files)
+        or len(files) not in (1, 2)
+        or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES)
+    ):
         raise UserError(
-            f"{place}: name two files, source and target, without commas or semicolons in their names, one file "
-            f".tsv or .jsonl, or a folder of t2t-augment: {example}"
+            f"{place}: name two files, source and target, without commas or semicolons in their "
+            f"names, one file .tsv or .jsonl, or a folder of t2t-augment: {example}"
         )
     return corpus
 

@@ -1,4 +1,6 @@
-"""Reads parallel text: from two files, whose lines with the same number are a pair, or from a file with both sides."""
+"""Reads parallel text: from two files, whose lines with the same number are a pair, or from a file
+with both sides.
+"""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,20 +15,27 @@ Pair = dict[str, str]
 """A dict with a line of source text under "inputs" and its translation under "targets"."""
 
 
-def read_pairs(source: str | Path, target: str | Path, part: LineRange | None = None) -> Iterator[Pair]:
-    """Yields pairs of a line of the source file and its translation, the line with the same number in the target file.
+def read_pairs(
+    source: str | Path, target: str | Path, part: LineRange | None = None
+) -> Iterator[Pair]:
+    """Yields pairs of a line of the source file and its translation, the line with the same number
+    in the target file.
 
-    The segments of two SGML files are paired by the ids of documents and segments. `part` has a part of the lines.
+    The segments of two SGML files are paired by the ids of documents and segments. `part` has a
+    part of the lines.
 
     Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
     """
     sides = part.lines() if part else [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
         sides[1] = iter(_paired_segments(source, target))
-    for number, texts in enumerate(itertools.zip_longest(*sides), part.first_line - 1 if part else 0):
+    for number, texts in enumerate(
+        itertools.zip_longest(*sides), part.first_line - 1 if part else 0
+    ):
         if None in texts:
             counts = [
-                number + (text is not None) + sum(1 for _ in rest) for text, rest in zip(texts, sides, strict=True)
+                number + (text is not None) + sum(1 for _ in rest)
+                for text, rest in zip(texts, sides, strict=True)
             ]
             cure = "fix the files: line n of one must be the translation of line n of the other"
             refuse_different_counts((source, target), counts, cure)
@@ -34,30 +43,44 @@ def read_pairs(source: str | Path, target: str | Path, part: LineRange | None = 
 
 
 def read_tsv(path: str, part: LineRange | None = None) -> Iterator[Pair]:
-    """Yields the pairs of a file with lines source<TAB>target. Raises UserError if a line has not two columns."""
+    """Yields the pairs of a file with lines source<TAB>target. Raises UserError if a line has not
+    two columns.
+    """
     for number, line in numbered(path, part):
         columns = line.split("\t")
         if len(columns) != 2:
-            raise UserError(f"{path}:{number}: {counted(len(columns), 'column')}; write source<TAB>target")
+            raise UserError(
+                f"{path}:{number}: {counted(len(columns), 'column')}; write source<TAB>target"
+            )
         yield {"inputs": columns[0], "targets": columns[1]}
 
 
-def read_rows(path: str, languages: tuple[str, str] = ("", ""), part: LineRange | None = None) -> Iterator[Pair]:
+def read_rows(
+    path: str, languages: tuple[str, str] = ("", ""), part: LineRange | None = None
+) -> Iterator[Pair]:
     """Yields the pairs of a file with a JSON object in each line.
 
-    An object, or the object that it has under "translation", has the source and the target under "inputs" and "targets"
-    or under the two `languages`. A newline in them becomes a space. Raises UserError if an object has no pair.
+    An object, or the object that it has under "translation", has the source and the target under
+    "inputs" and "targets" or under the two `languages`. A newline in them becomes a space. Raises
+    UserError if an object has no pair.
     """
     for number, line in numbered(path, part):
         row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
         row = row.get("translation", row) if isinstance(row, dict) else {}
         for source, target in (("inputs", "targets"), languages):
-            if isinstance(row, dict) and isinstance(row.get(source), str) and isinstance(row.get(target), str):
-                yield {"inputs": row[source].replace("\n", " "), "targets": row[target].replace("\n", " ")}
+            if (
+                isinstance(row, dict)
+                and isinstance(row.get(source), str)
+                and isinstance(row.get(target), str)
+            ):
+                yield {
+                    "inputs": row[source].replace("\n", " "),
+                    "targets": row[target].replace("\n", " "),
+                }
                 break
         else:
             raise UserError(
-                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '
+                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '  # noqa: E501
                 "--languages=en,de"
             )
 
@@ -68,7 +91,8 @@ def numbered(path: str, part: LineRange | None) -> Iterator[tuple[int, str]]:
 
 
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:
-    """Returns the texts of the file `target`, in the order of the texts of the file `source`, which are `texts`.
+    """Returns the texts of the file `target`, in the order of the texts of the file `source`, which
+    are `texts`.
 
     Raises UserError as `read_pairs` does.
     """
@@ -81,10 +105,15 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
 
 
 def _paired_segments(source: str | Path, target: str | Path) -> list[str]:
-    """Returns the segments of the SGML file `target` in the order of those of the SGML file `source`."""
+    """Returns the segments of the SGML file `target` in the order of those of the SGML file
+    `source`.
+    """
     keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
     for document, segment in keys ^ segments.keys():
-        raise UserError(f"{source} and {target}: only one has segment {segment} of document {document!r}; fix it")
+        raise UserError(
+            f"{source} and {target}: only one has segment {segment} of document {document!r}; fix "
+            "it"
+        )
     return [segments[key] for key in keys]
 
 

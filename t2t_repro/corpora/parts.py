@@ -23,16 +23,21 @@ class LineRange:
     def lines(self) -> list[Iterator[str]]:
         """Returns the lines of each file."""
         return [
-            read_range(path, self.first_line, *bounds) for path, bounds in zip(self.paths, self.ranges, strict=True)
+            read_range(path, self.first_line, *bounds)
+            for path, bounds in zip(self.paths, self.ranges, strict=True)
         ]
 
 
 def line_ranges(paths: Sequence[str]) -> list[LineRange] | list[None]:
-    """Returns the parts of one plain file, or of two with equal numbers of lines; else [None], for a single part."""
+    """Returns the parts of one plain file, or of two with equal numbers of lines; else [None], for
+    a single part.
+    """
     if not all(map(is_plain, paths)):
         return [None]
     offsets = [line_offsets(path, PART_LINES) for path in paths]
     if len({len(ends) for ends in offsets}) > 1 or len(offsets[0]) <= 2:
         return [None]  # with other numbers of lines, reading the files ends in an error
     bounds = zip(*map(itertools.pairwise, offsets), strict=True)
-    return [LineRange(tuple(paths), 1 + PART_LINES * part, ranges) for part, ranges in enumerate(bounds)]
+    return [
+        LineRange(tuple(paths), 1 + PART_LINES * part, ranges) for part, ranges in enumerate(bounds)
+    ]

@@ -1,4 +1,6 @@
-"""The folder of downloads: its default place, and the check that no other user of the machine can change its files."""
+"""The folder of downloads: its default place, and the check that no other user of the machine can
+change its files.
+"""
 
 import grp
 import os
@@ -10,7 +12,9 @@ from t2t_repro.errors import UserError
 
 
 def default_folder() -> str:
-    """Returns the folder of this project in the user's cache directory: $XDG_CACHE_HOME, or else ~/.cache."""
+    """Returns the folder of this project in the user's cache directory: $XDG_CACHE_HOME, or else
+    ~/.cache.
+    """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):  # The XDG specification says that a relative path must be ignored.
         cache = os.path.expanduser("~/.cache")
@@ -30,17 +34,24 @@ def make_private(folder: str | Path) -> None:
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise UserError(
-            f"--tmp_dir={folder}: belongs to user {status.st_uid}, who could change its files; give your own folder"
+            f"--tmp_dir={folder}: belongs to user {status.st_uid}, who could change its files; "
+            "give your own folder"
         )
-    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid)):
+    if status.st_mode & stat.S_IWOTH or (
+        status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid)
+    ):
         cure = f"run chmod go-w {folder}, or give another folder"
         if status.st_mode & stat.S_ISVTX:  # A directory like /tmp is meant to be shared.
             cure = f"give a folder of your own, such as --tmp_dir={default_folder()}"
-        raise UserError(f"--tmp_dir={folder}: other users can write there, and could change its files; {cure}")
+        raise UserError(
+            f"--tmp_dir={folder}: other users can write there, and could change its files; {cure}"
+        )
 
 
 def _is_private_group(group_id: int) -> bool:
-    """Returns True if a group is this user's private group: it has the user's name, and no other member."""
+    """Returns True if a group is this user's private group: it has the user's name, and no other
+    member.
+    """
     try:
         group, name = grp.getgrgid(group_id), pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

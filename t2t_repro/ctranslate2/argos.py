@@ -1,6 +1,8 @@
-"""Writes a model as a package for Argos Translate, which translates with CTranslate2 and needs no network.
+"""Writes a model as a package for Argos Translate, which translates with CTranslate2 and needs no
+network.
 
-A package is a ZIP file with a folder: the model, SentencePiece's model, a sentence splitter and a model card.
+A package is a ZIP file with a folder: the model, SentencePiece's model, a sentence splitter and a
+model card.
 """
 
 import json
@@ -25,9 +27,11 @@ print(argostranslate.translate.translate("A line of text.", "{1}", "{2}"))
 def export_argos(
     folder: ModelFolder, checkpoint: str, export_dir: str | Path, quantization: str, card: ModelCard
 ) -> Path:
-    """Writes a package to a new version, a numbered folder in `export_dir`. Returns the package's path.
+    """Writes a package to a new version, a numbered folder in `export_dir`. Returns the package's
+    path.
 
-    Raises UserError if Argos or CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
+    Raises UserError if Argos or CTranslate2 cannot run this model, or the checkpoint does not fit
+    the folder.
     """
     refuse_impossible(folder, card)
     sources, (source, target) = folder.vocabulary.sources, card.languages
@@ -58,4 +62,6 @@ def refuse_impossible(folder: ModelFolder, card: ModelCard) -> None:
         folder.origin.vocabulary: folder.vocabulary.kind not in ("sentencepiece", "marian"),
     }
     if features := [feature for feature, lacks in is_lacking.items() if lacks]:
-        raise UserError(f"{folder.path}: Argos does not support {', '.join(features)}; use another --format")
+        raise UserError(
+            f"{folder.path}: Argos does not support {', '.join(features)}; use another --format"
+        )

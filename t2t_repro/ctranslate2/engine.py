@@ -1,6 +1,7 @@
 """Translates with CTranslate2 in place of TensorFlow: t2t-decoder --engine=ctranslate2.
 
-The model is converted once and kept in the model folder. Its search differs a little; see docs/ctranslate2.md.
+The model is converted once and kept in the model folder. Its search differs a little; see
+docs/ctranslate2.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ CACHE = "ctranslate2"
 FORMAT = 1
 """Raise this number if `export` writes other files, so that older conversions are made anew."""
 MAX_THREADS = 8
-"""Maximum number of batches that run at the same time, as in TensorFlow. Each of them needs memory."""
+"""Maximum number of batches that run at the same time, as in TensorFlow. Each of them needs memory.
+"""
 
 
 class CTranslate2Engine(Engine):
@@ -44,18 +46,24 @@ class CTranslate2Engine(Engine):
     Args:
         positions: maximum number of tokens of a source and of an output.
         quantization: type of the weights.
-        decode_hparams: determine the random numbers; `search` must get the same sampling_method and sampling_seed.
+        decode_hparams: determine the random numbers; `search` must get the same sampling_method and
+            sampling_seed.
     """
 
-    def __init__(self, path: Path, positions: int, quantization: str, decode_hparams: DecodeHParams) -> None:
+    def __init__(
+        self, path: Path, positions: int, quantization: str, decode_hparams: DecodeHParams
+    ) -> None:
         self._positions, self._seed = positions, decode_hparams.sampling_seed
         cores = len(os.sched_getaffinity(0))
-        # CTranslate2 draws by a generator of each thread, so a random output is the same again only with one thread.
+        # CTranslate2 draws by a generator of each thread, so a random output is the same again only
+        # with one thread.
         self.threads = 1 if decode_hparams.is_random else min(cores, MAX_THREADS)
         ctranslate2.set_random_seed(self._seed % (1 << 32))
         options = {"inter_threads": self.threads, "intra_threads": cores // self.threads}
         try:
-            self._translator = ctranslate2.Translator(str(path), "cpu", compute_type=quantization, **options)
+            self._translator = ctranslate2.Translator(
+                str(path), "cpu", compute_type=quantization, **options
+            )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{path}: damaged ({first_line(error)}); delete this folder") from None
         self._source_pieces, self._target_pieces = _pieces(path, "source"), _pieces(path, "target")
@@ -66,37 +74,62 @@ class CTranslate2Engine(Engine):
         ngrams, is_random = decode_hparams.repeat_ngram_size, decode_hparams.is_random
         for feature, is_used in {
             "well_formed": decode_hparams.well_formed,
-            f"a max_input_size above {self._positions}": decode_hparams.max_input_size > self._positions,
-            "a repeat_ngram_penalty below inf": ngrams and decode_hparams.repeat_ngram_penalty < math.inf,
+            f"a max_input_size above {self._positions}": decode_hparams.max_input_size
+            > self._positions,
+            "a repeat_ngram_penalty below inf": ngrams
+            and decode_hparams.repeat_ngram_penalty < math.inf,
             "coverage_penalty with repeat_ngram_size": ngrams and decode_hparams.coverage_penalty,
-            "another sampling_seed than the first": is_random and decode_hparams.sampling_seed != self._seed,
+            "another sampling_seed than the first": is_random
+            and decode_hparams.sampling_seed != self._seed,
         }.items():
             if is_used:
-                raise UserError(f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give --engine=tensorflow")
+                raise UserError(
+                    f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give "
+                    "--engine=tensorflow"
+                )
 
     def search(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
     ) -> list[list[Output]]:
-        """Returns the outputs of each segment, ranked by our length penalty, with unfinished outputs last."""
-        alpha, beta, is_random = decode_hparams.alpha, decode_hparams.coverage_penalty, decode_hparams.is_random
+        """Returns the outputs of each segment, ranked by our length penalty, with unfinished
+        outputs last.
+        """
+        alpha, beta, is_random = (
+            decode_hparams.alpha,
+            decode_hparams.coverage_penalty,
+            decode_hparams.is_random,
+        )
         has_prefix = any(segment.prefix_ids for segment in segments)
         if beta and has_prefix:
-            raise UserError("CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow")
-        is_ranked = not is_random and decode_hparams.beam_size > 1 and bool(alpha or beta or decode_hparams.n > 1)
+            raise UserError(
+                "CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow"
+            )
+        is_ranked = (
+            not is_random
+            and decode_hparams.beam_size > 1
+            and bool(alpha or beta or decode_hparams.n > 1)
+        )
         needs_scores = needs_scores or is_ranked
         options = _options(decode_hparams, is_ranked) | {"return_scores": needs_scores}
-        lengths = [len(segment.ids) + len(segment.prefix_ids) + decode_hparams.extra_length for segment in segments]
+        lengths = [
+            len(segment.ids) + len(segment.prefix_ids) + decode_hparams.extra_length
+            for segment in segments
+        ]
         results = self._translate(segments, max(lengths), options)
         is_cut = False
         for number, (length, result) in enumerate(zip(lengths, results, strict=True)):
             if max(len(ids) for ids, _ in result) > length:  # CTranslate2 has one limit for a batch
                 if options["beam_size"] > 1:
-                    [results[number]] = self._translate(segments[number : number + 1], length, options)
+                    [results[number]] = self._translate(
+                        segments[number : number + 1], length, options
+                    )
                 else:
                     results[number], is_cut = [(ids[:length], score) for ids, score in result], True
 
         log_probs = (score for result in results for _, score in result)
-        if needs_scores and (beta or has_prefix or is_random or decode_hparams.repeat_ngram_size or is_cut):
+        if needs_scores and (
+            beta or has_prefix or is_random or decode_hparams.repeat_ngram_size or is_cut
+        ):
             # In these searches, CTranslate2's scores are no log-probabilities of the outputs.
             rows = zip(segments, results, strict=True)
             pairs = [(segment.ids, ids) for segment, result in rows for ids, _ in result]
@@ -106,20 +139,38 @@ class CTranslate2Engine(Engine):
                 log_prob = next(log_probs)
                 bonus = score - log_prob if beta else 0.0
                 result[number] = ids, log_prob / ((5 + len(ids)) / 6) ** alpha + bonus
-            result.sort(key=lambda output: (output[0][-1:] != [EOS_ID], 0 if is_random else -output[1]))
+            result.sort(
+                key=lambda output: (output[0][-1:] != [EOS_ID], 0 if is_random else -output[1])
+            )
         return [result[: decode_hparams.n] for result in results]
 
-    def _translate(self, segments: Sequence[Segment], length: int, options: dict[str, Any]) -> list[list[Output]]:
-        """Returns the outputs of each segment, of at most `length` tokens, with CTranslate2's scores, if requested."""
+    def _translate(
+        self, segments: Sequence[Segment], length: int, options: dict[str, Any]
+    ) -> list[list[Output]]:
+        """Returns the outputs of each segment, of at most `length` tokens, with CTranslate2's
+        scores, if requested.
+        """
         if any(segment.prefix_ids for segment in segments):
-            prefixes = [[self._target_pieces[number] for number in segment.prefix_ids] for segment in segments]
+            prefixes = [
+                [self._target_pieces[number] for number in segment.prefix_ids]
+                for segment in segments
+            ]
             options = options | {"target_prefix": prefixes}
         sources = self._sources(segment.ids for segment in segments)
         results = self._translator.translate_batch(
-            sources, max_decoding_length=min(length, self._positions), return_end_token=True, **options
+            sources,
+            max_decoding_length=min(length, self._positions),
+            return_end_token=True,
+            **options,
         )
-        rows = [zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=False) for result in results]
-        return [[([self._ids[piece] for piece in pieces], score) for pieces, score in row] for row in rows]
+        rows = [
+            zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=False)
+            for result in results
+        ]
+        return [
+            [([self._ids[piece] for piece in pieces], score) for pieces, score in row]
+            for row in rows
+        ]
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs, without attention."""
@@ -128,23 +179,32 @@ class CTranslate2Engine(Engine):
             cure = f"shorten it to {self._positions:,}, or give --engine=tensorflow"
             raise UserError(f"a text has {counted(longest, 'token')}; {cure}")
         # CTranslate2 adds the end token, also to an output that reached the length limit.
-        texts = [[self._target_pieces[number] for number in ids if number != EOS_ID] for ids in targets]
+        texts = [
+            [self._target_pieces[number] for number in ids if number != EOS_ID] for ids in targets
+        ]
         results = self._translator.score_batch(self._sources(sources), texts, max_input_length=0)
         pairs_of_results = zip(results, targets, strict=True)
-        return [PairScore(tuple(result.log_probs[: len(target)]), ()) for result, target in pairs_of_results]
+        return [
+            PairScore(tuple(result.log_probs[: len(target)]), ())
+            for result, target in pairs_of_results
+        ]
 
     def _sources(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]
 
 
 def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:
-    """Returns the options of CTranslate2's search. If the engine ranks the outputs, more of them are found."""
+    """Returns the options of CTranslate2's search. If the engine ranks the outputs, more of them
+    are found.
+    """
     options: dict[str, Any] = {
         "beam_size": decode_hparams.beam_size,
         "length_penalty": 0,
         "coverage_penalty": decode_hparams.coverage_penalty,
         "no_repeat_ngram_size": decode_hparams.repeat_ngram_size,
-        "max_batch_size": int(decode_hparams.coverage_penalty > 0),  # CTranslate2 takes padding for uncovered tokens
+        "max_batch_size": int(
+            decode_hparams.coverage_penalty > 0
+        ),  # CTranslate2 takes padding for uncovered tokens
         "max_input_length": 0,
         "min_decoding_length": 0,
     }
@@ -162,17 +222,26 @@ def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:
 
 
 def load(
-    folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams, quantization: str
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
+    quantization: str,
 ) -> CTranslate2Engine:
-    """Returns the engine for the model of one folder. Converts the model if the folder has no conversion of it.
+    """Returns the engine for the model of one folder. Converts the model if the folder has no
+    conversion of it.
 
-    Raises UserError if there are several folders, or CTranslate2 does not support the model or the quantization.
+    Raises UserError if there are several folders, or CTranslate2 does not support the model or the
+    quantization.
     """
     if len(folders) > 1:
-        raise UserError("--output_dir: CTranslate2 runs only one model; give one folder, or --engine=tensorflow")
+        raise UserError(
+            "--output_dir: CTranslate2 runs only one model; give one folder, or --engine=tensorflow"
+        )
     if quantization not in (supported := sorted(ctranslate2.get_supported_compute_types("cpu"))):
         cure = f"give one of {', '.join(supported)}"
-        raise UserError(f"--quantization={quantization}: CTranslate2 lacks it on this processor; {cure}")
+        raise UserError(
+            f"--quantization={quantization}: CTranslate2 lacks it on this processor; {cure}"
+        )
     [folder], [checkpoint] = folders, checkpoints
     is_relative = folder.hparams.max_relative_position > 0
     positions = 1 << 20 if is_relative else max(POSITIONS, folder.hparams.max_length)
@@ -181,14 +250,18 @@ def load(
     path = cache / f"{quantization}-{identity}"
     is_final = path.is_dir() and not os.access(cache, os.W_OK)  # no process can delete it
     cure = "make it writable and free space, or give --engine=tensorflow"
-    with named_errors(cache, cure), nullcontext() if is_final else locked(cache / ".lock", "", waits=True):
+    with (
+        named_errors(cache, cure),
+        nullcontext() if is_final else locked(cache / ".lock", "", waits=True),
+    ):
         if not path.is_dir():
             _convert(folder, checkpoint, path, quantization)
         return CTranslate2Engine(path, positions, quantization, decode_hparams)
 
 
 def _convert(folder: ModelFolder, checkpoint: str, path: Path, quantization: str) -> None:
-    """Converts a checkpoint to the folder `path`, and deletes the conversion of an earlier checkpoint.
+    """Converts a checkpoint to the folder `path`, and deletes the conversion of an earlier
+    checkpoint.
 
     Only one process at a time may call this function for the same parent of `path`.
     """

@@ -1,11 +1,12 @@
 """Exports a model for CTranslate2: the weights under CTranslate2's names, and the vocabulary.
 
-CTranslate2 does not support heads whose d_k and d_v differ, or a target-space embedding. So the export pads the smaller
-of d_k and d_v with zero weights, and adds the target-space embedding to the table of source positions, or to that of
-source embeddings if there are no positions. The exported model computes the same outputs.
+CTranslate2 does not support heads whose d_k and d_v differ, or a target-space embedding. So the
+export pads the smaller of d_k and d_v with zero weights, and adds the target-space embedding to the
+table of source positions, or to that of source embeddings if there are no positions. The exported
+model computes the same outputs.
 
-In shapes, D is the model's width, H is the number of heads, d_k and d_v are the channels of a head, and d is the larger
-of d_k and d_v.
+In shapes, D is the model's width, H is the number of heads, d_k and d_v are the channels of a head,
+and d is the larger of d_k and d_v.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,9 @@ from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
 TOKENIZER = "sentencepiece.model"
-"""File name of a SentencePiece vocabulary in the exported folder. Others have the names vocabulary.subwords etc."""
+"""File name of a SentencePiece vocabulary in the exported folder. Others have the names
+vocabulary.subwords etc.
+"""
 USE = """\
 import ctranslate2, sentencepiece
 tokenizer = sentencepiece.SentencePieceProcessor(model_file="FOLDER/sentencepiece.model")
@@ -42,7 +45,9 @@ ACTIVATIONS = {"relu": Activation.RELU, "swish": Activation.SWISH, "gelu": Activ
 IMPOSSIBLE = -1e9
 """Logit of padding, which a bias could make likely."""
 BFLOAT16 = {"bfloat16": "float32", "int8_bfloat16": "int8_float32"}
-"""Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see `quantized`."""
+"""Types to request in place of the quantizations for which CTranslate2 would need PyTorch; see
+`quantized`.
+"""
 
 
 def export_ctranslate2(
@@ -52,10 +57,12 @@ def export_ctranslate2(
     quantization: str = "float32",
     card: ModelCard | None = None,
 ) -> Path:
-    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the version's path.
+    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the
+    version's path.
 
-    `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8". Raises UserError if
-    CTranslate2 cannot run this model, or the checkpoint does not fit the folder.
+    `quantization` is CTranslate2's name for the type of the weights, e.g. "float32" or "int8".
+    Raises UserError if CTranslate2 cannot run this model, or the checkpoint does not fit the
+    folder.
     """
     with new_version(export_dir) as (temporary, version):
         write(folder, checkpoint, temporary, quantization)
@@ -85,7 +92,10 @@ def refuse_impossible(hparams: HParams, quantization: str) -> None:
     if hparams.model != "transformer":
         reason = f"model={hparams.model}: CTranslate2 runs only the model transformer"
     elif hparams.self_attention_neighborhood:
-        reason = f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 attends to all"
+        reason = (
+            f"self_attention_neighborhood={hparams.self_attention_neighborhood}: CTranslate2 "
+            "attends to all"
+        )
     elif hparams.max_relative_position and hparams.pos != "none":
         reason = f"pos={hparams.pos}: CTranslate2 has either relative self-attention or positions"
     if reason:
@@ -96,7 +106,8 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
     """Returns a specification that computes the same outputs as `model`, a `Transformer`."""
     spec = TransformerSpec(_encoder(model), _decoder(model))
     pieces = vocabulary.pieces(range(vocabulary.size))
-    # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name them differently.
+    # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name
+    # them differently.
     reserved, sources = EOS_ID + 1, vocabulary.sources
     source_pieces = [*pieces[:reserved], *sources.pieces(range(reserved, sources.size))]
     # The same holds for the unknown piece. CTranslate2 would add one to a vocabulary that has none.
@@ -107,8 +118,8 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
     spec.register_target_vocabulary(pieces)
     spec.config.add_source_eos = True
     spec.config.eos_token = pieces[EOS_ID]
-    # CTranslate2 needs a first decoder token. Any token will do, because `start_from_zero_embedding` replaces its
-    # embedding by zeros.
+    # CTranslate2 needs a first decoder token. Any token will do, because
+    # `start_from_zero_embedding` replaces its embedding by zeros.
     spec.config.bos_token = spec.config.decoder_start_token = pieces[EOS_ID]
     spec.config.layer_norm_epsilon = model.hparams.norm_epsilon
     return spec
@@ -116,7 +127,9 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
 
 def _encoder(model: Any) -> TransformerEncoderSpec:
     hparams = model.hparams
-    spec = _new_stack(TransformerEncoderSpec, hparams.encoder_layers, hparams, model.source_position)
+    spec = _new_stack(
+        TransformerEncoderSpec, hparams.encoder_layers, hparams, model.source_position
+    )
     spec.embeddings[0].weight = _array(model.embedding.table)
     if hparams.use_target_space_embedding:
         vector = _array(model.target_space)[model.target_space_id]
@@ -131,9 +144,13 @@ def _encoder(model: Any) -> TransformerEncoderSpec:
 
 def _decoder(model: Any) -> TransformerDecoderSpec:
     hparams = model.hparams
-    spec = _new_stack(TransformerDecoderSpec, hparams.decoder_layers, hparams, model.target_position)
+    spec = _new_stack(
+        TransformerDecoderSpec, hparams.decoder_layers, hparams, model.target_position
+    )
     spec.start_from_zero_embedding = True
-    spec.alignment_heads = np.int16(hparams.num_heads)  # returned attention is the mean of all heads, as in t2t-decoder
+    spec.alignment_heads = np.int16(
+        hparams.num_heads
+    )  # returned attention is the mean of all heads, as in t2t-decoder
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
     if hparams.use_softmax_bias:
@@ -144,23 +161,32 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
 
 
 def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[Any], Any]) -> Any:
-    """Returns an encoder or decoder of class `kind`, with its table of positions but without layer weights.
+    """Returns an encoder or decoder of class `kind`, with its table of positions but without layer
+    weights.
 
     `position` is the model's layer that returns the vectors of the positions of a tensor [B, T, D].
     """
     is_relative = hparams.max_relative_position > 0
-    options = {"head_dim": _head_width(hparams), "pre_norm": hparams.norm_before, "relative_position": is_relative}
+    options = {
+        "head_dim": _head_width(hparams),
+        "pre_norm": hparams.norm_before,
+        "relative_position": is_relative,
+    }
     spec = kind(layers, hparams.num_heads, activation=ACTIVATIONS[hparams.activation], **options)
     spec.scale_embeddings = hparams.multiply_embedding_mode == "sqrt_depth"
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
-        zeros = np.zeros((1, positions, hparams.hidden_size), np.float32)  # the sum has this shape if pos is "none"
+        zeros = np.zeros(
+            (1, positions, hparams.hidden_size), np.float32
+        )  # the sum has this shape if pos is "none"
         spec.position_encodings.encodings = (zeros + _array(position(zeros)))[0]
     return spec
 
 
 def _set_layers(spec: Any, layers: Sequence[Any], last_norm: Any) -> None:
-    """Sets the weights of all layers, and of the norm after the last one, which only pre-norm models have."""
+    """Sets the weights of all layers, and of the norm after the last one, which only pre-norm
+    models have.
+    """
     for layer, target in zip(layers, spec.layer, strict=True):
         sublayers = [target.self_attention, target.ffn]
         _set_self_attention(target.self_attention, layer.self_attention)
@@ -204,20 +230,27 @@ def _set_output(spec: Any, layer: Any) -> None:
     spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
     if layer.has_biases:
         spec.linear[-1].bias = _array(layer.output_bias)
-    # CTranslate2 would scale by d ** -0.5, the padded width. The model scales queries by d_k ** -0.5.
+    # CTranslate2 would scale by d ** -0.5, the padded width. The model scales queries by d_k **
+    # -0.5.
     spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
 
 
 def _set_projections(spec: Any, kernel: Any, bias: Any, layer: Any, *places: int) -> None:
-    """Sets a kernel and its bias or None, cut at the columns `places`, as rows, each part padded by `_padded`."""
-    spec.weight = np.concatenate([_padded(part, layer) for part in np.split(_array(kernel).T, places)])
+    """Sets a kernel and its bias or None, cut at the columns `places`, as rows, each part padded by
+    `_padded`.
+    """
+    spec.weight = np.concatenate(
+        [_padded(part, layer) for part in np.split(_array(kernel).T, places)]
+    )
     if bias is not None:
         parts = np.split(_array(bias)[:, None], places)
         spec.bias = np.concatenate([_padded(part, layer)[:, 0] for part in parts])
 
 
 def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
-    """Returns a kernel with rows of zeros added to each head: [H * d_k, D] or [H * d_v, D] --> [H * d, D]."""
+    """Returns a kernel with rows of zeros added to each head: [H * d_k, D] or [H * d_v, D] --> [H *
+    d, D].
+    """
     rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
     rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])
@@ -238,7 +271,11 @@ def quantized(spec: TransformerSpec, quantization: str) -> TransformerSpec:
     spec.optimize(BFLOAT16.get(quantization, quantization))
     for name, variable in spec.variables().items() if quantization in BFLOAT16 else ():
         # Convert the weights that CTranslate2 has left in float32.
-        is_weight = not isinstance(variable, str) and not variable.is_scalar() and not name.endswith("_scale")
+        is_weight = (
+            not isinstance(variable, str)
+            and not variable.is_scalar()
+            and not name.endswith("_scale")
+        )
         if is_weight and variable.dtype == "float32":
             variable.array = variable.array.astype(tf.bfloat16.as_numpy_dtype)
     return spec

@@ -1,7 +1,8 @@
 """Plans which examples form each training step of an epoch.
 
-A step consists of blocks, and a block consists of examples of similar length. A resumed run makes the same plan again,
-because a plan depends only on the examples' lengths, the settings, the seed and the epoch's number.
+A step consists of blocks, and a block consists of examples of similar length. A resumed run makes
+the same plan again, because a plan depends only on the examples' lengths, the settings, the seed
+and the epoch's number.
 """
 
 import bisect
@@ -16,15 +17,21 @@ from t2t_repro.corpora.corpus import Corpus, StoredCorpus
 from t2t_repro.errors import UserError
 
 BLOCKS = 2
-"""Number of blocks (groups of examples of similar length) in a training step. With one block, all targets of a step
-would have similar lengths. They would teach the decoder to end at that length, and translations would be too short."""
+"""Number of blocks (groups of examples of similar length) in a training step. With one block, all
+targets of a step would have similar lengths. They would teach the decoder to end at that length,
+and translations would be too short.
+"""
 
 JITTER = 0.1
-"""Maximum random shift of the boundary between two blocks, as a share of a block. Each epoch draws new shifts."""
+"""Maximum random shift of the boundary between two blocks, as a share of a block. Each epoch draws
+new shifts.
+"""
 
 ROWS = 8
-"""Divisor of the number of examples in a large block (a group of examples of similar length). CPUs and GPUs multiply
-matrices in groups of eight rows. On a CPU with AVX-512, incomplete groups took a sixth of a step's time."""
+"""Divisor of the number of examples in a large block (a group of examples of similar length). CPUs
+and GPUs multiply matrices in groups of eight rows. On a CPU with AVX-512, incomplete groups took a
+sixth of a step's time.
+"""
 
 MAX_TOKENS = 4096
 """Default of the maximum number of positions on each side of a micro-batch."""
@@ -36,7 +43,9 @@ MAX_PASSES = 100
 """Most repetitions of a corpus in an epoch. More would be a mistake in the weights."""
 
 COUNTED_STEPS = 2000
-"""Maximum number of steps of an epoch from which padding is estimated. More steps hardly change the estimate."""
+"""Maximum number of steps of an epoch from which padding is estimated. More steps hardly change the
+estimate.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,9 @@ class Plan:
 
     Attributes:
         order: int32 [N], indices of the examples, ordered so that neighbours have similar lengths.
-        ends: int64 [blocks + 1], boundaries of the blocks in `order`. Block b is order[ends[b]:ends[b + 1]].
-        shuffle: int32 [steps, blocks in a step], numbers of the blocks that form each step.
+        ends: int64 [blocks + 1], boundaries of the blocks in `order`. Block b is
+        order[ends[b]:ends[b + 1]]. shuffle: int32 [steps, blocks in a step], numbers of the blocks
+        that form each step.
     """
 
     order: np.ndarray
@@ -63,16 +73,23 @@ class Plan:
 
 
 def plan(
-    lengths: np.ndarray, batch_size: int, max_length: int, seed: int, epoch: int, corpora: Sequence[StoredCorpus] = ()
+    lengths: np.ndarray,
+    batch_size: int,
+    max_length: int,
+    seed: int,
+    epoch: int,
+    corpora: Sequence[StoredCorpus] = (),
 ) -> Plan:
-    """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than `max_length`.
+    """Returns a plan of an epoch's steps. Each example occurs once, unless it is longer than
+    `max_length`.
 
-    If every example is longer, the plan has no steps. If corpora have weights, these are their shares of the epoch's
-    target tokens. Then an epoch omits and repeats examples, but has as many target tokens as all examples together,
-    except for rounding to whole examples.
+    If every example is longer, the plan has no steps. If corpora have weights, these are their
+    shares of the epoch's target tokens. Then an epoch omits and repeats examples, but has as many
+    target tokens as all examples together, except for rounding to whole examples.
 
     Args:
-        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
+        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each
+            example.
         batch_size: approximate number of target tokens in a step.
         max_length: maximum number of tokens on each side. The plan omits longer examples.
         seed: determines which examples share a step, and the order of the steps.
@@ -90,13 +107,18 @@ def plan(
     return arrange(lengths, short, steps, steps * min(BLOCKS, fewest // steps), random)
 
 
-def arrange(lengths: np.ndarray, examples: np.ndarray, steps: int, blocks: int, random: np.random.Generator) -> Plan:
-    """Returns a plan in which the examples form `blocks` blocks of similar size, and the blocks form steps.
+def arrange(
+    lengths: np.ndarray, examples: np.ndarray, steps: int, blocks: int, random: np.random.Generator
+) -> Plan:
+    """Returns a plan in which the examples form `blocks` blocks of similar size, and the blocks
+    form steps.
 
-    `lengths`, int [2, N], has those of all examples, and `examples` the indices of the chosen ones, int32.
+    `lengths`, int [2, N], has those of all examples, and `examples` the indices of the chosen ones,
+    int32.
     """
     order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], examples, random)
-    # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples would weigh more.
+    # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples
+    # would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
     count = len(order)
     numbers = np.arange(blocks + 1)
@@ -112,7 +134,8 @@ def arrange(lengths: np.ndarray, examples: np.ndarray, steps: int, blocks: int, 
 
 
 def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
-    """Returns how many target tokens each corpus supplies to an epoch, by its weight. `tokens` has those in its text.
+    """Returns how many target tokens each corpus supplies to an epoch, by its weight. `tokens` has
+    those in its text.
 
     Raises UserError if a corpus would be repeated more than `MAX_PASSES` times.
     """
@@ -121,8 +144,9 @@ def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
     for corpus, amount, size in zip(corpora, amounts, tokens, strict=True):
         if amount > MAX_PASSES * size:
             raise UserError(
-                f"corpus {corpus.name} has too little text ({size:,} target tokens) for its weight: an epoch of "
-                f"{sum(tokens):,} tokens would repeat it more than {MAX_PASSES} times; lower its weight"
+                f"corpus {corpus.name} has too little text ({size:,} target tokens) for its "
+                f"weight: an epoch of {sum(tokens):,} tokens would repeat it more than "
+                f"{MAX_PASSES} times; lower its weight"
             )
     return amounts
 
@@ -132,17 +156,20 @@ def _weighted(
 ) -> tuple[np.ndarray, int]:
     """Chooses the examples of an epoch by the weights of the corpora.
 
-    Each corpus is an endless sequence of passes. A pass has all examples of the corpus that are in `short`, in an order
-    that depends on the seed, the corpus and the pass. An epoch takes the next tokens of the sequence, so that all
-    examples of a corpus are used equally often.
+    Each corpus is an endless sequence of passes. A pass has all examples of the corpus that are in
+    `short`, in an order that depends on the seed, the corpus and the pass. An epoch takes the next
+    tokens of the sequence, so that all examples of a corpus are used equally often.
 
-    Returns the indices of the examples, in ascending order, and a lower bound for the examples of all epochs.
+    Returns the indices of the examples, in ascending order, and a lower bound for the examples of
+    all epochs.
     """
     bounds = np.searchsorted(short, [corpus.start for corpus in corpora])
     groups = np.split(short, bounds[1:])
     tokens = [int(lengths[1, group].sum(dtype=np.int64)) for group in groups]
     chosen, fewest = [], 0
-    for number, (group, size, quota) in enumerate(zip(groups, tokens, quotas(corpora, tokens), strict=True)):
+    for number, (group, size, quota) in enumerate(
+        zip(groups, tokens, quotas(corpora, tokens), strict=True)
+    ):
         if not quota:
             continue
         start, stop = int(quota * epoch), int(quota * (epoch + 1))
@@ -158,7 +185,9 @@ def _weighted(
 def part_of_pass(
     lengths: np.ndarray, examples: np.ndarray, first: int, last: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Returns those of the examples, in a random order, whose first target token is one of `first` to `last` - 1."""
+    """Returns those of the examples, in a random order, whose first target token is one of `first`
+    to `last` - 1.
+    """
     examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), examples, random)
     starts = np.cumsum(lengths[1, examples], dtype=np.int64)
     starts -= lengths[1, examples]
@@ -166,12 +195,14 @@ def part_of_pass(
 
 
 def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns the indices `short` of examples in the order of the examples' lengths, by sorting uint64 keys.
+    """Returns the indices `short` of examples in the order of the examples' lengths, by sorting
+    uint64 keys.
 
     From its highest to its lowest bits, a key consists of:
       - the example's length on the side in row 0 of `lengths`;
-      - its length on the other side, in ascending order if the length in row 0 is even, and otherwise descending, so
-        that neighbours have similar lengths on both sides and a block needs little padding;
+      - its length on the other side, in ascending order if the length in row 0 is even, and
+        otherwise descending, so that neighbours have similar lengths on both sides and a block
+        needs little padding;
       - a random number, so that each epoch combines examples of equal lengths differently;
       - the example's position in `short`.
     Sorting integers is many times faster than np.lexsort.
@@ -197,20 +228,27 @@ def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generat
 
 
 def _slices(count: int) -> Iterator[slice]:
-    """Yields slices that together cover 0 .. count - 1. Callers work on one slice at a time, to keep arrays small."""
+    """Yields slices that together cover 0 .. count - 1. Callers work on one slice at a time, to
+    keep arrays small.
+    """
     for start in range(0, count, SLICE):
         yield slice(start, min(start + SLICE, count))
 
 
-def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int) -> list[np.ndarray]:
-    """Cuts the blocks of a step into micro-batches that fit into a device's memory. Returns the examples of each.
+def micro_batches(
+    lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int, replicas: int
+) -> list[np.ndarray]:
+    """Cuts the blocks of a step into micro-batches that fit into a device's memory. Returns the
+    examples of each.
 
     Args:
-        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each example.
+        lengths: int [2, N], number of source tokens (row 0) and target tokens (row 1) of each
+            example.
         blocks: for each block of the step, the indices of its examples.
-        max_tokens: maximum number of positions (tokens and padding) on each side of a micro-batch. An example with more
-            tokens becomes a micro-batch with no other example.
-        replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some may be empty.
+        max_tokens: maximum number of positions (tokens and padding) on each side of a micro-batch.
+            An example with more tokens becomes a micro-batch with no other example.
+        replicas: number of replicas. The number of micro-batches is a multiple of `replicas`; some
+            may be empty.
     """
     # For each example of each block, the length of the example's longer side.
     block_lengths = [lengths[:, block].max(axis=0) for block in blocks]
@@ -226,38 +264,47 @@ def micro_batches(lengths: np.ndarray, blocks: list[np.ndarray], max_tokens: int
 
 
 def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
-    """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as small as possible.
+    """Returns the boundaries of `count` micro-batches in a block. The largest micro-batch is as
+    small as possible.
 
     `lengths` holds the length of each example's longer side. A boundary is a position in `lengths`.
     """
     if count == 1:
         return [0, len(lengths)]
     limits = range(1, max_tokens)
-    smallest = bisect.bisect_left(limits, True, key=lambda limit: len(cuts(lengths, limit, count)) - 1 <= count)
+    smallest = bisect.bisect_left(
+        limits, True, key=lambda limit: len(cuts(lengths, limit, count)) - 1 <= count
+    )
     boundaries = cuts(lengths, smallest + 1)
     return boundaries + [len(lengths)] * (count + 1 - len(boundaries))
 
 
 def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
-    """Returns the boundaries of batches: as few as possible, of at most `limit` positions or a single longer example.
+    """Returns the boundaries of batches: as few as possible, of at most `limit` positions or a
+    single longer example.
 
-    After `max_count` batches, a last one of any size holds the remaining examples. `lengths`, int [N], has the length
-    of each example's longer side.
+    After `max_count` batches, a last one of any size holds the remaining examples. `lengths`, int
+    [N], has the length of each example's longer side.
     """
     boundaries, sizes = [0], np.arange(1, len(lengths) + 1)
     while boundaries[-1] < len(lengths):
         if max_count is not None and len(boundaries) > max_count:
             return [*boundaries, len(lengths)]
         rest = lengths[boundaries[-1] :]
-        # With padding, each example of the batch is at least as long as the first. So no more examples than these fit.
+        # With padding, each example of the batch is at least as long as the first. So no more
+        # examples than these fit.
         if rest[0]:
             rest = rest[: limit // int(rest[0]) + 1]
-        positions = np.maximum.accumulate(rest) * sizes[: len(rest)]  # of a batch that ends after each example
+        positions = (
+            np.maximum.accumulate(rest) * sizes[: len(rest)]
+        )  # of a batch that ends after each example
         boundaries.append(boundaries[-1] + max(int(np.searchsorted(positions, limit, "right")), 1))
     return boundaries
 
 
-def first_steps(lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1) -> list[list[np.ndarray]]:
+def first_steps(
+    lengths: np.ndarray, epoch: Plan, max_tokens: int, replicas: int = 1
+) -> list[list[np.ndarray]]:
     """Returns the micro-batches of each step, for the first `COUNTED_STEPS` steps of an epoch."""
     steps = range(min(epoch.steps, COUNTED_STEPS))
     return [micro_batches(lengths, epoch.blocks(step), max_tokens, replicas) for step in steps]
@@ -273,7 +320,7 @@ def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
 
 
 def count_positions(lengths: np.ndarray, examples: np.ndarray) -> int:
-    """Returns the number of positions of a micro-batch, tokens and padding of both sides together."""
+    """Returns the number of positions of a micro-batch, tokens and padding of both sides together."""  # noqa: E501
     return int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)
 
 

@@ -1,7 +1,9 @@
-"""Selects the sentence pairs of a split (train or dev) to keep, and counts the dropped pairs by reason.
+"""Selects the sentence pairs of a split (train or dev) to keep, and counts the dropped pairs by
+reason.
 
-A pair with an empty side is always dropped, because it teaches nothing. White space around a text is always removed,
-because decoding removes it, too. The other rules are off by default, because the paper describes no cleaning.
+A pair with an empty side is always dropped, because it teaches nothing. White space around a text
+is always removed, because decoding removes it, too. The other rules are off by default, because the
+paper describes no cleaning.
 """
 
 import array
@@ -23,7 +25,9 @@ from t2t_repro.errors import UserError, shortened
 
 @dataclass
 class Cleaning:
-    """Selects the pairs of a corpus to keep. The first pass over it finds repeated pairs; later passes omit them."""
+    """Selects the pairs of a corpus to keep. The first pass over it finds repeated pairs; later
+    passes omit them.
+    """
 
     max_words: int = 0
     """Maximum number of words on either side of a pair; 0 for no limit."""
@@ -34,7 +38,9 @@ class Cleaning:
     target_language: str = ""
     """Language whose tag precedes each source; the tag is no word of the source. "" for none."""
     seen: list[np.ndarray] | None = None
-    """Sorted hashes of each earlier corpus, whose pairs count as earlier, too. The first pass appends its own."""
+    """Sorted hashes of each earlier corpus, whose pairs count as earlier, too. The first pass
+    appends its own.
+    """
     pairs_read: int = 0
     """Number of pairs that the first pass has read."""
     dropped: Counter[str] = field(default_factory=Counter)
@@ -54,7 +60,9 @@ class Cleaning:
         return self.pairs_read - self.dropped.total()
 
     def first_pass(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """Yields the pairs to keep, and also repeated pairs, which this method detects only after the last pair."""
+        """Yields the pairs to keep, and also repeated pairs, which this method detects only after
+        the last pair.
+        """
         digest = hashlib.sha256()
         for pair in map(_stripped, pairs):
             self.pairs_read += 1
@@ -74,7 +82,9 @@ class Cleaning:
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(hashes, kind="stable")  # Stable, so that the earliest of equal pairs comes first.
+        order = np.argsort(
+            hashes, kind="stable"
+        )  # Stable, so that the earliest of equal pairs comes first.
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         hashes = hashes[order]
         is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
@@ -84,16 +94,20 @@ class Cleaning:
             self.seen.append(hashes[~is_repeat])
         self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
-        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))  # += adds no entry for a count of 0.
+        self.dropped += Counter(
+            duplicate=int(self._is_repeat.sum())
+        )  # += adds no entry for a count of 0.
 
     def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
-        """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has read.
+        """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has
+        read.
 
-        Raises `error` after the last pair if they are other pairs than in the first pass. Pairs that are dropped in
-        both passes may differ, unless they are repeats.
+        Raises `error` after the last pair if they are other pairs than in the first pass. Pairs
+        that are dropped in both passes may differ, unless they are repeats.
         """
         digest = hashlib.sha256()
-        # If the text has grown since the first pass, there are more pairs than entries of `_is_repeat`.
+        # If the text has grown since the first pass, there are more pairs than entries of
+        # `_is_repeat`.
         is_repeat = itertools.chain(self._is_repeat, itertools.repeat(False))
         kept_pairs = itertools.filterfalse(self._reason, map(_stripped, pairs))
         for pair, is_repeated in zip(kept_pairs, is_repeat, strict=False):
@@ -127,7 +141,9 @@ class CleanCorpus:
     corpus: Corpus
     cleaning: Cleaning
     counts: Counter[str] = field(default_factory=Counter)
-    """Bytes of the kept text and ids that stand for one byte, after the text was encoded; see `encoding.Encoded`."""
+    """Bytes of the kept text and ids that stand for one byte, after the text was encoded; see
+    `encoding.Encoded`.
+    """
     stored: list[Path] = field(default_factory=list)
     """Finished shards with the same records; empty for none."""
 
@@ -139,9 +155,13 @@ def _stripped(pair: Pair) -> Pair:
 def valid_pairs(problem: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Yields the pairs of a problem. Raises UserError if a custom problem yields something else."""
     for pair in pairs:
-        if not (isinstance(pair, dict) and all(isinstance(pair.get(side), str) for side in ("inputs", "targets"))):
+        if not (
+            isinstance(pair, dict)
+            and all(isinstance(pair.get(side), str) for side in ("inputs", "targets"))
+        ):
             raise UserError(
-                f"problem {problem}: generate yielded {shortened(repr(pair))}; yield a dict with the strings "
+                f"problem {problem}: generate yielded {shortened(repr(pair))}; yield a dict with "
+                "the strings "
                 '"inputs" and "targets"'
             )
         yield pair
@@ -155,6 +175,7 @@ def pair_text(pair: Pair) -> bytes:
 def pair_key(text: bytes) -> int:
     """Returns the hash by which repeats of a pair with this `pair_text` are found.
 
-    Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in 28,000.
+    Hashes need little memory. The chance that any two of 36 million pairs share a hash is 1 in
+    28,000.
     """
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")

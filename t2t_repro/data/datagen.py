@@ -1,7 +1,9 @@
-"""Implements t2t-datagen: turns a problem's text into a vocabulary, shards, test sets, a summary and a description.
+"""Implements t2t-datagen: turns a problem's text into a vocabulary, shards, test sets, a summary
+and a description.
 
-A run reads the text twice: first to check it, count pairs and learn the vocabulary, then to write the shards. All files
-appear together at the end. Finished data is kept unless the user gives --overwrite.
+A run reads the text twice: first to check it, count pairs and learn the vocabulary, then to write
+the shards. All files appear together at the end. Finished data is kept unless the user gives
+--overwrite.
 """
 
 import dataclasses
@@ -38,15 +40,18 @@ def generate_data(
     options: Options | None = None,
     engine: shards.Engine | None = None,
 ) -> Description:
-    """Generates the data files of a problem. The files have the same bytes for any number of processes.
+    """Generates the data files of a problem. The files have the same bytes for any number of
+    processes.
 
-    If the data directory already has this data, the function reads the text only to compare it, and changes nothing.
+    If the data directory already has this data, the function reads the text only to compare it, and
+    changes nothing.
 
-    `tmp_dir` is the folder of downloads and of the problem's source files. `engine` processes the train split in other
-    processes, with the same result.
+    `tmp_dir` is the folder of downloads and of the problem's source files. `engine` processes the
+    train split in other processes, with the same result.
 
-    Raises UserError if a setting, the text, the vocabulary file or a folder cannot be used, or the run would replace
-    other data without `options.overwrite`. The data directory then stays as it was.
+    Raises UserError if a setting, the text, the vocabulary file or a folder cannot be used, or the
+    run would replace other data without `options.overwrite`. The data directory then stays as it
+    was.
     """
     problem.check()
     job = prepare(problem, Path(data_dir), tmp_dir, options or Options())
@@ -73,13 +78,16 @@ class Text:
     corpora: list[CleanCorpus]
     """The corpora of all splits, with the counts of kept and dropped pairs."""
     samples: list[list[str]]
-    """Texts from which the run learns each vocabulary, that of the targets last. Empty with the user's vocabulary."""
+    """Texts from which the run learns each vocabulary, that of the targets last. Empty with the
+    user's vocabulary.
+    """
     fingerprint: str
     """Hash of the text, the settings and the user's vocabulary, as hex digits."""
 
 
 def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
-    """Reads all text for the first time, so that the run finds any mistake in the text before it writes a file.
+    """Reads all text for the first time, so that the run finds any mistake in the text before it
+    writes a file.
 
     Returns the job with the size of the vocabulary, which may depend on the text.
     """
@@ -94,15 +102,20 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
         samples = [sample[::2], sample[1::2]] if settings.separate_vocabularies else [sample]
     warnings = check.warnings(job.problem.target_language)
     if samples:
-        pairs_kept = sum(corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train")
-        *source_sizes, default = (sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples)
+        pairs_kept = sum(
+            corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train"
+        )
+        *source_sizes, default = (
+            sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples
+        )
         sized_settings = dataclasses.replace(settings, vocab_size=settings.vocab_size or default)
         source_size = sum(settings.vocab_size or size for size in source_sizes)
         job = dataclasses.replace(job, settings=sized_settings, source_vocab_size=source_size)
         if settings.vocab_size > 2 * default:
             warnings.append(
-                f"--vocab_size={settings.vocab_size} makes most subwords of {counted(pairs_kept, 'pair')} whole words "
-                f"that occur too rarely to be learned; --vocab_size={default} suits this text"
+                f"--vocab_size={settings.vocab_size} makes most subwords of "
+                f"{counted(pairs_kept, 'pair')} whole words that occur too rarely to be learned; "
+                f"--vocab_size={default} suits this text"
             )
     for warning in warnings:
         say(f"warning: problem {job.name}: {warning}")
@@ -130,7 +143,9 @@ def _corpora(job: Job) -> list[CleanCorpus]:
 
 
 def _sample(job: Job, train: list[CleanCorpus], check: TextCheck) -> list[str]:
-    """Reads the train split. Returns the texts from which a vocabulary is learned; [] if the user supplied one."""
+    """Reads the train split. Returns the texts from which a vocabulary is learned; [] if the user
+    supplied one.
+    """
     pairs = progress(check.train(_first_pass(job, train)), "reading", None, "pairs")
     sides = (side for pair in pairs for side in (pair["inputs"], pair["targets"]))
     if not job.user_vocabulary:
@@ -147,12 +162,18 @@ def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
     for corpus in corpora:
         cleaning = corpus.cleaning
         for pair in cleaning.first_pass(_pairs(job, corpus)):
-            yield pair | {"inputs": split_tag(pair["inputs"])[1]} if corpus.corpus.target_language else pair
+            yield (
+                pair | {"inputs": split_tag(pair["inputs"])[1]}
+                if corpus.corpus.target_language
+                else pair
+            )
         _refuse_empty(job, corpus, corpora)
 
 
 def _pairs(job: Job, corpus: CleanCorpus) -> Iterator[Pair]:
-    return valid_pairs(job.name, job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir))
+    return valid_pairs(
+        job.name, job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir)
+    )
 
 
 def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> None:
@@ -161,17 +182,20 @@ def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> 
         reasons = "".join(f", {reason} {count:,}" for reason, count in cleaning.dropped.items())
         name = f"corpus {corpus.corpus.name} of " if len(corpora) > 1 else ""
         raise UserError(
-            f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read {cleaning.pairs_read:,}"
-            f"{reasons}); check the source"
+            f"problem {job.name}: no pair is left in {name}its {corpus.split} split (read "
+            f"{cleaning.pairs_read:,}{reasons}); check the source"
         )
 
 
 def _finished(job: Job, text: Text) -> Description | None:
-    """Returns the description of the data in the directory if it is what this run would write and undamaged, or None.
+    """Returns the description of the data in the directory if it is what this run would write and
+    undamaged, or None.
 
-    Writes missing test sets, and the labels (such as the languages) that the user gave, into the description.
+    Writes missing test sets, and the labels (such as the languages) that the user gave, into the
+    description.
 
-    Raises UserError if the directory has other data of the problem, and the user did not give --overwrite.
+    Raises UserError if the directory has other data of the problem, and the user did not give
+    --overwrite.
     """
     description = job.existing_description
     if job.options.overwrite:
@@ -180,15 +204,25 @@ def _finished(job: Job, text: Text) -> Description | None:
         refuse_to_replace(job)
         return None
     if not shards.is_intact(job, description):
-        say(f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the data again")
+        say(
+            f"{job.data_dir}: files of problem {job.name} are missing or damaged; generating the "
+            "data again"
+        )
         return None
-    labels = {name: value for name, value in job.problem.changed_settings.items() if name not in job.data_settings}
+    labels = {
+        name: value
+        for name, value in job.problem.changed_settings.items()
+        if name not in job.data_settings
+    }
     if not labels.items() <= description.settings.items():
         description = dataclasses.replace(description, settings=description.settings | labels)
         description.save(job.description_path)
     if job.problem.test_sets:
         test_set_files.write(job.problem, job.data_dir, job.tmp_dir, overwrite=False)
-    say(f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it again")
+    say(
+        f"{job.data_dir}: the data of problem {job.name} is complete; --overwrite generates it "
+        "again"
+    )
     return description
 
 
@@ -200,7 +234,11 @@ def _generate(job: Job, text: Text, folder: Path, engine: shards.Engine | None) 
     if job.source_vocabulary_name:
         vocabulary.sources.save(folder / job.source_vocabulary_name)
     old = job.existing_description
-    if old and old.vocabulary_fingerprint == vocabulary.fingerprint and old.source_fingerprint != text.fingerprint:
+    if (
+        old
+        and old.vocabulary_fingerprint == vocabulary.fingerprint
+        and old.source_fingerprint != text.fingerprint
+    ):
         shards.find_stored(job, text.corpora, old)
     shards.write_shards(job, text.corpora, vocabulary, folder, engine)
     if job.problem.test_sets:
@@ -228,7 +266,8 @@ def _generate(job: Job, text: Text, folder: Path, engine: shards.Engine | None) 
     )
     description.save(folder / job.description_path.name)
     if job.options.overwrite or not job.problem.test_sets:
-        # Old test sets may not belong to the new settings. A problem without test sets uses a copy of its dev split.
+        # Old test sets may not belong to the new settings. A problem without test sets uses a copy
+        # of its dev split.
         for path in test_set_files.all_paths(job.problem, job.data_dir):
             path.unlink(missing_ok=True)
     put_in_place(folder, job.name)
@@ -246,12 +285,18 @@ def _learn(job: Job, samples: list[list[str]]) -> Vocabulary:
     vocabulary: Vocabulary = sentencepiece.train(targets, job.settings.vocab_size, symbols)
     for texts in sources:
         symbols = list(job.problem.symbols) if job.problem.symbols_of_sources else []
-        vocabulary = vocabulary.with_sources(sentencepiece.train(texts, job.source_vocab_size, symbols))
+        vocabulary = vocabulary.with_sources(
+            sentencepiece.train(texts, job.source_vocab_size, symbols)
+        )
     return vocabulary
 
 
-def _stored_corpora(job: Job, text: Text, records: dict[str, Records]) -> dict[str, list[StoredCorpus]]:
-    """Returns the facts about the corpora of each split. The weights of train corpora may be those of a temperature."""
+def _stored_corpora(
+    job: Job, text: Text, records: dict[str, Records]
+) -> dict[str, list[StoredCorpus]]:
+    """Returns the facts about the corpora of each split. The weights of train corpora may be those
+    of a temperature.
+    """
     corpora: dict[str, list[StoredCorpus]] = {split: [] for split in SPLITS}
     for clean in text.corpora:
         cleaning = clean.cleaning
@@ -272,6 +317,7 @@ def _stored_corpora(job: Job, text: Text, records: dict[str, Records]) -> dict[s
     train, temperature = corpora["train"], job.problem.corpus_temperature
     if temperature > 1 and len(train) > 1:
         corpora["train"] = [
-            dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / temperature)) for corpus in train
+            dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / temperature))
+            for corpus in train
         ]
     return corpora

@@ -1,7 +1,7 @@
 """Opens the data that t2t-datagen generated for a problem: its description, vocabulary and records.
 
-t2t-datagen writes the description, `<problem>.json`, after all other files that training needs. So a data directory
-without a description holds no finished data.
+t2t-datagen writes the description, `<problem>.json`, after all other files that training needs. So
+a data directory without a description holds no finished data.
 """
 
 import dataclasses
@@ -16,7 +16,11 @@ from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import summary
 from t2t_repro.data.large_split import open_records
 from t2t_repro.data.records import Records, find_shards
-from t2t_repro.data.vocabularies.kinds import check_vocabulary_name, load_vocabularies, load_vocabulary
+from t2t_repro.data.vocabularies.kinds import (
+    check_vocabulary_name,
+    load_vocabularies,
+    load_vocabulary,
+)
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.json_file import from_fields, from_json, to_json
@@ -36,7 +40,9 @@ class Description:
     problem: str
     """Name of the problem, without "_rev"."""
     settings: dict
-    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that vocabulary."""
+    """Settings of the problem. If the user supplied a vocabulary, vocab_size is the size of that
+    vocabulary.
+    """
     vocabulary: str
     """File name of the vocabulary of the targets."""
     vocabulary_fingerprint: str
@@ -54,15 +60,24 @@ class Description:
     shards: dict = field(default_factory=dict)
     """For each split, `Records.index_fingerprint` of its shards."""
     source_vocabulary: str = ""
-    """File name of the vocabulary of the sources; "" if sources and targets have the same vocabulary."""
+    """File name of the vocabulary of the sources; "" if sources and targets have the same
+    vocabulary.
+    """
     corpora: dict = field(default_factory=dict)
-    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards. Older files have none."""
+    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards. Older
+    files have none.
+    """
 
     def __post_init__(self) -> None:
-        """Raises UserError if `pairs` or `vocabulary` is invalid. `from_json` checks only their types."""
-        if not all(type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in SPLITS):
+        """Raises UserError if `pairs` or `vocabulary` is invalid. `from_json` checks only their
+        types.
+        """
+        if not all(
+            type(self.pairs.get(split)) is int and self.pairs[split] >= 0 for split in SPLITS
+        ):
             raise UserError(
-                f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and dev; restore the file"
+                f"pairs={shortened(repr(self.pairs))} must give the number of pairs for train and "
+                "dev; restore the file"
             )
         check_vocabulary_name(self.vocabulary)
         if self.source_vocabulary:
@@ -71,13 +86,22 @@ class Description:
             self.stored_corpora(split)
 
     def stored_corpora(self, split: str) -> tuple[StoredCorpus, ...]:
-        """Returns the corpora of a split, in the order of their shards. Raises UserError if they are invalid."""
+        """Returns the corpora of a split, in the order of their shards. Raises UserError if they
+        are invalid.
+        """
         items = self.corpora.get(split, [])
         corpora = tuple(from_fields(StoredCorpus, item, f"corpora of {split}") for item in items)
-        bounds = [0, *(bound for corpus in corpora for bound in (corpus.start, corpus.stop)), self.pairs[split]]
+        bounds = [
+            0,
+            *(bound for corpus in corpora for bound in (corpus.start, corpus.stop)),
+            self.pairs[split],
+        ]
         is_valid = all(0 <= corpus.weight < math.inf and corpus.shards >= 0 for corpus in corpora)
         if corpora and not (is_valid and bounds == sorted(bounds) and bounds[::2] == bounds[1::2]):
-            raise UserError(f"corpora={shortened(repr(corpora))} do not fit pairs={self.pairs}; restore the file")
+            raise UserError(
+                f"corpora={shortened(repr(corpora))} do not fit pairs={self.pairs}; restore the "
+                "file"
+            )
         return corpora
 
     def save(self, path: Path) -> None:
@@ -95,30 +119,43 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 
 def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
-    """Returns an error that reports missing data and names the t2t-datagen command that generates the data."""
-    problems = sorted(path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME)
+    """Returns an error that reports missing data and names the t2t-datagen command that generates
+    the data.
+    """
+    problems = sorted(
+        path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME
+    )
     contents = f" (it holds {', '.join(problems)})" if problems else ""
     cure = f"run {datagen_command(data_dir, problem, tmp_dir)}"
     if problem.replaced_by:
         cure = (
-            "give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this kind with "
-            f"--problem={problem.replaced_by}"
+            "give the folder that tensor2tensor's t2t-datagen wrote, or generate data of this "
+            f"kind with --problem={problem.replaced_by}"
         )
     return UserError(f"{data_dir}: no data of problem {problem.base_name!r}{contents}; {cure}")
 
 
 def datagen_command(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> str:
-    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir; "" for none."""
+    """Returns the command that generates the data of a problem. `tmp_dir` is the user's --tmp_dir;
+    "" for none.
+    """
     flags = {"t2t_usr_dir": registry.usr_dir(), "problem": problem.base_name}
     flags["tmp_dir"] = "" if problem.is_self_contained else tmp_dir
     flags["data_dir"] = str(data_dir)
-    return " ".join(["t2t-datagen", *(f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value)])
+    return " ".join(
+        [
+            "t2t-datagen",
+            *(f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value),
+        ]
+    )
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
-    """Returns a problem with the settings of its generated data, the vocabulary, and the description of the data.
+    """Returns a problem with the settings of its generated data, the vocabulary, and the
+    description of the data.
 
-    If the problem is reversed, the vocabularies of sources and targets are swapped, also in the description.
+    If the problem is reversed, the vocabularies of sources and targets are swapped, also in the
+    description.
     """
     description_file = description_path(data_dir, name.removesuffix(registry.REVERSED))
     if not description_file.is_file():
@@ -126,16 +163,21 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
     description = Description.load(description_file)
     problem = registry.problem(name, description.settings)
     path = Path(data_dir) / description.vocabulary
-    vocabulary = load_vocabularies(Path(data_dir), description.vocabulary, description.source_vocabulary)
+    vocabulary = load_vocabularies(
+        Path(data_dir), description.vocabulary, description.source_vocabulary
+    )
     if vocabulary.fingerprint != description.vocabulary_fingerprint:
         raise UserError(
             f"{path}: fingerprint {vocabulary.fingerprint}, but the data was made with "
-            f"{description.vocabulary_fingerprint}; restore the original vocabulary or run t2t-datagen again"
+            f"{description.vocabulary_fingerprint}; restore the original vocabulary or run "
+            "t2t-datagen again"
         )
     if problem.was_reversed and description.source_vocabulary:
         vocabulary = vocabulary.sources.with_sources(load_vocabulary(path))
         targets, sources = description.source_vocabulary, description.vocabulary
-        description = dataclasses.replace(description, vocabulary=targets, source_vocabulary=sources)
+        description = dataclasses.replace(
+            description, vocabulary=targets, source_vocabulary=sources
+        )
     return problem, vocabulary, description
 
 
@@ -155,15 +197,20 @@ def has_data(data_dir: str, problem_name: str) -> bool:
 
 
 def load_data(data_dir: str, problem_name: str) -> Data:
-    """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets are swapped.
+    """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets
+    are swapped.
 
-    Raises UserError if the data is missing or damaged, or the shards are not those that the description is about.
+    Raises UserError if the data is missing or damaged, or the shards are not those that the
+    description is about.
     """
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {}
     for split in SPLITS:
-        shards, corpora = find_shards(data_dir, problem.base_name, split), description.stored_corpora(split)
+        shards, corpora = (
+            find_shards(data_dir, problem.base_name, split),
+            description.stored_corpora(split),
+        )
         records[split] = split_records = open_records(
             description.pairs[split], shards, problem.was_reversed, sizes, corpora
         )
@@ -171,8 +218,9 @@ def load_data(data_dir: str, problem_name: str) -> Data:
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
             raise UserError(
-                f"{data_dir}: the {split} shards ({counted(len(split_records), 'pair')}) are not those that "
-                f"{description_path(data_dir, problem.base_name)} describes ({counted(pairs, 'pair')}); copy the "
-                "shards and the description of the same run here, or run t2t-datagen again"
+                f"{data_dir}: the {split} shards ({counted(len(split_records), 'pair')}) are not "
+                f"those that {description_path(data_dir, problem.base_name)} describes "
+                f"({counted(pairs, 'pair')}); copy the shards and the description of the same run "
+                "here, or run t2t-datagen again"
             )
     return Data(problem, vocabulary, description, records, str(data_dir))

@@ -1,4 +1,6 @@
-"""Encodes pairs of texts as records, in one or more processes. Any number of processes gives the same records."""
+"""Encodes pairs of texts as records, in one or more processes. Any number of processes gives the
+same records.
+"""
 
 import collections
 import itertools
@@ -33,16 +35,21 @@ def portions(pairs: Iterable[Pair]) -> Iterator[Portion]:
 
 
 Encoded = tuple[records.Chunk, Counter[str]]
-"""The records of a portion, and counts: for "text_bytes" the number of UTF-8 bytes in the text, for "byte_pieces" that
-of ids that stand for one byte."""
+"""The records of a portion, and counts: for "text_bytes" the number of UTF-8 bytes in the text, for
+"byte_pieces" that of ids that stand for one byte.
+"""
 
 
-def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) -> Generator[Encoded, None, None]:
+def encode(
+    portions: Iterable[Portion], vocabulary: Vocabulary, processes: int
+) -> Generator[Encoded, None, None]:
     """Yields the encoded portions, in the order of `portions`.
 
-    Close the generator (see `contextlib.closing`) to end the processes if you may stop before the last portion.
+    Close the generator (see `contextlib.closing`) to end the processes if you may stop before the
+    last portion.
 
-    With one process, the calling process encodes. Raises UserError if one of several processes died.
+    With one process, the calling process encodes. Raises UserError if one of several processes
+    died.
     """
     pool = _start_pool(vocabulary, processes) if processes > 1 else None
     if not pool:
@@ -52,14 +59,17 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
     try:
         for portion in portions:
             pending.append(_submit(pool, portion))
-            if len(pending) > 3 * processes:  # Submitting more portions would only need more memory.
+            if (
+                len(pending) > 3 * processes
+            ):  # Submitting more portions would only need more memory.
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise UserError(
-            "a process that encoded text died, probably for lack of memory; run t2t-datagen again with "
-            f"--num_concurrent_processes={max(1, processes // 2)} (in a script, call it under if __name__ == "
+            "a process that encoded text died, probably for lack of memory; run t2t-datagen again "
+            f"with --num_concurrent_processes={max(1, processes // 2)} (in a script, call it "
+            "under if __name__ == "
             '"__main__")'
         ) from None
     finally:
@@ -67,8 +77,11 @@ def encode(portions: Iterable[Portion], vocabulary: Vocabulary, processes: int) 
 
 
 def _start_pool(vocabulary: Vocabulary, processes: int) -> ProcessPoolExecutor | None:
-    """Returns a pool of processes, or None if this machine has no semaphores, with which they communicate."""
-    # Spawn the processes: forked processes do not work if the calling process has loaded TensorFlow.
+    """Returns a pool of processes, or None if this machine has no semaphores, with which they
+    communicate.
+    """
+    # Spawn the processes: forked processes do not work if the calling process has loaded
+    # TensorFlow.
     context = multiprocessing.get_context("spawn")
     try:
         return ProcessPoolExecutor(processes, context, _start_process, (vocabulary,))
@@ -78,7 +91,8 @@ def _start_pool(vocabulary: Vocabulary, processes: int) -> ProcessPoolExecutor |
 
 
 def _submit(pool: ProcessPoolExecutor, portion: Portion) -> Future[Encoded]:
-    """Submits a portion of text to the pool. A process that the pool starts in this call ignores Ctrl-C.
+    """Submits a portion of text to the pool. A process that the pool starts in this call ignores
+    Ctrl-C.
 
     So Ctrl-C interrupts only the calling process, which then ends the other processes.
     """
@@ -100,7 +114,9 @@ def _start_process(vocabulary: Vocabulary) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this encoding process when its parent ends. Otherwise it would wait forever after its parent is killed."""
+    """Ends this encoding process when its parent ends. Otherwise it would wait forever after its
+    parent is killed.
+    """
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
@@ -113,10 +129,15 @@ def _encode_in_pool(portion: Portion) -> Encoded:
 def _encode_portion(portion: Portion, vocabulary: Vocabulary) -> Encoded:
     sides, vocabularies = list(zip(*portion, strict=True)), (vocabulary.sources, vocabulary)
     # One thread per process: together, the processes use all cores.
-    ids = [vocabulary.encode_sources(sides[0], num_threads=1), vocabulary.encode(sides[1], num_threads=1)]
+    ids = [
+        vocabulary.encode_sources(sides[0], num_threads=1),
+        vocabulary.encode(sides[1], num_threads=1),
+    ]
     byte_pieces = sum(
         int(side.is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
         for side, lists in zip(vocabularies, ids, strict=True)
     )
-    counts = Counter(text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces)
+    counts = Counter(
+        text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces
+    )
     return records.chunk(zip(*ids, strict=True)), counts

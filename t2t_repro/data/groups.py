@@ -1,10 +1,11 @@
 """Finds the group of examples to which a training step belongs, and plans it.
 
-A split that is not large has one group in each epoch, all its examples. A large split has groups of about `GROUP_PAIRS`
-pairs. Each corpus is then an endless sequence of passes, which is cut into parts of equal numbers of target tokens, and
-a group has the next part of each corpus. A pass has all shards of the corpus in a random order. In a shard at the end
-of a part, the order of the examples is random, too, so that each example occurs once in each pass. All random choices
-follow from the seed, the epoch and the group.
+A split that is not large has one group in each epoch, all its examples. A large split has groups of
+about `GROUP_PAIRS` pairs. Each corpus is then an endless sequence of passes, which is cut into
+parts of equal numbers of target tokens, and a group has the next part of each corpus. A pass has
+all shards of the corpus in a random order. In a shard at the end of a part, the order of the
+examples is random, too, so that each example occurs once in each pass. All random choices follow
+from the seed, the epoch and the group.
 """
 
 import itertools
@@ -50,7 +51,12 @@ class WholeSplit:
     def _plan(self, epoch: int) -> Plan:
         records, hparams = self._records, self._hparams
         return batching.plan(
-            records.lengths, hparams.batch_size, hparams.max_length, self._seed, epoch, records.corpora
+            records.lengths,
+            hparams.batch_size,
+            hparams.max_length,
+            self._seed,
+            epoch,
+            records.corpora,
         )
 
     def steps_of_group(self, step: int) -> range:
@@ -70,13 +76,23 @@ class GroupedSplit:
 
     def __init__(self, split: LargeSplit, hparams: HParams, seed: int) -> None:
         self._split, self._max_length, self._seed = split, hparams.max_length, seed
-        self._tokens, pairs = split.target_tokens(hparams.max_length), split.totals("pairs", hparams.max_length)
+        self._tokens, pairs = (
+            split.target_tokens(hparams.max_length),
+            split.totals("pairs", hparams.max_length),
+        )
         bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
-        self._shards = [np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))]
+        self._shards = [
+            np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))
+        ]
         sizes = [int(self._tokens[shards].sum()) for shards in self._shards]
         is_weighted = any(corpus.weight for corpus in split.corpora)
-        self._quotas = batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
-        shares = [float(quota / size) if size else 0.0 for quota, size in zip(self._quotas, sizes, strict=True)]
+        self._quotas = (
+            batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
+        )
+        shares = [
+            float(quota / size) if size else 0.0
+            for quota, size in zip(self._quotas, sizes, strict=True)
+        ]
         self.examples_per_epoch = round(
             sum(share * pairs[part].sum() for share, part in zip(shares, self._shards, strict=True))
         )
@@ -92,25 +108,34 @@ class GroupedSplit:
     def steps_of_group(self, step: int) -> range:
         epoch, number = self._place(step)
         steps, groups = self.steps_per_epoch, self._groups
-        return range(epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups)
+        return range(
+            epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups
+        )
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
         records, steps = self._records(epoch * self._groups + number), self.steps_of_group(step)
         random = np.random.default_rng([self._seed, epoch, number, 4])
         examples = np.arange(len(records), dtype=np.int32)
-        plan = batching.arrange(records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random)
+        plan = batching.arrange(
+            records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random
+        )
         return Group(epoch, steps, plan, records)
 
     def _records(self, part: int) -> Records:
         """Returns the records of part `part` of all corpora's sequences of passes."""
-        pieces = sorted(piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part))
-        # Arrays that remain between those of a shard, which are freed, would make the process larger.
+        pieces = sorted(
+            piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)
+        )
+        # Arrays that remain between those of a shard, which are freed, would make the process
+        # larger.
         shards, ends, rows, numbers = list[int](), list[int](), bytearray(), bytearray()
         for shard, shard_pieces in itertools.groupby(pieces, operator.attrgetter("shard")):
             index = self._split.index(shard)
             lengths = self._split.lengths_in(index)
-            examples = np.sort(np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces]))
+            examples = np.sort(
+                np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces])
+            )
             rows += index[examples].tobytes()
             numbers += (self._split.starts[shard] + examples).astype(np.uint32).tobytes()
             shards.append(shard)
@@ -119,7 +144,9 @@ class GroupedSplit:
         return Part(self._split, shards, indexes, np.frombuffer(numbers, np.uint32))
 
     def _chosen(self, lengths: np.ndarray, piece: "Piece") -> np.ndarray:
-        """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N] of the shard."""
+        """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N]
+        of the shard.
+        """
         examples = np.flatnonzero(lengths.max(axis=0) <= self._max_length).astype(np.int32)
         if piece.first > 0 or piece.last < self._tokens[piece.shard]:
             random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
@@ -127,11 +154,15 @@ class GroupedSplit:
         return examples
 
     def _pieces(self, corpus: int, part: int) -> Iterator["Piece"]:
-        """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of passes."""
+        """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of
+        passes.
+        """
         quota, size = self._quotas[corpus], int(self._tokens[self._shards[corpus]].sum())
         start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
         for pass_number in range(start // size, -(-stop // size)) if quota else ():
-            order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(self._shards[corpus])
+            order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(
+                self._shards[corpus]
+            )
             ends = np.cumsum(self._tokens[order]) + pass_number * size
             for shard, end in zip(order.tolist(), ends.tolist(), strict=True):
                 begin = end - int(self._tokens[shard])
@@ -140,7 +171,9 @@ class GroupedSplit:
 
 
 class Piece(NamedTuple):
-    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to `last` - 1."""
+    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to
+    `last` - 1.
+    """
 
     shard: int
     pass_number: int
@@ -151,5 +184,7 @@ class Piece(NamedTuple):
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
     """Returns the plans of all epochs of a split."""
     return (
-        GroupedSplit(records, hparams, seed) if isinstance(records, LargeSplit) else WholeSplit(records, hparams, seed)
+        GroupedSplit(records, hparams, seed)
+        if isinstance(records, LargeSplit)
+        else WholeSplit(records, hparams, seed)
     )

@@ -1,7 +1,9 @@
-"""A split with more pairs than one plan should hold: its records are opened shard by shard, when a plan needs them.
+"""A split with more pairs than one plan should hold: its records are opened shard by shard, when a
+plan needs them.
 
-The file `<problem>-<split>.counts` has the numbers of pairs and tokens of each shard, by the length of the longer side.
-So the number of steps of an epoch is known without reading the index of any shard.
+The file `<problem>-<split>.counts` has the numbers of pairs and tokens of each shard, by the length
+of the longer side. So the number of steps of an epoch is known without reading the index of any
+shard.
 """
 
 import contextlib
@@ -21,12 +23,16 @@ from t2t_repro.files.output_files import write_file
 
 LARGE = 50_000_000
 """Maximum number of pairs of a split that is not large. WMT EN-FR has 41 million."""
-COUNTS = np.dtype([("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("source", "<i8"), ("target", "<i8")])
-"""For a shard and a length, counted in tokens: the pairs whose longer side has this length, and their tokens."""
+COUNTS = np.dtype(
+    [("shard", "<i4"), ("length", "<i4"), ("pairs", "<i8"), ("source", "<i8"), ("target", "<i8")]
+)
+"""For a shard and a length, counted in tokens: the pairs whose longer side has this length, and
+their tokens.
+"""
 
 
 def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
-    """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""
+    """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""  # noqa: E501
     return (LargeSplit if pairs > LARGE else Records)(paths, *options)
 
 
@@ -48,29 +54,43 @@ class LargeSplit(Records):
 
     @property
     def index_lines(self) -> bytes:
-        return "".join(f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)).encode()
+        return "".join(
+            f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)
+        ).encode()
 
     def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
-        """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at most `max_length`."""
-        rows = self._counts if max_length is None else self._counts[self._counts["length"] <= max_length]
+        """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at
+        most `max_length`.
+        """
+        rows = (
+            self._counts
+            if max_length is None
+            else self._counts[self._counts["length"] <= max_length]
+        )
         sums = np.zeros(len(self.paths), np.int64)
         np.add.at(sums, rows["shard"], rows[field])
         return sums
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        """Returns the numbers of source and target tokens of the shards that hold the records `start` to `stop` - 1."""
+        """Returns the numbers of source and target tokens of the shards that hold the records
+        `start` to `stop` - 1.
+        """
         shards = slice(*np.searchsorted(self.starts, (start, stop)))
         return [int(self.totals(side)[shards].sum()) for side in self._sides]
 
     def target_tokens(self, max_length: int) -> np.ndarray:
-        """Returns the number of target tokens of each shard, int64 [shards], in pairs of at most `max_length`."""
+        """Returns the number of target tokens of each shard, int64 [shards], in pairs of at most
+        `max_length`.
+        """
         return self.totals(self._sides[1], max_length)
 
     def index(self, shard: int) -> np.ndarray:
         """Returns the index of a shard. Raises UserError if it has changed."""
         index = read_index(self.paths[shard])
         if _hash(index) != self._hashes[shard]:
-            raise UserError(f"{self.paths[shard]}: has changed since this program began; run it again")
+            raise UserError(
+                f"{self.paths[shard]}: has changed since this program began; run it again"
+            )
         return index
 
     def lengths_in(self, index: np.ndarray) -> np.ndarray:
@@ -79,10 +99,16 @@ class LargeSplit(Records):
 
 
 class Part(Records):
-    """Some records of a large split, given their rows of the index of each shard, and their numbers in the split."""
+    """Some records of a large split, given their rows of the index of each shard, and their numbers
+    in the split.
+    """
 
     def __init__(
-        self, split: LargeSplit, shards: Sequence[int], indexes: Sequence[np.ndarray], numbers: np.ndarray
+        self,
+        split: LargeSplit,
+        shards: Sequence[int],
+        indexes: Sequence[np.ndarray],
+        numbers: np.ndarray,
     ) -> None:
         super().__init__([split.paths[shard] for shard in shards], *split.options, indexes=indexes)
         self._split, self._numbers = split, numbers
@@ -104,13 +130,21 @@ def counts_path(shard: Path) -> Path:
 
 
 def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
-    """Returns the hash of each shard's index, and the counts of all shards, [rows] of dtype `COUNTS`.
+    """Returns the hash of each shard's index, and the counts of all shards, [rows] of dtype
+    `COUNTS`.
 
     They are stored in a file, and computed again if the shards have changed since.
     """
     path = counts_path(paths[0])
-    files = [(file.name, file.stat()) for shard in paths for file in (shard, index_path(shard)) if file.exists()]
-    key = hashlib.sha256(repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]).encode()).hexdigest()
+    files = [
+        (file.name, file.stat())
+        for shard in paths
+        for file in (shard, index_path(shard))
+        if file.exists()
+    ]
+    key = hashlib.sha256(
+        repr([(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]).encode()
+    ).hexdigest()
     with contextlib.suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         stored = np.load(io.BytesIO(path.read_bytes()))
         if str(stored["key"]) == key and stored["counts"].dtype == COUNTS:
@@ -128,6 +162,8 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
     contents = io.BytesIO()
     all_counts = np.concatenate(counts)
     np.savez(contents, key=key, hashes=hashes, counts=all_counts)
-    with contextlib.suppress(UserError):  # If the disk is read-only, use the counts without saving them.
+    with contextlib.suppress(
+        UserError
+    ):  # If the disk is read-only, use the counts without saving them.
         write_file(path, contents.getvalue())
     return hashes, all_counts

@@ -1,8 +1,9 @@
 """Writes TFRecord shards, each with an index file, and reads and verifies any record.
 
-A record holds a pair of source ids and target ids, see `serialization`. Shards of tensor2tensor have the same format,
-so this module can read them. The index "<shard>.index" is a numpy array with a row for each record: byte offset and
-size of the record's data, source length, target length. If an index is missing, `read_index` rebuilds it.
+A record holds a pair of source ids and target ids, see `serialization`. Shards of tensor2tensor
+have the same format, so this module can read them. The index "<shard>.index" is a numpy array with
+a row for each record: byte offset and size of the record's data, source length, target length. If
+an index is missing, `read_index` rebuilds it.
 """
 
 import contextlib
@@ -35,11 +36,15 @@ ANY_SIZES = (1 << 31, 1 << 31)
 """Numbers of ids in vocabularies of sources and targets that allow all ids of a record."""
 
 PARSED_TOGETHER = 1024
-"""Maximum number of records that are parsed at once. Parsing more at once is not faster, and needs more memory."""
+"""Maximum number of records that are parsed at once. Parsing more at once is not faster, and needs
+more memory.
+"""
 
 
 def shard_path(data_dir: str | Path, problem: str, split: str, shard: int, shards: int) -> Path:
-    """Returns the path of a shard. The name has tensor2tensor's form: `<problem>-<split>-00000-of-00100`."""
+    """Returns the path of a shard. The name has tensor2tensor's form:
+    `<problem>-<split>-00000-of-00100`.
+    """
     return Path(data_dir) / f"{problem}-{split}-{shard:05d}-of-{shards:05d}"
 
 
@@ -47,11 +52,14 @@ def find_files(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     """Returns the paths of the existing shards and index files of a split, sorted by name."""
     digits = "[0-9]" * 5
     pattern = f"{problem}-{split}-{digits}-of-{digits}"
-    return sorted(path for suffix in ("", ".index") for path in Path(data_dir).glob(pattern + suffix))
+    return sorted(
+        path for suffix in ("", ".index") for path in Path(data_dir).glob(pattern + suffix)
+    )
 
 
 def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
-    """Returns the paths of all shards of a split, ordered by number, or an empty list if no shard exists.
+    """Returns the paths of all shards of a split, ordered by number, or an empty list if no shard
+    exists.
 
     Raises UserError if some shards are missing, or shards of different runs are mixed.
     """
@@ -59,18 +67,26 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     total = int(shards[0].name[-5:]) if shards else 0
     expected = [shard_path(data_dir, problem, split, number, total) for number in range(total)]
     for path in sorted(set(expected) ^ set(shards)):
-        reason = "this shard is missing" if path in expected else f"not from the run of {shards[0].name}"
-        raise UserError(f"{path}: {reason}; copy the shards of one run here, or run t2t-datagen again")
+        reason = (
+            "this shard is missing" if path in expected else f"not from the run of {shards[0].name}"
+        )
+        raise UserError(
+            f"{path}: {reason}; copy the shards of one run here, or run t2t-datagen again"
+        )
     return shards
 
 
 def record(data: bytes) -> bytes:
-    """Returns a record of a TFRecord file: the length of the data, the data, and the checksums of both."""
+    """Returns a record of a TFRecord file: the length of the data, the data, and the checksums of
+    both.
+    """
     return _head(len(data)) + data + _masked_crc(data)
 
 
 Chunk = tuple[bytes, np.ndarray]
-"""Bytes of consecutive records of a shard, and their index. Offsets in the index count from the start of the chunk."""
+"""Bytes of consecutive records of a shard, and their index. Offsets in the index count from the
+start of the chunk.
+"""
 
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
@@ -107,29 +123,38 @@ def index_path(path: Path) -> Path:
 
 def _save_index(path: Path, index: np.ndarray) -> None:
     contents = io.BytesIO()
-    np.save(contents, index)  # into a file, numpy writes by itself, with errors that do not say what went wrong
+    np.save(
+        contents, index
+    )  # into a file, numpy writes by itself, with errors that do not say what went wrong
     write_file(index_path(path), contents.getvalue())
 
 
 def read_index(path: Path) -> np.ndarray:
-    """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds and saves it."""
+    """Returns the index of a shard. If the index is missing or does not match the shard, rebuilds
+    and saves it.
+    """
     require_regular(path)
     if index_path(path).exists():
         require_regular(index_path(path))
         index: Any = None
-        with contextlib.suppress(Exception):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+        with contextlib.suppress(
+            Exception
+        ):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
             index = np.load(index_path(path))
         if _fits(index, path.stat().st_size):
             return index
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     index = _build_index(path)
-    with contextlib.suppress(UserError):  # If the disk is read-only, use the index without saving it.
+    with contextlib.suppress(
+        UserError
+    ):  # If the disk is read-only, use the index without saving it.
         _save_index(path, index)
     return index
 
 
 def _fits(index: Any, shard_size: int) -> bool:
-    """Returns True if `index` is valid: its records follow each other and fill a shard of `shard_size` bytes.
+    """Returns True if `index` is valid: its records follow each other and fill a shard of
+    `shard_size` bytes.
 
     An id needs at least one byte, so a record cannot have more ids than bytes.
     """
@@ -145,7 +170,9 @@ def _fits(index: Any, shard_size: int) -> bool:
 
 
 def _build_index(path: Path) -> np.ndarray:
-    """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all records."""
+    """Returns a new index of a shard, made from the shard's bytes. Verifies the checksums of all
+    records.
+    """
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     with open(path, "rb") as file:
@@ -166,33 +193,37 @@ def _build_index(path: Path) -> np.ndarray:
 
 
 def _is_intact(stored: bytes, size: int) -> bool:
-    """Returns True if the bytes of a record have the checksums of its data, which are `size` bytes."""
+    """Returns True if the bytes of a record have the checksums of its data, which are `size` bytes."""  # noqa: E501
     return len(stored) == size + 16 and stored == record(stored[12:-4])
 
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
-    """Returns the 12 bytes before a record's data: the number of bytes in the data, and that number's checksum."""
+    """Returns the 12 bytes before a record's data: the number of bytes in the data, and that
+    number's checksum.
+    """
     length = size.to_bytes(8, "little")
     return length + _masked_crc(length)
 
 
 def _damaged(path: Path, record: int, reason: object = "its checksum differs") -> UserError:
     return UserError(
-        f"{path}: record {record} is damaged ({shortened(str(reason))}); copy the file here again or run "
-        "t2t-datagen again"
+        f"{path}: record {record} is damaged ({shortened(str(reason))}); copy the file here again "
+        "or run t2t-datagen again"
     )
 
 
 class Records:
-    """All records of a split, by number. Numbers start at 0 and continue from shard to shard, in the order of `paths`.
+    """All records of a split, by number. Numbers start at 0 and continue from shard to shard, in
+    the order of `paths`.
 
     Args:
         paths: paths of the split's shards.
         was_reversed: True to swap sources and targets.
-        vocab_sizes: numbers of ids in the vocabularies of sources and targets. A record with another id counts as
-            damaged, which is a UserError when it is read.
-        corpora: the corpora of the split, in the order of their records; by default one that has all records.
+        vocab_sizes: numbers of ids in the vocabularies of sources and targets. A record with
+            another id counts as damaged, which is a UserError when it is read.
+        corpora: the corpora of the split, in the order of their records; by default one that has
+            all records.
         indexes: the rows to use of each shard's index, in any order; by default all.
     """
 
@@ -210,10 +241,15 @@ class Records:
         weakref.finalize(self, list, map(os.close, self._files))
         indexes = indexes or [read_index(path) for path in paths]
         self.starts = np.cumsum([0] + [len(index) for index in indexes])
-        """int64 [shards + 1], number of the first record of each shard, and the number of records."""
+        """int64 [shards + 1], number of the first record of each shard, and the number of records.
+        """
         self._index = np.concatenate([np.empty(0, INDEX), *indexes])
-        self.lengths = np.stack([self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]])
-        """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting end tokens."""
+        self.lengths = np.stack(
+            [self._index[side] for side in ("source", "target")[:: -1 if was_reversed else 1]]
+        )
+        """int32 [2, N], number of source (row 0) and target tokens (row 1) of each record, counting
+        end tokens.
+        """
         self.corpora = corpora or (StoredCorpus(stop=len(self)),)
         """The corpora of the split, in the order of their records."""
 
@@ -223,13 +259,19 @@ class Records:
     @property
     def index_lines(self) -> bytes:
         """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
-        parts = [self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self.starts)]
+        parts = [
+            self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self.starts)
+        ]
         hashes = [hashlib.sha256(part.data).hexdigest() for part in parts]
-        return "".join(f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)).encode()
+        return "".join(
+            f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)
+        ).encode()
 
     @property
     def index_fingerprint(self) -> str:
-        """Hash of the names of the shards and of the sizes and lengths of all records, as hex digits."""
+        """Hash of the names of the shards and of the sizes and lengths of all records, as hex
+        digits.
+        """
         return hashlib.sha256(self.index_lines).hexdigest()
 
     def tokens(self, start: int, stop: int) -> list[int]:
@@ -237,7 +279,9 @@ class Records:
         return self.lengths[:, start:stop].sum(axis=1, dtype=np.int64).tolist()
 
     def locate(self, number: int) -> tuple[Path, int]:
-        """Returns the path of the shard that holds a record, and the record's number within the shard, from 0."""
+        """Returns the path of the shard that holds a record, and the record's number within the
+        shard, from 0.
+        """
         shard = int(np.searchsorted(self.starts, number, "right")) - 1
         return self.paths[shard], number - int(self.starts[shard])
 
@@ -261,9 +305,11 @@ class Records:
         return sides
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the source ids of several records, one record after another, and their target ids, as int32 arrays.
+        """Returns the source ids of several records, one record after another, and their target
+        ids, as int32 arrays.
 
-        This is several times faster than reading the records one by one. `lengths` says how many ids each record has.
+        This is several times faster than reading the records one by one. `lengths` says how many
+        ids each record has.
         """
         pieces = [(np.empty(0, np.int32), np.empty(0, np.int32))]
         for start in range(0, len(numbers), PARSED_TOGETHER):
@@ -271,7 +317,9 @@ class Records:
             lengths = self.lengths[:, part]
             parsed = parse_many(self._data(part), lengths[::-1] if self._reversed else lengths)
             sides = parsed[::-1] if parsed and self._reversed else parsed
-            if sides and all(side.max() < size for side, size in zip(sides, self._vocab_sizes, strict=True)):
+            if sides and all(
+                side.max() < size for side, size in zip(sides, self._vocab_sizes, strict=True)
+            ):
                 pieces.append(sides)
             else:  # A record is damaged, or another program wrote it.
                 pieces += [self[number] for number in part.tolist()]
@@ -279,16 +327,22 @@ class Records:
         return source, target
 
     def _data(self, numbers: np.ndarray) -> list[bytes]:
-        """Returns the serialized examples of several records. Raises UserError if a checksum differs."""
+        """Returns the serialized examples of several records. Raises UserError if a checksum
+        differs.
+        """
         shards = np.searchsorted(self.starts, numbers, "right") - 1
         rows = self._index[numbers]
         columns = numbers, shards, rows["offset"], rows["size"]
         data = []
-        for number, shard, offset, size in zip(*(column.tolist() for column in columns), strict=True):
+        for number, shard, offset, size in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             try:
                 stored = os.pread(self._files[shard], size + 16, offset - 12)
             except OSError as error:
-                raise UserError(f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk") from None
+                raise UserError(
+                    f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk"
+                ) from None
             if not _is_intact(stored, size):
                 raise _damaged(*self.locate(number))
             data.append(stored[12:-4])

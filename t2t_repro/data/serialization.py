@@ -1,4 +1,5 @@
-"""Serializes pairs of source ids and target ids as `tf.train.Example`s, and parses them, one by one or many at once.
+"""Serializes pairs of source ids and target ids as `tf.train.Example`s, and parses them, one by one
+or many at once.
 
 An example has the int64 lists "inputs" and "targets", like the examples of tensor2tensor.
 """
@@ -17,16 +18,21 @@ Ids = list[int]
 def serialize(source: Ids, target: Ids) -> bytes:
     """Returns a serialized `tf.train.Example` with the int64 lists "inputs" and "targets".
 
-    This module writes the protobuf fields itself: TensorFlow's message class would take seconds to import in each
-    process that encodes text.
+    This module writes the protobuf fields itself: TensorFlow's message class would take seconds to
+    import in each process that encodes text.
     """
-    return _field(1, b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))))
+    return _field(
+        1,
+        b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))),
+    )
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
-    """Returns a map entry of a `tf.train.Example` as protobuf bytes: the name, and a Feature with the ids.
+    """Returns a map entry of a `tf.train.Example` as protobuf bytes: the name, and a Feature with
+    the ids.
 
-    Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3 for the int64_list.
+    Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3
+    for the int64_list.
     """
     packed = b"".join(map(_varint, ids))
     return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
@@ -44,9 +50,11 @@ def _varint(number: int) -> bytes:
 
 
 def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32 arrays.
+    """Returns the source ids and the target ids of a serialized `tf.train.Example`, as int32
+    arrays.
 
-    Raises ValueError if the bytes are not a `tf.train.Example`, or an id is negative or has more than 31 bits.
+    Raises ValueError if the bytes are not a `tf.train.Example`, or an id is negative or has more
+    than 31 bits.
     """
     if "tensorflow" not in sys.modules:
         with quiet_tensorflow():
@@ -56,7 +64,9 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
     try:
         feature = tf.train.Example.FromString(data).features.feature
-        source, target = (np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets"))
+        source, target = (
+            np.array(feature[name].int64_list.value, np.int32) for name in ("inputs", "targets")
+        )
     except (DecodeError, OverflowError) as error:
         raise ValueError(str(error)) from None
     if min(source.min(initial=0), target.min(initial=0)) < 0:
@@ -65,25 +75,35 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 HEADS = np.array([[18], [17]])
-"""Number of varints in an example before its source ids, and number between its source ids and its target ids."""
-HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(np.int32)  # without the two ids
-"""The varints before the source ids and before the target ids, int [35]; -1 for the nine that are sizes."""
+"""Number of varints in an example before its source ids, and number between its source ids and its
+target ids.
+"""
+HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(
+    np.int32
+)  # without the two ids
+"""The varints before the source ids and before the target ids, int [35]; -1 for the nine that are
+sizes.
+"""
 HEAD[[1, 3, 13, 15, 17, 19, 30, 32, 34]] = -1
 
 
-def parse_many(examples: Sequence[bytes], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Parses N examples at once if each has ids on both sides, in the form in which `serialize` writes them.
+def parse_many(
+    examples: Sequence[bytes], lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Parses N examples at once if each has ids on both sides, in the form in which `serialize`
+    writes them.
 
-    Such an example is a sequence of varints, because each tag and each letter of a name is a varint of one byte too. So
-    numpy can decode all examples together.
+    Such an example is a sequence of varints, because each tag and each letter of a name is a varint
+    of one byte too. So numpy can decode all examples together.
 
     Args:
         examples: the serialized examples, at least one, whose checksums are right.
         lengths: int [2, N], number of source ids (row 0) and target ids (row 1) of each example.
 
     Returns:
-        The source ids of all examples, one example after another, and the target ids, as int32 arrays. None if an
-        example has other lengths, an id with more than 28 bits or another form, e.g. tensor2tensor's; use `parse` then.
+        The source ids of all examples, one example after another, and the target ids, as int32
+        arrays. None if an example has other lengths, an id with more than 28 bits or another form,
+        e.g. tensor2tensor's; use `parse` then.
     """
     if not lengths.all():
         return None
@@ -91,9 +111,14 @@ def parse_many(examples: Sequence[bytes], lengths: np.ndarray) -> tuple[np.ndarr
     counts = lengths + HEADS
     if len(values) != counts.sum():
         return None
-    ends = np.cumsum(counts.T).reshape(-1, 2).T  # [2, N], for each side, the index in `values` after the last id
+    ends = (
+        np.cumsum(counts.T).reshape(-1, 2).T
+    )  # [2, N], for each side, the index in `values` after the last id
     starts = ends - lengths
-    heads = [values[start[:, None] + np.arange(-head, 0)] for start, head in zip(starts, HEADS[:, 0], strict=True)]
+    heads = [
+        values[start[:, None] + np.arange(-head, 0)]
+        for start, head in zip(starts, HEADS[:, 0], strict=True)
+    ]
     if not ((np.concatenate(heads, axis=1) == HEAD) | (HEAD < 0)).all():
         return None
     source_ids, target_ids = (
@@ -104,13 +129,16 @@ def parse_many(examples: Sequence[bytes], lengths: np.ndarray) -> tuple[np.ndarr
 
 
 def _varints(contents: np.ndarray) -> np.ndarray:
-    """Decodes bytes as a sequence of varints, int32. A byte of a varint is 128 or more, except the last one.
+    """Decodes bytes as a sequence of varints, int32. A byte of a varint is 128 or more, except the
+    last one.
 
     Returns no values if one has more than 28 bits, or the last varint is cut off.
     """
     last = np.flatnonzero(contents < 128)
     values = contents[last].astype(np.int32)
-    longer = np.flatnonzero(np.roll(contents, 1)[last] >= 128)  # indices of the varints that have a byte at `places`
+    longer = np.flatnonzero(
+        np.roll(contents, 1)[last] >= 128
+    )  # indices of the varints that have a byte at `places`
     places = last[longer] - 1
     for _ in range(3):
         values[longer] = values[longer] << 7 | contents[places] & 127

@@ -1,6 +1,7 @@
 """Writes the shards of a run of t2t-datagen, corpus after corpus.
 
-If the data directory already has the shards of a corpus with the same text and vocabulary, they are linked instead.
+If the data directory already has the shards of a corpus with the same text and vocabulary, they are
+linked instead.
 """
 
 import collections
@@ -29,11 +30,14 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 
 FEW_PAIRS = 50_000
-"""Number of pairs below which one process encodes the text by default: starting more processes would take longer."""
+"""Number of pairs below which one process encodes the text by default: starting more processes
+would take longer.
+"""
 
 MAX_SHARDS, PAIRS_PER_SHARD, MAX_PAIRS_PER_SHARD = 100, 10_000, 1_000_000
-"""Most shards of a train corpus and most pairs in each, if the problem does not set the number of shards. A corpus of
-more than 100 million pairs has more shards, with a million pairs in each."""
+"""Most shards of a train corpus and most pairs in each, if the problem does not set the number of
+shards. A corpus of more than 100 million pairs has more shards, with a million pairs in each.
+"""
 
 
 class Engine(Protocol):
@@ -49,27 +53,42 @@ class Engine(Protocol):
         """Writes the shards of a corpus, and sets its counts. Returns the paths of the shards."""
 
     def finish(self) -> None:
-        """Deletes the files that the other processes have written elsewhere. No method is called after it."""
+        """Deletes the files that the other processes have written elsewhere. No method is called
+        after it.
+        """
 
 
 def write_shards(
-    job: Job, corpora: Sequence[CleanCorpus], vocabulary: Vocabulary, folder: Path, engine: Engine | None = None
+    job: Job,
+    corpora: Sequence[CleanCorpus],
+    vocabulary: Vocabulary,
+    folder: Path,
+    engine: Engine | None = None,
 ) -> None:
-    """Reads the text of all splits again, writes the shards to `folder`, and sets the counts of the corpora.
+    """Reads the text of all splits again, writes the shards to `folder`, and sets the counts of the
+    corpora.
 
-    Raises UserError if the text is not the same as in the first pass of the cleaning, which has ended.
+    Raises UserError if the text is not the same as in the first pass of the cleaning, which has
+    ended.
     """
     for corpus in corpora:
         if engine and corpus.split == "train" and not corpus.stored:
             corpus.stored = engine.write_shards(job, corpus, vocabulary)
     new = [corpus for corpus in corpora if not corpus.stored]
     has_few_pairs = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
-    processes = job.options.num_concurrent_processes or (1 if has_few_pairs else len(os.sched_getaffinity(0)))
-    # A single call encodes the portions of all shards, so that no process is idle between two shards.
+    processes = job.options.num_concurrent_processes or (
+        1 if has_few_pairs else len(os.sched_getaffinity(0))
+    )
+    # A single call encodes the portions of all shards, so that no process is idle between two
+    # shards.
     with contextlib.closing(encoding.encode(_portions(job, new), vocabulary, processes)) as encoded:
         for split in SPLITS:
             split_corpora = [corpus for corpus in corpora if corpus.split == split]
-            sizes = [(corpus, *row) for corpus in split_corpora for row in enumerate(shard_sizes(job, corpus))]
+            sizes = [
+                (corpus, *row)
+                for corpus in split_corpora
+                for row in enumerate(shard_sizes(job, corpus))
+            ]
             for shard, (corpus, number, size) in enumerate(sizes):
                 path = records.shard_path(folder, job.name, split, shard, len(sizes))
                 if corpus.stored:
@@ -82,7 +101,9 @@ def write_shards(
 
 
 def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Description) -> None:
-    """Sets `stored` and the counts of corpora whose text the data directory has in undamaged shards."""
+    """Sets `stored` and the counts of corpora whose text the data directory has in undamaged
+    shards.
+    """
     if not is_intact(job, description):
         return
     for split in SPLITS:
@@ -90,7 +111,10 @@ def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Descripti
         for old in description.stored_corpora(split):
             paths = list(itertools.islice(shards, old.shards))
             for corpus in corpora:
-                if (corpus.cleaning.kept_fingerprint, len(shard_sizes(job, corpus))) == (old.text, old.shards):
+                if (corpus.cleaning.kept_fingerprint, len(shard_sizes(job, corpus))) == (
+                    old.text,
+                    old.shards,
+                ):
                     corpus.stored = paths
                     corpus.counts = Counter(text_bytes=old.text_bytes, byte_pieces=old.byte_pieces)
 
@@ -105,17 +129,27 @@ def chunks(portions: Iterable[Encoded], counts: Counter[str]) -> Iterator[record
 def shard_sizes(job: Job, corpus: CleanCorpus) -> list[int]:
     """Returns the number of pairs in each shard of a corpus. The numbers differ by at most one."""
     pairs = corpus.cleaning.pairs_kept
-    by_default = max(min(MAX_SHARDS, -(-pairs // PAIRS_PER_SHARD)), -(-pairs // MAX_PAIRS_PER_SHARD))
-    shards = min(job.problem.num_train_shards or by_default, pairs) if corpus.split == "train" else 1
-    return [end - start for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))]
+    by_default = max(
+        min(MAX_SHARDS, -(-pairs // PAIRS_PER_SHARD)), -(-pairs // MAX_PAIRS_PER_SHARD)
+    )
+    shards = (
+        min(job.problem.num_train_shards or by_default, pairs) if corpus.split == "train" else 1
+    )
+    return [
+        end - start
+        for start, end in itertools.pairwise(pairs * shard // shards for shard in range(shards + 1))
+    ]
 
 
 def _portions(job: Job, corpora: Iterable[CleanCorpus]) -> Iterator[Portion]:
-    """Yields the text of all shards. Raises UserError if the text is not the same as in the first pass."""
+    """Yields the text of all shards. Raises UserError if the text is not the same as in the first
+    pass.
+    """
     for corpus in corpora:
         error = UserError(
-            f"problem {job.name}: its {corpus.split} text changed while it was read; run t2t-datagen again, or if the "
-            "problem is your own, let generate yield the same pairs on each call"
+            f"problem {job.name}: its {corpus.split} text changed while it was read; run "
+            "t2t-datagen again, or if the problem is your own, let generate yield the same pairs "
+            "on each call"
         )
         text = job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir)
         kept_pairs = corpus.cleaning.next_pass(text, error)
@@ -139,21 +173,35 @@ def _link(old: Path, new: Path) -> None:
 
 def open_shards(job: Job, folder: Path, pairs: dict[str, int]) -> dict[str, Records]:
     """Returns the records of each split; see `Data.records`. `pairs` has their numbers."""
-    return {split: open_records(pairs[split], records.find_shards(folder, job.name, split)) for split in SPLITS}
+    return {
+        split: open_records(pairs[split], records.find_shards(folder, job.name, split))
+        for split in SPLITS
+    }
 
 
 def is_intact(job: Job, description: Description) -> bool:
-    """Returns True if the data directory has the vocabulary and the shards that a description is about, undamaged."""
+    """Returns True if the data directory has the vocabulary and the shards that a description is
+    about, undamaged.
+    """
     try:
-        vocabulary = load_vocabularies(job.data_dir, description.vocabulary, description.source_vocabulary)
-        shards, corpora = open_shards(job, job.data_dir, description.pairs), description.stored_corpora("train")
+        vocabulary = load_vocabularies(
+            job.data_dir, description.vocabulary, description.source_vocabulary
+        )
+        shards, corpora = (
+            open_shards(job, job.data_dir, description.pairs),
+            description.stored_corpora("train"),
+        )
         return data_fingerprint(vocabulary, shards, corpora) == description.fingerprint
     except (UserError, OSError):  # a file is missing or damaged
         return False
 
 
-def data_fingerprint(vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[StoredCorpus]) -> str:
-    """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the train corpora."""
+def data_fingerprint(
+    vocabulary: Vocabulary, shards: dict[str, Records], train: Sequence[StoredCorpus]
+) -> str:
+    """Returns twelve hex digits that identify the vocabulary, all records, and the weights of the
+    train corpora.
+    """
     digest = hashlib.sha256(vocabulary.model)
     if vocabulary.separate_source_size:
         digest.update(vocabulary.sources.model)

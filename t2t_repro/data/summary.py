@@ -1,4 +1,6 @@
-"""Summarizes generated data: as lines for the terminal, and as datagen.json in the data directory for programs."""
+"""Summarizes generated data: as lines for the terminal, and as datagen.json in the data directory
+for programs.
+"""
 
 import contextlib
 import json
@@ -25,8 +27,8 @@ MAX_NAME = 30
 def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the summary of a problem's data, a dict that can be stored as JSON.
 
-    Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary. A split has "corpora" if it has
-    several. `corpora` has the corpora of each split.
+    Its "source_vocabulary_size" is 0 if sources and targets share one vocabulary. A split has
+    "corpora" if it has several. `corpora` has the corpora of each split.
     """
     splits = {}
     for split, split_corpora in corpora.items():
@@ -34,7 +36,12 @@ def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) ->
         if len(split_corpora) > 1:
             splits[split]["corpora"] = _corpora_figures(split_corpora)
     counts = np.sum(
-        [(corpus.byte_pieces, corpus.text_bytes) for split_corpora in corpora.values() for corpus in split_corpora], 0
+        [
+            (corpus.byte_pieces, corpus.text_bytes)
+            for split_corpora in corpora.values()
+            for corpus in split_corpora
+        ],
+        0,
     )
     has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
@@ -72,7 +79,9 @@ def _corpora_figures(corpora: Sequence[StoredCorpus]) -> list[dict[str, Any]]:
 
 
 def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) -> None:
-    """Writes the summary to datagen.json in `folder`, together with the summaries of other problems in `data_dir`."""
+    """Writes the summary to datagen.json in `folder`, together with the summaries of other problems
+    in `data_dir`.
+    """
     summaries: dict[str, Any] = {}
     # A file that is missing, damaged or no JSON object is replaced.
     with contextlib.suppress(UserError, FileNotFoundError, TypeError, ValueError):
@@ -84,12 +93,14 @@ def save(folder: Path, problem: str, summary: dict[str, Any], data_dir: Path) ->
 def lines(summary: dict[str, Any]) -> list[str]:
     text = []
     for split, figures in summary["splits"].items():
-        dropped = "".join(f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items())
+        dropped = "".join(
+            f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items()
+        )
         tokens, means = figures["tokens"], figures["mean_length"]
         text.append(
-            f"{split}: {figures['pairs_kept']:,} of {counted(figures['pairs_read'], 'pair')}{dropped}; "
-            f"tokens {tokens['inputs']:,} -> {tokens['targets']:,}, "
-            f"mean length {means['inputs']} -> {means['targets']}"
+            f"{split}: {figures['pairs_kept']:,} of "
+            f"{counted(figures['pairs_read'], 'pair')}{dropped}; tokens {tokens['inputs']:,} -> "
+            f"{tokens['targets']:,}, mean length {means['inputs']} -> {means['targets']}"
         )
         if corpora := figures.get("corpora"):
             text.append(f"\n{_table(split, corpora)}")
@@ -97,7 +108,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
     outside = "" if share is None else f"; {share:.2%} of the text's bytes outside of it"
     sizes = f"vocabulary: {summary['vocabulary_size']:,}"
     if summary["source_vocabulary_size"]:
-        sizes = f"vocabularies: {summary['source_vocabulary_size']:,} -> {summary['vocabulary_size']:,}"
+        sizes = (
+            f"vocabularies: {summary['source_vocabulary_size']:,} -> {summary['vocabulary_size']:,}"
+        )
     text.append(f"{sizes} subwords{outside}")
     return text
 
@@ -106,13 +119,22 @@ def _table(split: str, corpora: Sequence[dict[str, Any]]) -> str:
     reasons = dict.fromkeys(reason for corpus in corpora for reason in corpus["pairs_dropped"])
     count = "{:,}".format
     columns = [
-        Column("name", "corpus", lambda name: name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"),
+        Column(
+            "name",
+            "corpus",
+            lambda name: name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}",
+        ),
         Column("target_language", "target"),
         Column("pairs_kept", "pairs", count),
         *(Column(reason, reason, count) for reason in reasons),
-        *(Column(side, title, count) for side, title in (("inputs", "source tokens"), ("targets", "target tokens"))),
+        *(
+            Column(side, title, count)
+            for side, title in (("inputs", "source tokens"), ("targets", "target tokens"))
+        ),
         Column("share", "share", "{:.1%}".format),
         Column("passes", "passes", "{:.2f}".format),
     ]
     lines = [corpus | corpus["pairs_dropped"] | corpus["tokens"] for corpus in corpora]
-    return to_text([Table(split, f"corpora of {split}; dropped pairs by reason", lines)], columns, 80)
+    return to_text(
+        [Table(split, f"corpora of {split}; dropped pairs by reason", lines)], columns, 80
+    )

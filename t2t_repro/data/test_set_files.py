@@ -1,4 +1,4 @@
-"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""
+"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""  # noqa: E501
 
 from pathlib import Path
 
@@ -14,19 +14,23 @@ from t2t_repro.problem import Problem
 def paths_of(problem: Problem, data_dir: str | Path, name: str) -> list[Path]:
     """Returns the paths of a test set's source file and target file.
 
-    For a reversed problem, too, the first path is the source file of the problem that is not reversed.
+    For a reversed problem, too, the first path is the source file of the problem that is not
+    reversed.
     """
     stem = f"{problem.base_name}.{name.replace('/', '_')}"
     return [Path(data_dir) / f"{stem}.{suffix}" for suffix in problem.file_suffixes]
 
 
-def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True) -> dict[str, tuple[Path, Path]]:
-    """Writes each test set as a file of sources and a file of targets. Skips a test set whose text cannot be read.
+def write(
+    problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool = True
+) -> dict[str, tuple[Path, Path]]:
+    """Writes each test set as a file of sources and a file of targets. Skips a test set whose text
+    cannot be read.
 
     If `overwrite` is False, keeps the two files of a test set if both exist.
 
-    Returns for each test set the paths of its sources and its references, swapped if the problem is reversed. If a
-    problem defines no test sets, its dev split is the only test set.
+    Returns for each test set the paths of its sources and its references, swapped if the problem is
+    reversed. If a problem defines no test sets, its dev split is the only test set.
     """
     files = {}
     for name in _names(problem):
@@ -35,15 +39,27 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
             try:
                 if not problem.is_self_contained:
                     make_private(tmp_dir)
-                pairs = problem.test_set(name, tmp_dir) if problem.test_sets else problem.generate(name, tmp_dir)
-                lines = [[f"{one_line(pair[side])}\n" for side in ("inputs", "targets")] for pair in pairs]
-            except Exception as error:  # Libraries that read test sets raise exceptions of many classes.
+                pairs = (
+                    problem.test_set(name, tmp_dir)
+                    if problem.test_sets
+                    else problem.generate(name, tmp_dir)
+                )
+                lines = [
+                    [f"{one_line(pair[side])}\n" for side in ("inputs", "targets")]
+                    for pair in pairs
+                ]
+            except (
+                Exception
+            ) as error:  # Libraries that read test sets raise exceptions of many classes.
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 say(f"test set {name} is not written: {kind}{' '.join(str(error).split())}")
                 continue
             for side, path in enumerate(paths):
                 write_file(path, "".join(pair[side] for pair in lines))
-            say(f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and {paths[1].name}")
+            say(
+                f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and "
+                f"{paths[1].name}"
+            )
         sources, references = paths[::-1] if problem.was_reversed else paths
         files[name] = (sources, references)
     return files
@@ -52,14 +68,15 @@ def write(problem: Problem, data_dir: str | Path, tmp_dir: str, overwrite: bool 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
     """Writes the test sets whose files do not exist, and returns what `write` returns.
 
-    Raises UserError if no test set is available, a test set is empty, or its two files have different numbers of lines.
+    Raises UserError if no test set is available, a test set is empty, or its two files have
+    different numbers of lines.
     """
     files = write(problem, data_dir, tmp_dir, overwrite=False)
     if not files:
         names = " and ".join(path.name for path in paths_of(problem, data_dir, _names(problem)[0]))
         raise UserError(
-            f"{data_dir}: no test set of problem {problem.base_name}; write its lines to {names} there, or see "
-            "docs/data.md"
+            f"{data_dir}: no test set of problem {problem.base_name}; write its lines to {names} "
+            "there, or see docs/data.md"
         )
     for paths in files.values():
         counts = [sum(1 for _ in read_lines(str(path))) for path in paths]

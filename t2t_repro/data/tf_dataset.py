@@ -21,7 +21,9 @@ with quiet_tensorflow():
 
 @contextmanager
 def python_errors() -> Iterator[None]:
-    """Raises UserErrors and failed assertions of data sets as ValueErrors, for callers who write Python."""
+    """Raises UserErrors and failed assertions of data sets as ValueErrors, for callers who write
+    Python.
+    """
     try:
         yield
     except UserError as error:
@@ -34,12 +36,19 @@ def python_errors() -> Iterator[None]:
 
 @python_errors()
 def as_dataset(
-    data_dir: str | Path, split: str, hparams: HParams, problem: str = "", random_seed: int = 1, start: Any = 0
+    data_dir: str | Path,
+    split: str,
+    hparams: HParams,
+    problem: str = "",
+    random_seed: int = 1,
+    start: Any = 0,
 ) -> tf.data.Dataset:
-    """Returns the batches of a split of generated data as {"inputs": [B, S], "targets": [B, T], "examples": [B]}.
+    """Returns the batches of a split of generated data as {"inputs": [B, S], "targets": [B, T],
+    "examples": [B]}.
 
-    These are the padded ids of B pairs and the numbers of the pairs, int64. "train" has the global batches of
-    t2t-trainer, up to step hparams.train_steps. "dev" has each pair once. Raises ValueError if data is missing.
+    These are the padded ids of B pairs and the numbers of the pairs, int64. "train" has the global
+    batches of t2t-trainer, up to step hparams.train_steps. "dev" has each pair once. Raises
+    ValueError if data is missing.
 
     Args:
         data_dir: data directory of t2t-datagen.
@@ -47,13 +56,20 @@ def as_dataset(
         hparams: batch_size, max_length, train_steps and subword sampling.
         problem: name of the problem; by default, the only one in `data_dir`.
         random_seed: determines which examples share a step, as --random_seed does.
-        start: number of the first step, from 0. A variable, e.g. `model.optimizer.iterations`, is read when iteration
-            starts, so that a run that `BackupAndRestore` resumes gets the batches that it would have got.
+        start: number of the first step, from 0. A variable, e.g. `model.optimizer.iterations`, is
+            read when iteration starts, so that a run that `BackupAndRestore` resumes gets the
+            batches that it would have got.
     """
     refuse_unknown("split", split, SPLITS)
-    names = [path.stem for path in sorted(Path(data_dir).glob("*.json")) if path.name != summary.FILE_NAME]
+    names = [
+        path.stem
+        for path in sorted(Path(data_dir).glob("*.json"))
+        if path.name != summary.FILE_NAME
+    ]
     if not problem and len(names) != 1:
-        raise UserError(f"{data_dir}: has data of {', '.join(names) or 'no problem'}; give problem=NAME")
+        raise UserError(
+            f"{data_dir}: has data of {', '.join(names) or 'no problem'}; give problem=NAME"
+        )
     data = load_data(str(data_dir), problem or names[0])
     if split == "dev":
         return dev_batches(data.records[split], hparams)
@@ -75,7 +91,9 @@ def step_batches(pipeline: Pipeline, start: Any, stop: int) -> tf.data.Dataset:
 
 
 def dev_batches(records: Records, hparams: HParams) -> tf.data.Dataset:
-    """Returns each record once, in batches like those of t2t-trainer's evaluations; see `batches_once`."""
+    """Returns each record once, in batches like those of t2t-trainer's evaluations; see
+    `batches_once`.
+    """
     batches = list(batches_once(records, MAX_TOKENS, hparams.max_length))
     return _dataset(lambda: batches).apply(tf.data.experimental.assert_cardinality(len(batches)))
 

@@ -1,4 +1,6 @@
-"""The folder in a data directory in which t2t-datagen writes all files, and the moves to their places."""
+"""The folder in a data directory in which t2t-datagen writes all files, and the moves to their
+places.
+"""
 
 import os
 from collections.abc import Iterator
@@ -12,16 +14,23 @@ from t2t_repro.files import output_files
 from t2t_repro.files.output_files import UNFINISHED, locked
 
 LOCK = ".datagen.lock"
-"""Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes there."""
+"""Name of the file in a data directory that t2t-datagen keeps locked, so that no second run writes
+there.
+"""
 
 
 @contextmanager
 def unfinished_folder(data_dir: Path) -> Iterator[Path]:
-    """Returns a context with an empty folder for the new files, in which no other t2t-datagen writes to `data_dir`.
+    """Returns a context with an empty folder for the new files, in which no other t2t-datagen
+    writes to `data_dir`.
 
-    If the context ends before `put_in_place`, the data directory is as it was, or missing if it was missing.
+    If the context ends before `put_in_place`, the data directory is as it was, or missing if it was
+    missing.
     """
-    refusal = f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another --data_dir"
+    refusal = (
+        f"{data_dir}: another t2t-datagen is at work there; wait for its end, or give another "
+        "--data_dir"
+    )
     with locked(data_dir / LOCK, refusal):
         _delete_part(data_dir)
         with output_files.unfinished_folder(data_dir) as folder:
@@ -34,8 +43,8 @@ def unfinished_folder(data_dir: Path) -> Iterator[Path]:
 def _delete_part(data_dir: Path) -> None:
     """Deletes the shards of a run that was stopped while it moved its files to the data directory.
 
-    `put_in_place` deletes the old description first, and moves the new one last. So if only the run's folder has a
-    description, the data directory has only a part of the shards.
+    `put_in_place` deletes the old description first, and moves the new one last. So if only the
+    run's folder has a description, the data directory has only a part of the shards.
     """
     for path in (data_dir / UNFINISHED).glob("*.json"):
         if path.name != summary.FILE_NAME and not (data_dir / path.name).exists():

@@ -1,7 +1,8 @@
-"""Translates text into a corpus of pairs with one synthetic side, shard by shard: the work of t2t-augment.
+"""Translates text into a corpus of pairs with one synthetic side, shard by shard: the work of
+t2t-augment.
 
-After a kill, all lines of the unfinished shard are translated again. A journal of single lines would change the corpus,
-because translations from other batches can be rounded differently.
+After a kill, all lines of the unfinished shard are translated again. A journal of single lines
+would change the corpus, because translations from other batches can be rounded differently.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def resumed(folder: Path, augmentation: Augmentation) -> Augmentation:
-    """Returns the content of the folder's augment.json; if the folder is new or empty, `augmentation`.
+    """Returns the content of the folder's augment.json; if the folder is new or empty,
+    `augmentation`.
 
     Raises UserError if the folder has files of others, or text that was made with other settings.
     """
@@ -50,7 +52,10 @@ def writing(folder: Path) -> Iterator[Callable[[Augmentation], None]]:
 
     Yields a function that writes augment.json.
     """
-    refusal = f"{folder}: another t2t-augment is writing there; wait for its end, or give another --corpus_dir"
+    refusal = (
+        f"{folder}: another t2t-augment is writing there; wait for its end, or give another "
+        "--corpus_dir"
+    )
     with locked(folder / ".lock", refusal):
 
         def save(augmentation: Augmentation) -> None:
@@ -64,7 +69,8 @@ def augment(
 ) -> Augmentation:
     """Translates what is missing in `folder`. Returns the final content of augment.json.
 
-    `problem` is that of the model, `text` the path of the text, and `augmentation` the content if the folder is new.
+    `problem` is that of the model, `text` the path of the text, and `augmentation` the content if
+    the folder is new.
     """
     with writing(folder) as save:
         augmentation = resumed(folder, augmentation)
@@ -78,7 +84,9 @@ def augment(
                 continue
             input_file = InputFile(text, range(number * size, number * size + len(texts)))
             path, advance = shard_path(folder, number), progress.advance
-            pairs, dropped = write_shard(path, translator, problem, texts, input_file, settings, advance)
+            pairs, dropped = write_shard(
+                path, translator, problem, texts, input_file, settings, advance
+            )
             augmentation = replace(
                 augmentation,
                 finished_shards=number + 1,
@@ -99,7 +107,8 @@ def write_shard(
     settings: dict,
     advance: Callable[[int], None] = lambda count: None,
 ) -> tuple[int, int]:
-    """Translates texts and writes their shard. Returns its number of pairs, and the number of dropped pairs.
+    """Translates texts and writes their shard. Returns its number of pairs, and the number of
+    dropped pairs.
 
     `settings` are those of the augmentation, and `advance` is called as by `Translator.translate`.
     """
@@ -116,8 +125,12 @@ def write_shard(
     return len(pairs) - pairs.count(""), pairs.count("")
 
 
-def _pairs(problem: Problem, texts: Sequence[str], translations: list[Translation], settings: dict) -> list[str]:
-    """Returns a line for each hypothesis, or "" if a side is empty. As in training, white space is stripped."""
+def _pairs(
+    problem: Problem, texts: Sequence[str], translations: list[Translation], settings: dict
+) -> list[str]:
+    """Returns a line for each hypothesis, or "" if a side is empty. As in training, white space is
+    stripped.
+    """
     refuse_diverged(translation.score for translation in translations)
     translations, _ = finish_translations(problem, texts, translations)
     pairs, tag = [], settings["train_tag"] and f"{settings['train_tag']} "

@@ -2,7 +2,8 @@
 
 TensorFlow is imported inside functions, because t2t-decoder does not always need it.
 
-In shapes, B is the number of texts, R the number of texts in a batch, and S the number of ids of the longest text.
+In shapes, B is the number of texts, R the number of texts in a batch, and S the number of ids of
+the longest text.
 """
 
 import functools
@@ -24,7 +25,9 @@ _say_once = functools.cache(say)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Returns lists of token ids as one array, int32 [number of lists, longest length], padded with 0."""
+    """Returns lists of token ids as one array, int32 [number of lists, longest length], padded with
+    0.
+    """
     array = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, np.int32)
     for array_row, row in zip(array, rows, strict=True):
         array_row[: len(row)] = row
@@ -32,16 +35,20 @@ def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def unpadded(ids: list[int]) -> list[int]:
-    """Returns the ids up to and including the end token. Without an end token, returns the ids before the padding."""
+    """Returns the ids up to and including the end token. Without an end token, returns the ids
+    before the padding.
+    """
     length = output_length(ids)
     has_end = ids[length : length + 1] == [EOS_ID]
     return ids[: length + has_end]
 
 
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """Yields batches as lists of indices of texts, the longest texts first. `lengths` are the texts' numbers of tokens.
+    """Yields batches as lists of indices of texts, the longest texts first. `lengths` are the
+    texts' numbers of tokens.
 
-    A batch has at most `batch_size` tokens, counting padding. A text with more tokens is the only text in its batch.
+    A batch has at most `batch_size` tokens, counting padding. A text with more tokens is the only
+    text in its batch.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -77,7 +84,9 @@ def run_in_batches(
         return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
 
     all_batches = list(batches(lengths, batch_size))
-    if len(all_batches) == 1:  # a single text, which is translated in less time than a thread needs to start
+    if (
+        len(all_batches) == 1
+    ):  # a single text, which is translated in less time than a thread needs to start
         yield from run_batch(all_batches[0])
         return
     running: deque[Future[list[tuple[int, Result]]]] = deque()
@@ -93,15 +102,16 @@ def run_in_batches(
 def graph_run_in_batches(
     run: Callable[..., tuple[Any, ...]], ids: Sequence[Any], results: Sequence[Any], batch_size: int
 ) -> tuple[Any, ...]:
-    """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of `batches`.
+    """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of
+    `batches`.
 
     Args:
-        run: function that takes, for each tensor in `ids`, that tensor's rows for a batch, int32 [R, S]. It returns
-            tensors [R, ...].
-        ids: tensors int32 [B, S], padded with 0. With several tensors, such as sources and targets, the length of a
-            text is that of the text's longest row.
-        results: tensors [B, ...], into which the results of `run` are written. A dimension that is too small for a
-            result grows; new elements are 0.
+        run: function that takes, for each tensor in `ids`, that tensor's rows for a batch, int32
+            [R, S]. It returns tensors [R, ...].
+        ids: tensors int32 [B, S], padded with 0. With several tensors, such as sources and targets,
+            the length of a text is that of the text's longest row.
+        results: tensors [B, ...], into which the results of `run` are written. A dimension that is
+            too small for a result grows; new elements are 0.
         batch_size: as for `batches`.
 
     Returns:
@@ -109,7 +119,9 @@ def graph_run_in_batches(
     """
     import tensorflow as tf
 
-    lengths = tf.reduce_max(tf.stack([tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]), axis=0)
+    lengths = tf.reduce_max(
+        tf.stack([tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]), axis=0
+    )
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
 
     def run_batch(start: Any, results: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -117,9 +129,12 @@ def graph_run_in_batches(
         rows = order[start : start + tf.maximum(batch_size // longest, 1)]
         outputs = run(*(tf.gather(array, rows)[:, :longest] for array in ids))
         pairs = zip(results, outputs, strict=True)
-        return start + tf.size(rows), tuple(_write_rows(result, rows, output) for result, output in pairs)
+        return start + tf.size(rows), tuple(
+            _write_rows(result, rows, output) for result, output in pairs
+        )
 
-    # Without parallel_iterations=1, TensorFlow may run several batches at the same time and needs memory for each.
+    # Without parallel_iterations=1, TensorFlow may run several batches at the same time and needs
+    # memory for each.
     shapes = tuple(tf.TensorShape([None] * result.shape.rank) for result in results)
     _, all_results = tf.while_loop(
         lambda start, results: start < tf.size(order),
@@ -140,6 +155,7 @@ def _write_rows(result: Any, rows: Any, output: Any) -> Any:
 
     shape = tf.maximum(tf.shape(result)[1:], tf.shape(output)[1:])
     result, output = (
-        tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]])) for tensor in (result, output)
+        tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]]))
+        for tensor in (result, output)
     )
     return tf.tensor_scatter_nd_update(result, rows[:, None], output)

@@ -1,4 +1,4 @@
-"""The interface of engines, which compute with a model: TensorFlow, or a faster library for CPUs."""
+"""The interface of engines, which compute with a model: TensorFlow, or a faster library for CPUs."""  # noqa: E501
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from t2t_repro.decoding.translation import PairScore
 from t2t_repro.hparam import DecodeHParams
 
 Output = tuple[list[int], float]
-"""Token ids of an output, and its score. The last id is the end token, unless the output reached the length limit."""
+"""Token ids of an output, and its score. The last id is the end token, unless the output reached
+the length limit.
+"""
 
 
 def computation(precision: str, engine: str, quantization: str) -> str:
-    """Returns how numbers are computed: TensorFlow's precision, or the engine and its type of weights, as one string.
+    """Returns how numbers are computed: TensorFlow's precision, or the engine and its type of
+    weights, as one string.
 
     The string is part of the settings that journals and other files of unfinished work store.
     """
@@ -22,7 +25,9 @@ def computation(precision: str, engine: str, quantization: str) -> str:
 
 
 class Engine(abc.ABC):
-    """Searches for outputs of sources, and scores given outputs. Everything else is the translator's task."""
+    """Searches for outputs of sources, and scores given outputs. Everything else is the
+    translator's task.
+    """
 
     threads: int
     """Number of threads that may call the engine at the same time."""

@@ -1,4 +1,6 @@
-"""The journal, which stores finished translations on disk, so that an interrupted decode can resume."""
+"""The journal, which stores finished translations on disk, so that an interrupted decode can
+resume.
+"""
 
 from __future__ import annotations
 
@@ -21,38 +23,50 @@ if TYPE_CHECKING:
     from t2t_repro.decoding.translator import Translator
 
 HEAD_START = b'{"decode": "'
-"""Bytes with which every journal begins. A file that begins differently belongs to another program."""
+"""Bytes with which every journal begins. A file that begins differently belongs to another program.
+"""
 
 
 class Journal:
-    """A file beside the output with a line for each finished translation: a checksum, then the translation as JSON.
+    """A file beside the output with a line for each finished translation: a checksum, then the
+    translation as JSON.
 
     The file appears with the first translation.
 
     Args:
         output: the output file.
-        settings: everything that the translations depend on. The journal stores a hash of `repr(settings)`.
-        resume: true to read the translations in an existing journal, false to refuse a journal that has translations.
+        settings: everything that the translations depend on. The journal stores a hash of
+            `repr(settings)`.
+        resume: true to read the translations in an existing journal, false to refuse a journal that
+            has translations.
 
-    Raises UserError if the journal is damaged, has other settings, or is another program's file, or if it has
-    translations and `resume` is false.
+    Raises UserError if the journal is damaged, has other settings, or is another program's file, or
+    if it has translations and `resume` is false.
     """
 
     def __init__(self, output: Path, settings: Any, resume: bool) -> None:
         self.path = output.with_name(f"{output.name}{UNFINISHED}")
-        self._head = HEAD_START + hashlib.sha256(repr(settings).encode()).hexdigest().encode() + b'"}\n'
+        self._head = (
+            HEAD_START + hashlib.sha256(repr(settings).encode()).hexdigest().encode() + b'"}\n'
+        )
         self._file: IO[bytes] | None = None
         refuse_irregular(self.path)
         content = self._read(resume) if self.path.exists() else b""
         self.done = dict(self._translations(content))
-        """The finished translations. A key is the number of a text, its value the text's translation."""
+        """The finished translations. A key is the number of a text, its value the text's
+        translation.
+        """
         if self.path.exists():
             os.truncate(self.path, len(content))
 
     def add(self, number: int, translation: Translation) -> None:
-        """Appends the translation of text `number`. Raises UserError if the journal cannot be written."""
+        """Appends the translation of text `number`. Raises UserError if the journal cannot be
+        written.
+        """
         entry = json.dumps([number, dataclasses.asdict(translation)]).encode()
-        with named_errors(self.path, "free space, then run the same command, t2t-decoder with --resume"):
+        with named_errors(
+            self.path, "free space, then run the same command, t2t-decoder with --resume"
+        ):
             if not self._file:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = open(self.path, "ab")  # noqa: SIM115, closed by __exit__
@@ -61,7 +75,9 @@ class Journal:
             self._file.flush()
 
     def delete(self) -> None:
-        """Deletes the journal. Callers do this when the output file is complete, before they release its lock."""
+        """Deletes the journal. Callers do this when the output file is complete, before they
+        release its lock.
+        """
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Journal:
@@ -76,19 +92,24 @@ class Journal:
         """Returns the journal's lines, without an incomplete last line."""
         content = self.path.read_bytes()
         if not HEAD_START.startswith(content[: len(HEAD_START)]):
-            raise UserError(f"{self.path} is not a journal of t2t-decoder; move it away or choose another output file")
-        content = content[: content.rfind(b"\n") + 1]  # drops the incomplete last line that a killed process can leave
+            raise UserError(
+                f"{self.path} is not a journal of t2t-decoder; move it away or choose another "
+                "output file"
+            )
+        content = content[
+            : content.rfind(b"\n") + 1
+        ]  # drops the incomplete last line that a killed process can leave
         if content.count(b"\n") < 2:  # no translation
             return b""
         if not content.startswith(self._head):
             raise UserError(
-                f"{self.path} belongs to another input, model or decode_hparams; repeat the same command, or delete "
-                "the file to start again"
+                f"{self.path} belongs to another input, model or decode_hparams; repeat the same "
+                "command, or delete the file to start again"
             )
         if not resume:
             raise UserError(
-                f"{self.path} has translations of an interrupted run; continue it with --resume, or delete the file to "
-                "start again"
+                f"{self.path} has translations of an interrupted run; continue it with --resume, "
+                "or delete the file to start again"
             )
         return content
 
@@ -96,14 +117,19 @@ class Journal:
         for line_number, line in enumerate(content.splitlines()[1:], 2):
             checksum, _, entry = line.partition(b" ")
             if checksum != b"%08x" % zlib.crc32(entry):
-                raise UserError(f"{self.path}:{line_number}: the line is damaged; delete the file to start again")
+                raise UserError(
+                    f"{self.path}:{line_number}: the line is damaged; delete the file to start "
+                    "again"
+                )
             number, fields = json.loads(entry, object_hook=_with_tuples)
             hypotheses = tuple(Hypothesis(**hypothesis) for hypothesis in fields.pop("hypotheses"))
             yield number, Translation(hypotheses, **fields)
 
 
 def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
 
 
 def translate_lines(
@@ -119,7 +145,8 @@ def translate_lines(
     """Returns the translation of each text. Translates only texts that are not in the journal.
 
     Args:
-        journal: holds earlier translations and stores each new one as soon as it is finished; None for no journal.
+        journal: holds earlier translations and stores each new one as soon as it is finished; None
+            for no journal.
         label: label of the progress bar.
         translator, texts, prefixes, input_file, options: as for `Translator.stream`.
     """
@@ -129,7 +156,9 @@ def translate_lines(
     for index, translation in translator.stream(
         [texts[number] for number in missing],
         [prefixes[number] for number in missing] if prefixes else (),
-        input_file=InputFile(input_file.name, [input_file.line_numbers[number] for number in missing]),
+        input_file=InputFile(
+            input_file.name, [input_file.line_numbers[number] for number in missing]
+        ),
         **options,
     ):
         translations[missing[index]] = translation

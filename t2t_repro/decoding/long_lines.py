@@ -1,4 +1,6 @@
-"""Treatment of texts that are longer than the texts in training: they are split, truncated or refused."""
+"""Treatment of texts that are longer than the texts in training: they are split, truncated or
+refused.
+"""
 
 import bisect
 import itertools
@@ -34,15 +36,22 @@ class Segment:
     string: str
     """The segment's text, including the white space around it, without a tag."""
     ids: list[int]
-    """Token ids of the segment without the white space around it, ended by the end token. A tag is the first id."""
+    """Token ids of the segment without the white space around it, ended by the end token. A tag is
+    the first id.
+    """
     prefix_ids: Sequence[int] = ()
-    """Token ids with which the output must begin, without an end token; empty for no requirement."""
+    """Token ids with which the output must begin, without an end token; empty for no requirement.
+    """
     is_truncated: bool = False
     """True if the text was too long and its end was dropped."""
 
 
 def cut_texts(
-    texts: Sequence[str], vocabulary: Vocabulary, longest: int, long_lines: str, input_file: InputFile
+    texts: Sequence[str],
+    vocabulary: Vocabulary,
+    longest: int,
+    long_lines: str,
+    input_file: InputFile,
 ) -> list[list[Segment]]:
     """Returns a list of segments for each text. The list of an empty text is empty.
 
@@ -50,14 +59,16 @@ def cut_texts(
 
     Args:
         longest: maximum number of tokens in a segment, counting the end token; 0 for no limit.
-        long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or raise an "error";
-            "sentences" splits every text into its sentences.
+        long_lines: how to treat a text of more than `longest` tokens: "split" it, "truncate" it, or
+            raise an "error"; "sentences" splits every text into its sentences.
         input_file: the file that the texts come from, for line numbers and error messages.
     """
     refuse_unknown("long_lines", long_lines, LONG_LINES)
 
     def count(texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)]
+        return [
+            len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)
+        ]
 
     def cut(index: int, tag: str, text: str, ids: list[int]) -> list[Segment]:
         line_number = input_file.line_numbers[index]
@@ -68,33 +79,47 @@ def cut_texts(
             return [Segment(index, 0, line_number, text, ids)]
         if long_lines == "error":
             raise UserError(
-                f"{input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {longest}; shorten the line, "
-                "use --long_lines=split, sentences or truncate, or raise max_input_size"
+                f"{input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {longest}; "
+                "shorten the line, use --long_lines=split, sentences or truncate, or raise "
+                "max_input_size"
             )
         if long_lines == "truncate":
-            return [Segment(index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True)]
+            return [
+                Segment(
+                    index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True
+                )
+            ]
         parts = split_text(text, (longest if is_long else len(ids)) - bool(tag), count)
         strings = [string for string in parts if not is_empty(string)]
         rows = vocabulary.encode([string.strip() for string in strings])
         pairs = enumerate(zip(strings, rows, strict=True))
-        return [Segment(index, number, line_number, string, ids[: bool(tag)] + row) for number, (string, row) in pairs]
+        return [
+            Segment(index, number, line_number, string, ids[: bool(tag)] + row)
+            for number, (string, row) in pairs
+        ]
 
     pairs = zip(vocabulary.split_tags(texts), vocabulary.encode_sources(texts), strict=True)
     return [cut(index, *tag_and_text, ids) for index, (tag_and_text, ids) in enumerate(pairs)]
 
 
 def split_text(text: str, longest: int, count: Count) -> list[str]:
-    """Returns consecutive parts of a text that have at most `longest` tokens each. Their concatenation is the text.
+    """Returns consecutive parts of a text that have at most `longest` tokens each. Their
+    concatenation is the text.
 
-    A text is split into its sentences. Short sentences are not joined again, because a model that was trained on single
-    sentences translates several at once badly. A sentence that is too long is split between clauses, a clause between
-    words, and a word between characters, into as few parts as possible. `count` returns the numbers of tokens of texts.
+    A text is split into its sentences. Short sentences are not joined again, because a model that
+    was trained on single sentences translates several at once badly. A sentence that is too long is
+    split between clauses, a clause between words, and a word between characters, into as few parts
+    as possible. `count` returns the numbers of tokens of texts.
     """
     return _shorten(split_sentences([text])[0], longest, count, (CLAUSE_END, SPACE, CHARACTER))
 
 
-def _shorten(texts: Sequence[str], longest: int, count: Count, separators: Sequence[re.Pattern[str]]) -> list[str]:
-    """Splits long texts at the first of `separators`, their parts at the next one if needed, and then joins parts."""
+def _shorten(
+    texts: Sequence[str], longest: int, count: Count, separators: Sequence[re.Pattern[str]]
+) -> list[str]:
+    """Splits long texts at the first of `separators`, their parts at the next one if needed, and
+    then joins parts.
+    """
     shorter = []
     for text, tokens in zip(texts, count(texts), strict=True):
         if tokens <= longest:
@@ -113,7 +138,9 @@ def _cut(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _merge(parts: list[str], longest: int, count: Count) -> list[str]:
-    """Joins neighboring parts while the result has at most `longest` tokens. Returns the joined parts."""
+    """Joins neighboring parts while the result has at most `longest` tokens. Returns the joined
+    parts.
+    """
     merged, start, number = [], 0, 1
     while start < len(parts):
         number = _number(parts, start, 2 * number, longest, count)
@@ -123,9 +150,11 @@ def _merge(parts: list[str], longest: int, count: Count) -> list[str]:
 
 
 def _number(parts: Sequence[str], start: int, most: int, longest: int, count: Count) -> int:
-    """Returns the number of parts from `start` on that have at most `longest` tokens together, or 1; `most` is a guess.
+    """Returns the number of parts from `start` on that have at most `longest` tokens together, or
+    1; `most` is a guess.
 
-    Bisects, because a line may have a million parts, and counting the tokens of each join would take minutes.
+    Bisects, because a line may have a million parts, and counting the tokens of each join would
+    take minutes.
     """
 
     def is_long(number: int) -> bool:
@@ -137,7 +166,9 @@ def _number(parts: Sequence[str], start: int, most: int, longest: int, count: Co
 
 
 def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
-    """Joins translations of segments, with a space between two translations if white space separates their sources."""
+    """Joins translations of segments, with a space between two translations if white space
+    separates their sources.
+    """
     result = texts[0]
     for text, before, after in zip(texts[1:], sources[:-1], sources[1:], strict=True):
         result += (" " if before[-1:].isspace() or after[:1].isspace() else "") + text
@@ -147,8 +178,8 @@ def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
 def join_translations(parts: Sequence[Translation], segments: Sequence[Segment]) -> Translation:
     """Returns the translation of a text, joined from the translations of the text's segments.
 
-    The best hypotheses of all segments are joined to the text's best hypothesis, the second best to the text's second
-    best, and so on until a segment has no more hypotheses.
+    The best hypotheses of all segments are joined to the text's best hypothesis, the second best to
+    the text's second best, and so on until a segment has no more hypotheses.
     """
     if len(parts) == 1:
         return parts[0]
@@ -158,7 +189,13 @@ def join_translations(parts: Sequence[Translation], segments: Sequence[Segment])
         text = join_texts([part.text for part in rank], [segment.string for segment in segments])
         ids = tuple(token for part in rank for token in part.ids)
         token_scores = tuple(score for part in rank for score in part.token_scores)
-        attention = (index + offset for part, offset in zip(rank, offsets, strict=False) for index in part.attention)
-        hypotheses.append(Hypothesis(text, sum(part.score for part in rank), ids, token_scores, tuple(attention)))
+        attention = (
+            index + offset
+            for part, offset in zip(rank, offsets, strict=False)
+            for index in part.attention
+        )
+        hypotheses.append(
+            Hypothesis(text, sum(part.score for part in rank), ids, token_scores, tuple(attention))
+        )
     source_ids = tuple(token for part in parts for token in part.source_ids)
     return Translation(tuple(hypotheses), source_ids, len(parts))

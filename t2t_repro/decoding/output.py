@@ -16,25 +16,37 @@ from t2t_repro.problem import Problem
 def finish_translations(
     problem: Problem, texts: Sequence[str], translations: Sequence[Translation]
 ) -> tuple[list[Translation], Any]:
-    """Replaces each hypothesis's text by the line that `Problem.finish` makes of it. Also returns its report."""
-    sources = [text for text, translation in zip(texts, translations, strict=True) for _ in translation.hypotheses]
-    outputs = [hypothesis.text for translation in translations for hypothesis in translation.hypotheses]
+    """Replaces each hypothesis's text by the line that `Problem.finish` makes of it. Also returns
+    its report.
+    """
+    sources = [
+        text
+        for text, translation in zip(texts, translations, strict=True)
+        for _ in translation.hypotheses
+    ]
+    outputs = [
+        hypothesis.text for translation in translations for hypothesis in translation.hypotheses
+    ]
     finished_outputs, report = problem.finish(sources, outputs)
     remaining = iter(finished_outputs)
 
     def finish(translation: Translation) -> Translation:
-        hypotheses = (replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses)
+        hypotheses = (
+            replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses
+        )
         return replace(translation, hypotheses=tuple(hypotheses))
 
     return [finish(translation) for translation in translations], report
 
 
 def refuse_diverged(scores: Iterable[float]) -> None:
-    """Raises UserError if a score is not finite: the model gives all outputs of this line the probability 0."""
+    """Raises UserError if a score is not finite: the model gives all outputs of this line the
+    probability 0.
+    """
     if lost := sum(not math.isfinite(score) for score in scores):
         raise UserError(
-            f"the model gives all outputs of {counted(lost, 'line')} the probability 0: its training has diverged; "
-            "use an earlier checkpoint"
+            f"the model gives all outputs of {counted(lost, 'line')} the probability 0: its "
+            "training has diverged; use an earlier checkpoint"
         )
 
 
@@ -49,7 +61,9 @@ def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -
     return "\t".join(cells)
 
 
-def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool) -> str:
+def json_line(
+    source: str, translation: Translation, vocabulary: Vocabulary, has_attention: bool
+) -> str:
     """Returns a translation as a JSON object in one line; docs/decoding.md lists the fields."""
     hypotheses = translation.hypotheses
     fields: dict[str, Any] = {
@@ -65,8 +79,12 @@ def json_line(source: str, translation: Translation, vocabulary: Vocabulary, has
     return to_json_line(fields)
 
 
-def pair_line(source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str) -> str:
-    """Returns a line with the log-probability of `target` as the translation of `source`, in total and per token."""
+def pair_line(
+    source: str, target: str, score: PairScore, vocabulary: Vocabulary, output_format: str
+) -> str:
+    """Returns a line with the log-probability of `target` as the translation of `source`, in total
+    and per token.
+    """
     if output_format == "text":
         return f"{score.log_prob:.6f}\t{score.mean:.6f}\t{len(score.token_scores)}"
     return to_json_line(

@@ -1,7 +1,7 @@
 """Prefixes, repetition penalties and coverage penalties, which change the ranking of outputs.
 
-Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P longest prefix,
-V vocabulary, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
+Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P
+longest prefix, V vocabulary, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
 """
 
 import tensorflow as tf
@@ -9,16 +9,24 @@ import tensorflow as tf
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
 
 MINIMUM_COVERAGE = 1e-6
-"""The coverage penalty raises a source token's attention to at least this number, so that its logarithm is finite."""
+"""The coverage penalty raises a source token's attention to at least this number, so that its
+logarithm is finite.
+"""
 
 
-def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor) -> tf.Tensor:
-    """Returns the logits [R, K, V] of position t. If a prefix has a token at position t, all other tokens get -inf.
+def with_prefix(
+    logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf.Tensor
+) -> tf.Tensor:
+    """Returns the logits [R, K, V] of position t. If a prefix has a token at position t, all other
+    tokens get -inf.
 
     Args:
-        logits: the model's logits. The prefix's token keeps its logit in this tensor even if other rules forbid it.
-        adjusted: the logits after other rules, used for sentences whose prefix has no token at position t.
-        prefix: int64 [R, P + 1], the tokens with which each sentence's outputs must begin, padded with at least one 0.
+        logits: the model's logits. The prefix's token keeps its logit in this tensor even if other
+            rules forbid it.
+        adjusted: the logits after other rules, used for sentences whose prefix has no token at
+            position t.
+        prefix: int64 [R, P + 1], the tokens with which each sentence's outputs must begin, padded
+            with at least one 0.
     """
     forced = prefix[:, tf.minimum(t, tf.shape(prefix)[1] - 1)]  # [R]: prefix token at t, or 0
     # [R, V]: 0 for the prefix token, -inf for all other tokens
@@ -27,7 +35,8 @@ def with_prefix(logits: tf.Tensor, adjusted: tf.Tensor, prefix: tf.Tensor, t: tf
 
 
 def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float) -> tf.Tensor:
-    """Returns the logits [R, K, V], lowered by `penalty` for tokens that would repeat an n-gram of their hypothesis.
+    """Returns the logits [R, K, V], lowered by `penalty` for tokens that would repeat an n-gram of
+    their hypothesis.
 
     Args:
         ids: int64 [R, K, t], the tokens of the hypotheses.
@@ -35,26 +44,32 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     """
     shape, length = tf.shape(logits), tf.shape(ids)[2]
     num_ngrams = tf.maximum(length - size + 1, 0)
-    # bool [R, K, W]: true for an n-gram whose first n - 1 tokens are the hypothesis's last n - 1 tokens
+    # bool [R, K, W]: true for an n-gram whose first n - 1 tokens are the hypothesis's last n - 1
+    # tokens
     is_match = tf.ones_like(ids[:, :, :num_ngrams], tf.bool)
     for offset in range(size - 1):
         latest = tf.maximum(length - size + 1 + offset, 0)
         is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
-    # Each token that ends a matching n-gram gets the penalty. If a token ends several matching n-grams, the maximum
-    # gives the token only one penalty. Matches [R, K, W] --> penalties [R * K * V] --> [R, K, V]
+    # Each token that ends a matching n-gram gets the penalty. If a token ends several matching
+    # n-grams, the maximum gives the token only one penalty. Matches [R, K, W] --> penalties [R * K
+    # * V] --> [R, K, V]
     endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     starts = tf.reshape(tf.range(shape[0] * shape[1]) * shape[2], [shape[0], shape[1], 1])
     penalties = tf.math.unsorted_segment_max(
-        tf.where(is_match, penalty, 0.0), tf.cast(starts, tf.int64) + endings, shape[0] * shape[1] * shape[2]
+        tf.where(is_match, penalty, 0.0),
+        tf.cast(starts, tf.int64) + endings,
+        shape[0] * shape[1] * shape[2],
     )
     return logits - tf.reshape(tf.maximum(penalties, 0.0), shape)
 
 
 def coverage(attention: tf.Tensor, is_token: tf.Tensor, beta: float) -> tf.Tensor:
-    """Returns the coverage penalty [R, K] of Wu et al. (2016): beta * sum of log(min(attention, 1)) over source tokens.
+    """Returns the coverage penalty [R, K] of Wu et al. (2016): beta * sum of log(min(attention, 1))
+    over source tokens.
 
     Args:
-        attention: [R, K, S], the attention that each source token has received, summed over the output's positions.
+        attention: [R, K, S], the attention that each source token has received, summed over the
+            output's positions.
         is_token: bool [R, S], true for source tokens, false for padding.
     """
     logs = tf.math.log(tf.clip_by_value(attention, MINIMUM_COVERAGE, 1.0))

@@ -1,10 +1,10 @@
 """Random outputs, drawn from the model's distribution token by token.
 
-The outputs of a sentence do not depend on the other sentences. As in beam search, a sentence is removed from the batch
-when all its outputs have ended or reached the length limit.
+The outputs of a sentence do not depend on the other sentences. As in beam search, a sentence is
+removed from the batch when all its outputs have ended or reached the length limit.
 
-Shapes: B sentences at the start, R sentences that are not done, K outputs per sentence, t positions decoded so far,
-V vocabulary, L longest limit.
+Shapes: B sentences at the start, R sentences that are not done, K outputs per sentence, t positions
+decoded so far, V vocabulary, L longest limit.
 """
 
 from typing import Any
@@ -29,39 +29,53 @@ from t2t_repro.hparam import DecodeHParams
 
 
 def random_numbers(seed: int, line: int, segment: int, length: int, count: int) -> np.ndarray:
-    """Returns the random numbers in [0, 1) from which the outputs of a segment are drawn, float32 [count, length].
+    """Returns the random numbers in [0, 1) from which the outputs of a segment are drawn, float32
+    [count, length].
 
-    The numbers depend only on the arguments. A larger `count` or `length` adds numbers and does not change the others.
+    The numbers depend only on the arguments. A larger `count` or `length` adds numbers and does not
+    change the others.
 
-    `line` and `segment` are the numbers, from 0, of the segment's line in the file and of the segment in its line.
-    An output has `length` random numbers, one for each position.
+    `line` and `segment` are the numbers, from 0, of the segment's line in the file and of the
+    segment in its line. An output has `length` random numbers, one for each position.
     """
-    streams = (np.random.Philox(counter=[0, 0, output, segment], key=[seed, line]) for output in range(count))
+    streams = (
+        np.random.Philox(counter=[0, 0, output, segment], key=[seed, line])
+        for output in range(count)
+    )
     return np.stack([np.random.Generator(stream).random(length, np.float32) for stream in streams])
 
 
 def sample(
-    scoring: Scoring, cache: Any, memory: dict[str, Any], limits: tf.Tensor, decode_hparams: DecodeHParams
+    scoring: Scoring,
+    cache: Any,
+    memory: dict[str, Any],
+    limits: tf.Tensor,
+    decode_hparams: DecodeHParams,
 ) -> Hypotheses:
-    """Returns random outputs. Temperature, top-k and top-p change how often an output is drawn, but not its score.
+    """Returns random outputs. Temperature, top-k and top-p change how often an output is drawn, but
+    not its score.
 
     Args:
         scoring, cache, limits: as for `beam_search`, but `scoring.bonus` must be None.
-        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the random number for each token.
+        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the random number
+            for each token.
         decode_hparams: the function uses `n` (K), `alpha` and the fields `sampling_...`.
 
     Returns:
-        K outputs per sentence in the order in which they were drawn, but outputs without an end token come last.
+        K outputs per sentence in the order in which they were drawn, but outputs without an end
+        token come last.
     """
     count, alpha = decode_hparams.n, decode_hparams.alpha
 
     def advance(state: State) -> State:
-        # The logits of each output's next token [R, K, V], and the logarithm of their softmax's denominator [R, K].
+        # The logits of each output's next token [R, K, V], and the logarithm of their softmax's
+        # denominator [R, K].
         logits, cache = scoring.step(last_ids(state, count), state.t, state.cache, state.memory)
         normalizer = tf.reduce_logsumexp(logits, axis=2) if scoring.normalize else 0.0
         if scoring.adjust:
             logits = scoring.adjust(logits, state.alive_ids[:, :, 1:], state.t, state.memory)
-        # Draw the next token of each output, padding for outputs that have ended: [R, K, V] --> [R, K]
+        # Draw the next token of each output, padding for outputs that have ended: [R, K, V] --> [R,
+        # K]
         is_alive = state.alive_log_probs > MISSING
         drawn = draw(logits, state.memory["random"][:, :, state.t], decode_hparams)
         tokens = tf.where(is_alive, drawn, tf.constant(PAD_ID, tf.int64))
@@ -74,11 +88,15 @@ def sample(
             alive_ids=ids,
             alive_log_probs=tf.where(is_alive & ~is_end, log_probs, MISSING),
             finished_ids=tf.where(is_end[:, :, None], ids, with_padding(state.finished_ids)),
-            finished_scores=tf.where(is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores),
+            finished_scores=tf.where(
+                is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores
+            ),
             cache=cache,
         )
         # A sentence is done at its length limit, or when all its outputs have ended: bool [R]
-        is_done = (tf.cast(state.t, tf.int64) >= state.limits) | tf.reduce_all(state.alive_log_probs == MISSING, axis=1)
+        is_done = (tf.cast(state.t, tf.int64) >= state.limits) | tf.reduce_all(
+            state.alive_log_probs == MISSING, axis=1
+        )
         # Each output is its own parent: [R, K]
         parents = tf.tile(tf.range(count, dtype=tf.int64)[None], [tf.shape(tokens)[0], 1])
         return remove_done(state, parents, is_done, decode_hparams, scoring)
@@ -87,7 +105,8 @@ def sample(
 
 
 def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) -> tf.Tensor:
-    """Returns the next token of each output, int64 [R, K], drawn at random from the softmax of the logits.
+    """Returns the next token of each output, int64 [R, K], drawn at random from the softmax of the
+    logits.
 
     Args:
         logits: [R, K, V].
@@ -98,15 +117,18 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
     logits, tokens = logits / decode_hparams.sampling_temp, None
     if top_k or top_p < 1:
         vocabulary = tf.shape(logits)[2]
-        logits, tokens = tf.math.top_k(logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary)
+        logits, tokens = tf.math.top_k(
+            logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary
+        )
     probabilities = tf.nn.softmax(logits)
     cumulative = tf.cumsum(probabilities, axis=2)
     if top_p < 1:  # keep a token if the likelier tokens have a total probability below top_p
         is_kept = tf.cast(cumulative - probabilities < top_p, tf.float32)
         cumulative = tf.cumsum(probabilities * is_kept, axis=2)
     threshold = random[:, :, None] * cumulative[:, :, -1:]
-    # Draw the first token whose cumulative probability is larger than the threshold. If rounding has made the threshold
-    # equal to the total probability, draw the last token whose probability is not 0.
+    # Draw the first token whose cumulative probability is larger than the threshold. If rounding
+    # has made the threshold equal to the total probability, draw the last token whose probability
+    # is not 0.
     index = tf.minimum(
         tf.math.count_nonzero(cumulative <= threshold, axis=2),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2),

@@ -11,8 +11,9 @@ import regex  # type: ignore[import-untyped]
 from t2t_repro.data.vocabularies.text_rules import WHITE_SPACE
 
 STOP, BREAK = "\ufdd0", "\ufdd1"
-"""Marks in a text: the full stop of an abbreviation, and the end of a sentence. Unicode keeps these codes free for the
-use inside programs."""
+"""Marks in a text: the full stop of an abbreviation, and the end of a sentence. Unicode keeps these
+codes free for the use inside programs.
+"""
 CLOSING = r"[\"'”’“‘»«›‹)\]]*"  # noqa: RUF001
 INITIALS = rf"(^|[^\pL\pN])(\pL)\.({WHITE_SPACE}?\pL)\."
 """Full stops of two letters, such as "U.S.", "e.g." or "z. B.", end no sentence."""
@@ -26,11 +27,16 @@ MARK = (
     rf"(?:[.!?…‽؟۔։।॥።။។]{CLOSING}{WHITE_SPACE}+|"  # noqa: RUF001
     rf"[。！？｡][」』”’）】》〉]*{WHITE_SPACE}*)"  # noqa: RUF001
 )
-"""A mark, closing quotes and brackets, white space. Chinese and Japanese marks need no white space."""
+"""A mark, closing quotes and brackets, white space. Chinese and Japanese marks need no white space.
+"""
 END = rf"({MARK}(?:[^\pL\pN]*{MARK})*)"
-"""End of a sentence. Characters without letters and digits between two marks belong to the sentence before them."""
+"""End of a sentence. Characters without letters and digits between two marks belong to the sentence
+before them.
+"""
 CONTINUED = rf"{BREAK}({WHITE_SPACE}*\p{{Ll}})"
-"""An end before a small letter, which is none in a text with capital letters: the mark was that of an abbreviation."""
+"""An end before a small letter, which is none in a text with capital letters: the mark was that of
+an abbreviation.
+"""
 WORDLESS = rf"{BREAK}([^\pL\pN]*)$"
 """An end after which no letter and no digit follows: none, because the rest is no sentence."""
 MARKS = (
@@ -62,4 +68,6 @@ def graph_split_sentences(texts: Any) -> Any:
     for pattern, replacement in MARKS:
         marked = tf.strings.regex_replace(marked, pattern, replacement)
     is_cased = texts != tf.strings.lower(texts, encoding="utf-8")
-    return tf.strings.split(tf.where(is_cased, tf.strings.regex_replace(marked, CONTINUED, r"\1"), marked), BREAK)
+    return tf.strings.split(
+        tf.where(is_cased, tf.strings.regex_replace(marked, CONTINUED, r"\1"), marked), BREAK
+    )

@@ -32,15 +32,21 @@ from t2t_repro.layers.embedding import Embedding
 from t2t_repro.models.model import as_decoding_model
 
 PRECISIONS = ("float32", "bfloat16")
-"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in float32.)"""
+"""Dtypes of the weights and of matrix products. (Training has other precisions, with all weights in
+float32.)
+"""
 
 
 class TensorFlowEngine(Engine):
-    """Runs `model`. `rules` returns the rules that outputs must obey with some decode hparams, or None."""
+    """Runs `model`. `rules` returns the rules that outputs must obey with some decode hparams, or
+    None.
+    """
 
     def __init__(self, model: Any, rules: Callable[[DecodeHParams], TreeRules | None]) -> None:
         self._model, self._rules = model, rules
-        self.threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)  # see `devices.set_threads`
+        self.threads = max(
+            tf.config.threading.get_inter_op_parallelism_threads(), 1
+        )  # see `devices.set_threads`
         self._search_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
@@ -53,7 +59,9 @@ class TensorFlowEngine(Engine):
         """Raises UserError if the model cannot use `decode_hparams`."""
         as_decoding_model(self._model, "score with it (t2t-decoder --score_file)")
         if decode_hparams.coverage_penalty and not self._model.has_attention:
-            raise UserError(f"model {self._model.name!r} has no attention for coverage_penalty; omit it")
+            raise UserError(
+                f"model {self._model.name!r} has no attention for coverage_penalty; omit it"
+            )
 
     def search(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
@@ -65,17 +73,25 @@ class TensorFlowEngine(Engine):
         if rules := self._rules(decode_hparams):
             arrays["facts"] = rules.facts([segment.string for segment in segments])
         if decode_hparams.is_random:
-            # At least the longest limit in `generate_outputs`. Longer arrays begin with the same random numbers.
+            # At least the longest limit in `generate_outputs`. Longer arrays begin with the same
+            # random numbers.
             limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
             limit += rules.min_extra if rules else 0
             seed, count = decode_hparams.sampling_seed, decode_hparams.n
             arrays["random"] = np.stack(
-                [random_numbers(seed, segment.line_number, segment.number, limit, count) for segment in segments]
+                [
+                    random_numbers(seed, segment.line_number, segment.number, limit, count)
+                    for segment in segments
+                ]
             )
         best = self._search_graph(decode_hparams, arrays)(arrays)
         ids, scores = best.ids.numpy(), best.scores.numpy()
-        exists = scores > MISSING  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
-        exists[:, 0] = True  # the first output exists even if the model has diverged: its score is then -inf
+        exists = (
+            scores > MISSING
+        )  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
+        exists[:, 0] = (
+            True  # the first output exists even if the model has diverged: its score is then -inf
+        )
         outputs = zip(map(unpadded, ids[exists].tolist()), scores[exists].tolist(), strict=True)
         return [list(itertools.islice(outputs, count)) for count in exists.sum(axis=1).tolist()]
 
@@ -84,31 +100,50 @@ class TensorFlowEngine(Engine):
 
         Calls with equal search settings and equal names of arrays share a graph.
         """
-        changed = dataclasses.replace(decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0)
+        changed = dataclasses.replace(
+            decode_hparams, batch_size=1, sampling_seed=0, max_input_size=0
+        )
         key = (changed, *arrays)
         with self._lock:
             if key not in self._search_graphs:
-                # TensorFlow warns of a function that is traced often. It counts the traces of each partial separately.
+                # TensorFlow warns of a function that is traced often. It counts the traces of each
+                # partial separately.
                 rules = self._rules(decode_hparams)
-                search = functools.partial(generate_outputs, self._model, decode_hparams, rules=rules)
-                specs = {name: tf.TensorSpec([None] * array.ndim, array.dtype, name) for name, array in arrays.items()}
-                self._search_graphs[key] = tf.function(search, autograph=False, input_signature=[specs])
+                search = functools.partial(
+                    generate_outputs, self._model, decode_hparams, rules=rules
+                )
+                specs = {
+                    name: tf.TensorSpec([None] * array.ndim, array.dtype, name)
+                    for name, array in arrays.items()
+                }
+                self._search_graphs[key] = tf.function(
+                    search, autograph=False, input_signature=[specs]
+                )
         return self._search_graphs[key]
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs."""
         sources, targets = zip(*pairs, strict=True)
-        log_probs, attention = (x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets)))
+        log_probs, attention = (
+            x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets))
+        )
         return [
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
-            for row_log_probs, row_attention, target in zip(log_probs, attention, targets, strict=True)
+            for row_log_probs, row_attention, target in zip(
+                log_probs, attention, targets, strict=True
+            )
         ]
 
 
 def load(
-    folders: Sequence[ModelFolder], checkpoints: Sequence[str], decode_hparams: DecodeHParams, precision: str
+    folders: Sequence[ModelFolder],
+    checkpoints: Sequence[str],
+    decode_hparams: DecodeHParams,
+    precision: str,
 ) -> Any:
-    """Returns the model of one folder, or the ensemble of the models of several folders, for decoding only."""
+    """Returns the model of one folder, or the ensemble of the models of several folders, for
+    decoding only.
+    """
     refuse_unknown("precision", precision, PRECISIONS)
     devices.require_precision(precision)
     pairs = zip(folders, checkpoints, strict=True)

@@ -1,4 +1,6 @@
-"""Inputs and results of decoding: lines with tags, translations with their hypotheses, and scores of pairs."""
+"""Inputs and results of decoding: lines with tags, translations with their hypotheses, and scores
+of pairs.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -18,15 +20,20 @@ class Hypothesis:
     text: str
     """The output as one line of text."""
     score: float
-    """Log-probability / length penalty, in nats, lowered by the repetition and coverage penalties if they are used. For
-    a split text, the sum of its segments' scores."""
+    """Log-probability / length penalty, in nats, lowered by the repetition and coverage penalties
+    if they are used. For a split text, the sum of its segments' scores.
+    """
     ids: tuple[int, ...] = ()
-    """The output's token ids. The last id is the end token, unless the output reached the length limit."""
+    """The output's token ids. The last id is the end token, unless the output reached the length
+    limit.
+    """
     token_scores: tuple[float, ...] = ()
-    """Log-probability of each token in nats; empty unless `Translator.translate` got details=True."""
+    """Log-probability of each token in nats; empty unless `Translator.translate` got details=True.
+    """
     attention: tuple[int, ...] = ()
-    """For each token, index of the source token that the decoder's last layer attends to most; empty unless
-    `Translator.translate` got details=True."""
+    """For each token, index of the source token that the decoder's last layer attends to most;
+    empty unless `Translator.translate` got details=True.
+    """
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,9 @@ class Translation:
     """The model's outputs for one text; `EMPTY` for an empty text."""
 
     hypotheses: tuple[Hypothesis, ...]
-    """One or more outputs. Beam search puts the best first; random outputs are in the order in which they are drawn."""
+    """One or more outputs. Beam search puts the best first; random outputs are in the order in
+    which they are drawn.
+    """
     source_ids: tuple[int, ...] = ()
     """Token ids of the source. Each segment of the source ends with an end token."""
     segments: int = 1
@@ -63,8 +72,9 @@ class PairScore:
     token_scores: tuple[float, ...]
     """Log-probability of each target token in nats; the last token is the end token."""
     attention: tuple[int, ...]
-    """For each target token, index of the source token that the decoder's last layer attends to most; empty if the
-    model has no attention."""
+    """For each target token, index of the source token that the decoder's last layer attends to
+    most; empty if the model has no attention.
+    """
 
     @property
     def log_prob(self) -> float:
@@ -90,18 +100,26 @@ UNKNOWN_FILE = InputFile()
 
 
 def with_tags(
-    texts: Sequence[str], tags: Sequence[str], target_language: str = "", input_file: InputFile = UNKNOWN_FILE
+    texts: Sequence[str],
+    tags: Sequence[str],
+    target_language: str = "",
+    input_file: InputFile = UNKNOWN_FILE,
 ) -> list[str]:
-    """Returns the texts, in which each text without a tag now begins with the tag of the target language.
+    """Returns the texts, in which each text without a tag now begins with the tag of the target
+    language.
 
-    Empty texts stay as they are. If the model needs no tags, `tags` is empty, and all texts stay as they are.
+    Empty texts stay as they are. If the model needs no tags, `tags` is empty, and all texts stay as
+    they are.
 
-    Raises UserError, which names the line in `input_file`, if a text has another tag, or none and no `target_language`
-    is given; and if the model does not have this language.
+    Raises UserError, which names the line in `input_file`, if a text has another tag, or none and
+    no `target_language` is given; and if the model does not have this language.
     """
     if not tags:
         if target_language:
-            raise UserError(f"--target_language={target_language}: the model has only one target language; omit it")
+            raise UserError(
+                f"--target_language={target_language}: the model has only one target language; "
+                "omit it"
+            )
         return list(texts)
     languages = list(map(language_of, tags))
     if target_language:
@@ -115,8 +133,8 @@ def with_tags(
         needs_tag = not own_tag and not is_empty(text)
         if needs_tag and not target_language:
             raise UserError(
-                f"{place}: no target language; begin the line with its tag, e.g. {tags[0]}, or give t2t-decoder "
-                f"--target_language; the languages are {', '.join(languages)}"
+                f"{place}: no target language; begin the line with its tag, e.g. {tags[0]}, or "
+                f"give t2t-decoder --target_language; the languages are {', '.join(languages)}"
             )
         tagged.append(f"{tag(target_language)} {text}" if needs_tag else text)
     return tagged

@@ -1,4 +1,5 @@
-"""The translator, which tokenizes texts, batches texts of similar length, searches for outputs, and detokenizes them.
+"""The translator, which tokenizes texts, batches texts of similar length, searches for outputs, and
+detokenizes them.
 
 It loads TensorFlow only for models that run there. Another engine does without.
 """
@@ -20,7 +21,15 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import run_in_batches
 from t2t_repro.decoding.engine import Engine, computation
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
-from t2t_repro.decoding.translation import EMPTY, UNKNOWN_FILE, Hypothesis, InputFile, PairScore, Translation, with_tags
+from t2t_repro.decoding.translation import (
+    EMPTY,
+    UNKNOWN_FILE,
+    Hypothesis,
+    InputFile,
+    PairScore,
+    Translation,
+    with_tags,
+)
 from t2t_repro.errors import UserError, refuse_unknown, require_extra, text_list
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.parsing.linearization import TreeSymbols
@@ -30,24 +39,32 @@ if TYPE_CHECKING:
     from t2t_repro.models.model import Model
 
 Result = TypeVar("Result")
-ENGINES = {"tensorflow": "t2t_repro.decoding.tensorflow_engine", "ctranslate2": "t2t_repro.ctranslate2.engine"}
-"""Names of the libraries that can run a model, and the modules whose function `load` returns it. CTranslate2 runs only
-the Transformer; docs/ctranslate2.md says what differs."""
+ENGINES = {
+    "tensorflow": "t2t_repro.decoding.tensorflow_engine",
+    "ctranslate2": "t2t_repro.ctranslate2.engine",
+}
+"""Names of the libraries that can run a model, and the modules whose function `load` returns it.
+CTranslate2 runs only the Transformer; docs/ctranslate2.md says what differs.
+"""
 
 
 class Translator:
     """Translates text with a trained model.
 
-    `from_dir` and `from_folders` switch TF32 off on GPUs (see `devices.use_tf32`). The constructor leaves it as it is.
+    `from_dir` and `from_folders` switch TF32 off on GPUs (see `devices.use_tf32`). The constructor
+    leaves it as it is.
 
     Args:
-        model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode. Or an `Engine`.
+        model: a `DecodingModel`; the method `score` also works with a `Model` that cannot decode.
+            Or an `Engine`.
         vocabulary: the model's vocabulary.
         decode_hparams: settings of the search and of batches.
-        max_length: longest source that is translated whole if `max_input_size` is 0, in tokens counting the end token;
-            0 for no limit.
-        tree_symbols: the symbols of trees if the model is a parser (see `Problem.tree_symbols`); else None.
-        tags: the tags of the model's target languages (see `ModelFolder.tags`); empty if sources need no tag.
+        max_length: longest source that is translated whole if `max_input_size` is 0, in tokens
+            counting the end token; 0 for no limit.
+        tree_symbols: the symbols of trees if the model is a parser (see `Problem.tree_symbols`);
+            else None.
+        tags: the tags of the model's target languages (see `ModelFolder.tags`); empty if sources
+            need no tag.
     """
 
     def __init__(
@@ -62,7 +79,11 @@ class Translator:
         self.model: Any = model
         self.tags = tags
         self._tree_symbols = tree_symbols
-        self.vocabulary, self.decode_hparams, self.max_length = vocabulary, decode_hparams, max_length
+        self.vocabulary, self.decode_hparams, self.max_length = (
+            vocabulary,
+            decode_hparams,
+            max_length,
+        )
         if not isinstance(model, Engine):
             with quiet_tensorflow():
                 from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
@@ -80,23 +101,32 @@ class Translator:
         quantization: str = "",
         **decode_hparams: Any,
     ) -> Translator:
-        """Returns a translator that uses the model of a model folder, or an ensemble of the models of several folders.
+        """Returns a translator that uses the model of a model folder, or an ensemble of the models
+        of several folders.
 
         Args:
             output_dir: path of the model folder. Several paths are separated by commas.
-            checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for default checkpoints.
+            checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for
+                default checkpoints.
             precision: dtype of weights and matrix products in TensorFlow, "float32" or "bfloat16".
-            engine: the program that runs the model, "tensorflow" or, for one model on a CPU, "ctranslate2".
+            engine: the program that runs the model, "tensorflow" or, for one model on a CPU,
+                "ctranslate2".
             quantization: type of the weights in CTranslate2, e.g. "int8"; default: "float32".
-            decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's defaults.
+            decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's
+                defaults.
 
-        Raises UserError if a folder is missing or damaged, the folders do not fit together, or a value is wrong.
+        Raises UserError if a folder is missing or damaged, the folders do not fit together, or a
+        value is wrong.
         """
         folders, checkpoints = open_folders(output_dir, checkpoint_path)
         decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
         if quantization and engine == "tensorflow":
-            raise UserError(f"quantization={quantization} has no effect with engine={engine}; omit it")
-        return cls.from_folders(folders, checkpoints, decode_params, computation(precision, engine, quantization))
+            raise UserError(
+                f"quantization={quantization} has no effect with engine={engine}; omit it"
+            )
+        return cls.from_folders(
+            folders, checkpoints, decode_params, computation(precision, engine, quantization)
+        )
 
     @classmethod
     def from_folders(
@@ -106,7 +136,9 @@ class Translator:
         decode_hparams: DecodeHParams,
         precision: str = "float32",
     ) -> Translator:
-        """Returns what `from_dir` returns. `precision` is that of TensorFlow, or the return value of `computation`."""
+        """Returns what `from_dir` returns. `precision` is that of TensorFlow, or the return value
+        of `computation`.
+        """
         engine, _, precision = precision.rpartition(" ")
         engine = engine or "tensorflow"
         refuse_unknown("engine", engine, ENGINES)
@@ -140,19 +172,30 @@ class Translator:
 
         Args:
             texts: the texts to translate, one line each.
-            prefixes: for each text, the required beginning of its outputs or ""; empty if no text has a prefix.
+            prefixes: for each text, the required beginning of its outputs or ""; empty if no text
+                has a prefix.
             target_language: the language of the outputs, if the model has several; see `with_tags`.
-            long_lines: treatment of a text with more than `max_input_size` tokens: "split" to translate its segments
-                and join their translations, "truncate" to drop its end, or "error" to raise UserError.
+            long_lines: treatment of a text with more than `max_input_size` tokens: "split" to
+                translate its segments and join their translations, "truncate" to drop its end, or
+                "error" to raise UserError.
             details: true to compute the token scores and attention of each hypothesis, too.
-            scores: false if the hypotheses' scores are not needed. An engine may then set them to 0, to save time.
-            input_file: the file from which the texts were read, for line numbers and error messages.
-            advance: function that this method calls with the number of texts translated since the last call.
-            decode_hparams: values for fields of `DecodeHParams`; other fields have this translator's values.
+            scores: false if the hypotheses' scores are not needed. An engine may then set them to
+                0, to save time.
+            input_file: the file from which the texts were read, for line numbers and error
+                messages.
+            advance: function that this method calls with the number of texts translated since the
+                last call.
+            decode_hparams: values for fields of `DecodeHParams`; other fields have this
+                translator's values.
 
-        Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text is too long.
+        Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text
+        is too long.
         """
-        options: Any = {"target_language": target_language, "long_lines": long_lines, "input_file": input_file}
+        options: Any = {
+            "target_language": target_language,
+            "long_lines": long_lines,
+            "input_file": input_file,
+        }
         options |= {"details": details, "scores": scores}
         return _in_order(self.stream(texts, prefixes, **options, **decode_hparams), advance)
 
@@ -168,7 +211,8 @@ class Translator:
         input_file: InputFile = UNKNOWN_FILE,
         **changes: Any,
     ) -> Iterator[tuple[int, Translation]]:
-        """Yields (index in `texts`, translation) as soon as a text is translated, in no particular order.
+        """Yields (index in `texts`, translation) as soon as a text is translated, in no particular
+        order.
 
         The arguments are those of `translate`.
         """
@@ -180,13 +224,21 @@ class Translator:
         if any(prefixes) and self.rules(decode_hparams):
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         longest = decode_hparams.max_input_size or self.max_length
-        segments_of_texts = cut_texts(texts, self.vocabulary.sources, longest, long_lines, input_file)
+        segments_of_texts = cut_texts(
+            texts, self.vocabulary.sources, longest, long_lines, input_file
+        )
         if any(prefixes):
-            rows = self.vocabulary.encode_targets(["" if is_empty(prefix) else prefix for prefix in prefixes])
+            rows = self.vocabulary.encode_targets(
+                ["" if is_empty(prefix) else prefix for prefix in prefixes]
+            )
             for segments, prefix_ids in zip(segments_of_texts, rows, strict=True):
-                if segments:  # the text's first segment gets the prefix, without the prefix's end token
+                if (
+                    segments
+                ):  # the text's first segment gets the prefix, without the prefix's end token
                     segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
-        yield from ((index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments)
+        yield from (
+            (index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments
+        )
 
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))
         parts_of_texts: dict[int, dict[int, Translation]] = defaultdict(dict)
@@ -198,10 +250,16 @@ class Translator:
             self.engine.threads,
         ):
             segment = all_segments[segment_index]
-            segments, parts = segments_of_texts[segment.text_index], parts_of_texts[segment.text_index]
+            segments, parts = (
+                segments_of_texts[segment.text_index],
+                parts_of_texts[segment.text_index],
+            )
             parts[segment.number] = translation
             if len(parts) == len(segments):
-                yield segment.text_index, join_translations([parts[number] for number in range(len(parts))], segments)
+                yield (
+                    segment.text_index,
+                    join_translations([parts[number] for number in range(len(parts))], segments),
+                )
 
     def score(
         self,
@@ -212,11 +270,15 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call; for `target_language`, see `translate`.
+        `advance` is called with the number of pairs scored since the last call; for
+        `target_language`, see `translate`.
         """
         sources = with_tags(text_list("sources", sources), self.tags, target_language)
         targets = text_list("targets", targets, len(sources))
-        source_ids, target_ids = self.vocabulary.encode_sources(sources), self.vocabulary.encode_targets(targets)
+        source_ids, target_ids = (
+            self.vocabulary.encode_sources(sources),
+            self.vocabulary.encode_targets(targets),
+        )
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
@@ -225,17 +287,25 @@ class Translator:
         self.rules(decode_hparams)
 
     def rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
-        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no rules."""
+        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no
+        rules.
+        """
         return self._tree_rules if decode_hparams.well_formed else None
 
     @functools.cached_property
     def _tree_rules(self) -> TreeRules:
-        from t2t_repro.decoding.well_formed import tree_rules  # imported here, because it loads TensorFlow
+        from t2t_repro.decoding.well_formed import (
+            tree_rules,
+        )  # imported here, because it loads TensorFlow
 
         return tree_rules(self.vocabulary, self._tree_symbols)
 
     def _translate_batch(
-        self, segments: Sequence[Segment], decode_hparams: DecodeHParams, details: bool, scores: bool
+        self,
+        segments: Sequence[Segment],
+        decode_hparams: DecodeHParams,
+        details: bool,
+        scores: bool,
     ) -> list[Translation]:
         results = self.engine.search(segments, decode_hparams, scores)
         outputs = list(itertools.chain.from_iterable(results))
@@ -246,13 +316,24 @@ class Translator:
             sources = [segment.ids for segment, segment_outputs in pairs for _ in segment_outputs]
             pair_scores = self._score_all(sources, ids, decode_hparams.batch_size)
         hypotheses = (
-            Hypothesis(one_line(text), score, tuple(output_ids), pair_score.token_scores, pair_score.attention)
+            Hypothesis(
+                one_line(text),
+                score,
+                tuple(output_ids),
+                pair_score.token_scores,
+                pair_score.attention,
+            )
             for text, (output_ids, score), pair_score in zip(
                 self.vocabulary.decode(ids), outputs, pair_scores, strict=True
             )
         )
         return [
-            Translation(tuple(itertools.islice(hypotheses, count)), tuple(segment.ids), 1, segment.is_truncated)
+            Translation(
+                tuple(itertools.islice(hypotheses, count)),
+                tuple(segment.ids),
+                1,
+                segment.is_truncated,
+            )
             for segment, count in zip(segments, map(len, results), strict=True)
         ]
 
@@ -263,14 +344,23 @@ class Translator:
         batch_size: int,
         advance: Callable[[int], None] = lambda count: None,
     ) -> list[PairScore]:
-        """Returns the scores of the pairs. Uses batches, because the logits of all pairs may not fit in memory."""
+        """Returns the scores of the pairs. Uses batches, because the logits of all pairs may not
+        fit in memory.
+        """
         pairs = list(zip(sources, targets, strict=True))
         lengths = [max(len(source), len(target)) for source, target in pairs]
-        return _in_order(run_in_batches(self.engine.score, pairs, lengths, batch_size, self.engine.threads), advance)
+        return _in_order(
+            run_in_batches(self.engine.score, pairs, lengths, batch_size, self.engine.threads),
+            advance,
+        )
 
 
-def _in_order(results: Iterator[tuple[int, Result]], advance: Callable[[int], None]) -> list[Result]:
-    """Returns the results of pairs (index, result) in the order of their indices. Calls `advance(1)` for each."""
+def _in_order(
+    results: Iterator[tuple[int, Result]], advance: Callable[[int], None]
+) -> list[Result]:
+    """Returns the results of pairs (index, result) in the order of their indices. Calls
+    `advance(1)` for each.
+    """
     by_index = {}
     for index, result in results:
         by_index[index] = result

@@ -1,12 +1,14 @@
-"""The decode hparam `well_formed`: rules with which a parser can only write trees over the words of its input.
+"""The decode hparam `well_formed`: rules with which a parser can only write trees over the words of
+its input.
 
-At each position, the rules allow only the tokens after which the output can still become such a tree within its length
-limit. All other tokens get the logit -inf. A tree is a sequence of brackets and symbols of words, such as
-(S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with its label is one token, and so is the symbol of a
-word. With --word_symbol=word, the symbol is the word itself, which may have several tokens.
+At each position, the rules allow only the tokens after which the output can still become such a
+tree within its length limit. All other tokens get the logit -inf. A tree is a sequence of brackets
+and symbols of words, such as (S (NP DT NN )NP (VP VBZ )VP . )S, and the end token. A bracket with
+its label is one token, and so is the symbol of a word. With --word_symbol=word, the symbol is the
+word itself, which may have several tokens.
 
-Shapes: B or R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W words of the longest
-sentence (or tokens of its words), F different facts, L labels, P symbols.
+Shapes: B or R sentences, K hypotheses per sentence, t positions decoded so far, V vocabulary, W
+words of the longest sentence (or tokens of its words), F different facts, L labels, P symbols.
 """
 
 from __future__ import annotations
@@ -37,37 +39,49 @@ from t2t_repro.parsing.linearization import (
 from t2t_repro.parsing.trees import PUNCTUATION
 
 MAX_OPENINGS = 8
-"""Maximum number of opening brackets in a row. Without this limit, a model that has lost count of the words may write
-(NP (NP (NP (NP ... until only the length limit stops it."""
+"""Maximum number of opening brackets in a row. Without this limit, a model that has lost count of
+the words may write (NP (NP (NP (NP ... until only the length limit stops it.
+"""
 
 
 def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules:
-    """Returns the rules of trees with these symbols; None is for models whose outputs are not trees.
+    """Returns the rules of trees with these symbols; None is for models whose outputs are not
+    trees.
 
     Raises UserError for None, or if the vocabulary cannot write every tree.
     """
     if not symbols:
-        raise UserError("well_formed=true is only for parsers, but the outputs of this model are not trees; omit it")
+        raise UserError(
+            "well_formed=true is only for parsers, but the outputs of this model are not trees; "
+            "omit it"
+        )
     if not isinstance(vocabulary, SentencePieceVocabulary):
-        raise UserError(f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; omit it")
+        raise UserError(
+            f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; "
+            "omit it"
+        )
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
 
 class TreeRules(ABC):
-    """The rules of trees. The facts about a source are one number for each symbol of a word that a tree needs.
+    """The rules of trees. The facts about a source are one number for each symbol of a word that a
+    tree needs.
 
     Args:
         vocabulary: the parser's vocabulary.
         labels: the labels of constituents.
         symbols: tokens of the P symbols of words, in the order of the columns of `fits`.
-        begins: bool [F], true for facts about the beginning of a word, and for 0, which follows the last word.
+        begins: bool [F], true for facts about the beginning of a word, and for 0, which follows the
+            last word.
         fits: bool [F, P], true if a symbol fits a fact.
 
     Raises UserError if the vocabulary splits a bracket.
     """
 
     min_extra = 3
-    """The tokens of the shortest tree that are not symbols of words: the root's two brackets and the end token."""
+    """The tokens of the shortest tree that are not symbols of words: the root's two brackets and
+    the end token.
+    """
 
     def __init__(
         self,
@@ -77,11 +91,16 @@ class TreeRules(ABC):
         begins: np.ndarray,
         fits: np.ndarray,
     ) -> None:
-        opening, closing = (single_tokens(vocabulary, [bracket + label for label in labels]) for bracket in "()")
+        opening, closing = (
+            single_tokens(vocabulary, [bracket + label for label in labels]) for bracket in "()"
+        )
         if PAD_ID in (*opening, *closing):
             raise unsuited_vocabulary()
-        # The number of each opening bracket and each closing bracket, from 1; 0 for other tokens: [V]
-        self._opening, self._closing = (_numbers(vocabulary.size, tokens) for tokens in (opening, closing))
+        # The number of each opening bracket and each closing bracket, from 1; 0 for other tokens:
+        # [V]
+        self._opening, self._closing = (
+            _numbers(vocabulary.size, tokens) for tokens in (opening, closing)
+        )
         # The column of each token in the result of `_allowed`: [V]
         self._columns = _numbers(vocabulary.size, [EOS_ID, *opening, *closing, *symbols])
         # Without a list of symbols, all other tokens are tokens of words: [V]
@@ -95,18 +114,23 @@ class TreeRules(ABC):
 
     @abstractmethod
     def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow operations."""
+        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow
+        operations.
+        """
 
-    def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def mask(
+        self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
         """Returns the logits [R, K, V], with -inf for the tokens that the rules forbid.
 
         Args:
             ids: int32 [R, K, t], the tokens of the hypotheses.
-            memory: "facts", int32 [R, W + 1], the result of `facts` and a 0. "limits", int32 [R], the maximum length of
-                each sentence's output, counting the end token.
+            memory: "facts", int32 [R, W + 1], the result of `facts` and a 0. "limits", int32 [R],
+                the maximum length of each sentence's output, counting the end token.
         """
         room = (memory["limits"] - t - 1)[:, None, None]
-        # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L + P] --> [V, R, K]
+        # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L
+        # + P] --> [V, R, K]
         allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))
         mask = tf.gather(tf.transpose(allowed, [2, 0, 1]), self._columns)
         return logits + tf.transpose(mask, [1, 2, 0])
@@ -114,7 +138,8 @@ class TreeRules(ABC):
     def _allowed(self, ids: tf.Tensor, facts: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
         """Returns which tokens may follow, bool [R, K, 2 + 2L + P].
 
-        The columns are: tokens of no tree, the end token, opening brackets, closing brackets, symbols of words.
+        The columns are: tokens of no tree, the end token, opening brackets, closing brackets,
+        symbols of words.
 
         Args:
             ids, facts: as in `mask`.
@@ -122,18 +147,27 @@ class TreeRules(ABC):
         """
         depth, innermost, openings = self._brackets(ids)
         left, fact = self._next_symbol(ids, facts)
-        # The shortest tree still needs the symbols that are left, a closing bracket for each open constituent, and the
-        # end token. After the root is open, there is always room for them.
+        # The shortest tree still needs the symbols that are left, a closing bracket for each open
+        # constituent, and the end token. After the root is open, there is always room for them.
         begins = tf.gather(self._begins, fact)
-        can_open = begins & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
-        can_close = begins & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
+        can_open = (
+            begins & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
+        )
+        can_close = (
+            begins & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
+        )
         can_end = (depth == 0) & (left == 0)
         can_write = (depth > 0) & (left > 0) & tf.gather(self._fits, fact[:, :, 0])
         never = tf.zeros_like(can_end)
-        return tf.concat([never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write], axis=2)
+        return tf.concat(
+            [never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write],
+            axis=2,
+        )
 
     def _next_symbol(self, ids: tf.Tensor, facts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns how many symbols are left, and the fact about the next of them (0 if none): int32 [R, K, 1]."""
+        """Returns how many symbols are left, and the fact about the next of them (0 if none): int32
+        [R, K, 1].
+        """
         is_symbol = tf.gather(self._is_symbol, ids)
         written = tf.math.count_nonzero(is_symbol, axis=2, keepdims=True, dtype=tf.int32)
         left = tf.math.count_nonzero(facts, axis=1, dtype=tf.int32)[:, None, None] - written
@@ -143,46 +177,71 @@ class TreeRules(ABC):
         """Returns the state of the brackets of hypotheses with the tokens `ids`, int32 [R, K, t].
 
         Returns:
-            Three tensors, int32 [R, K, 1]: the number of open constituents; the number of the innermost one's label,
-            from 1, or 0 if none is open; and the number of opening brackets after the last other token. If the last
-            number is not 0, the innermost open constituent has no words.
+            Three tensors, int32 [R, K, 1]: the number of open constituents; the number of the
+            innermost one's label, from 1, or 0 if none is open; and the number of opening brackets
+            after the last other token. If the last number is not 0, the innermost open constituent
+            has no words.
         """
-        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 0]])  # Then the code below has a position to look at, even if t = 0.
+        ids = tf.pad(
+            ids, [[0, 0], [0, 0], [1, 0]]
+        )  # Then the code below has a position to look at, even if t = 0.
         opening, closing = (tf.gather(table, ids) for table in (self._opening, self._closing))
         depths = tf.cumsum(tf.sign(opening) - tf.sign(closing), axis=2)
         depth = depths[:, :, -1:]
-        # The innermost open constituent begins at the last opening bracket after which the depth is the present depth.
+        # The innermost open constituent begins at the last opening bracket after which the depth is
+        # the present depth.
         positions = tf.range(tf.shape(ids)[2])
-        innermost = tf.reduce_max(tf.where((opening > 0) & (depths == depth), positions, 0), axis=2, keepdims=True)
+        innermost = tf.reduce_max(
+            tf.where((opening > 0) & (depths == depth), positions, 0), axis=2, keepdims=True
+        )
         last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
         return depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other
 
 
 class WordRules(TreeRules):
-    """The rules of trees in which the symbol of a word is the word itself. The facts are the tokens of the words.
+    """The rules of trees in which the symbol of a word is the word itself. The facts are the tokens
+    of the words.
 
-    The next word is given. So its tokens compete as one token with the brackets: the logit of the next token of a word
-    becomes the logarithm of the sum of exp(logit) over all tokens of words. Otherwise, the search would open
-    constituents in front of a rare word, only to avoid its low probability.
+    The next word is given. So its tokens compete as one token with the brackets: the logit of the
+    next token of a word becomes the logarithm of the sum of exp(logit) over all tokens of words.
+    Otherwise, the search would open constituents in front of a rare word, only to avoid its low
+    probability.
     """
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
         texts = vocabulary.pieces(range(vocabulary.size))
-        begins = np.array([number == PAD_ID or text.startswith(SPACE) for number, text in enumerate(texts)])
-        super().__init__(vocabulary, symbols.labels, [], begins, np.zeros([vocabulary.size, 0], bool))
+        begins = np.array(
+            [number == PAD_ID or text.startswith(SPACE) for number, text in enumerate(texts)]
+        )
+        super().__init__(
+            vocabulary, symbols.labels, [], begins, np.zeros([vocabulary.size, 0], bool)
+        )
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
-        """Returns the ids of the words of each line, without an end token: int32 [B, W], padded with 0."""
-        return padded([ids[:-1] for ids in self._vocabulary.encode([" ".join(words_of(line)) for line in lines])])
+        """Returns the ids of the words of each line, without an end token: int32 [B, W], padded
+        with 0.
+        """
+        return padded(
+            [
+                ids[:-1]
+                for ids in self._vocabulary.encode([" ".join(words_of(line)) for line in lines])
+            ]
+        )
 
     def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
         return tokenizer.tokenize(graph_words_of(lines)).to_tensor(PAD_ID)
 
-    def mask(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the logits [R, K, V] as described above, with -inf for the tokens that the rules forbid."""
+    def mask(
+        self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
+        """Returns the logits [R, K, V] as described above, with -inf for the tokens that the rules
+        forbid.
+        """
         left, token = self._next_symbol(ids, memory["facts"])
         can_write = (left > 0) & (t > 0)  # the first token opens the root
-        any_word = tf.reduce_logsumexp(tf.where(self._is_symbol, logits, float("-inf")), axis=2, keepdims=True)
+        any_word = tf.reduce_logsumexp(
+            tf.where(self._is_symbol, logits, float("-inf")), axis=2, keepdims=True
+        )
         is_next = tf.range(tf.shape(logits)[2]) == token
         return tf.where(is_next & can_write, any_word, super().mask(logits, ids, t, memory))
 
@@ -196,10 +255,18 @@ class SymbolRules(TreeRules):
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
         pairs = zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True)
         tokens = {symbol: token for symbol, token in pairs if token != PAD_ID}
-        fitting = np.array([[kind != NO_WORD and fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS])
+        fitting = np.array(
+            [[kind != NO_WORD and fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS]
+        )
         if not fitting[NO_WORD + 1 :].any(axis=1).all():
             raise unsuited_vocabulary()
-        super().__init__(vocabulary, symbols.labels, list(tokens.values()), np.ones(len(WORD_KINDS), bool), fitting)
+        super().__init__(
+            vocabulary,
+            symbols.labels,
+            list(tokens.values()),
+            np.ones(len(WORD_KINDS), bool),
+            fitting,
+        )
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the kind of each word of each line: int32 [B, W], padded with `NO_WORD`."""
@@ -212,19 +279,23 @@ class SymbolRules(TreeRules):
 def unsuited_vocabulary() -> UserError:
     """Returns the error for a vocabulary with which the rules cannot write every tree."""
     return UserError(
-        "well_formed=true needs a vocabulary with a piece for each bracket, for a symbol of words that EVALB counts, "
-        f"and for one that it ignores ({' '.join(PUNCTUATION)}); omit it, or train a parser with a larger --vocab_size "
-        f"or --word_symbol={WORD}"
+        "well_formed=true needs a vocabulary with a piece for each bracket, for a symbol of words "
+        f"that EVALB counts, and for one that it ignores ({' '.join(PUNCTUATION)}); omit it, or "
+        f"train a parser with a larger --vocab_size or --word_symbol={WORD}"
     )
 
 
 def single_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> list[int]:
     """Returns the token of each text; `PAD_ID` for a text of several tokens."""
-    return [ids[0] if len(ids) == 2 else PAD_ID for ids in vocabulary.encode(texts)]  # each text has an end token
+    return [
+        ids[0] if len(ids) == 2 else PAD_ID for ids in vocabulary.encode(texts)
+    ]  # each text has an end token
 
 
 def _numbers(size: int, tokens: Sequence[int]) -> np.ndarray:
-    """Returns a table, int32 [size]: for each of the `tokens` its place in the list, from 1; 0 for other tokens."""
+    """Returns a table, int32 [size]: for each of the `tokens` its place in the list, from 1; 0 for
+    other tokens.
+    """
     table = np.zeros(size, np.int32)
     table[list(tokens)] = np.arange(1, len(tokens) + 1)
     return table

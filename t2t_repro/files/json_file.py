@@ -12,22 +12,31 @@ from t2t_repro.files.untrusted import parse_json
 T = TypeVar("T")
 
 DIGITS = 8
-"""Number of significant digits of floats in JSON lines. Measurements are in float32, which has seven to eight."""
+"""Number of significant digits of floats in JSON lines. Measurements are in float32, which has
+seven to eight.
+"""
 
 
 def to_json(values: Any) -> str:
-    """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the class definition."""
+    """Returns the fields of dataclass `values` as JSON, one field per line, in the order of the
+    class definition.
+    """
     return json.dumps(dataclasses.asdict(values), indent=2, ensure_ascii=False) + "\n"
 
 
 def to_json_line(fields: dict[str, Any]) -> str:
-    """Returns a JSON object in one line, with `rounded` floats and without other characters that can end a line."""
+    """Returns a JSON object in one line, with `rounded` floats and without other characters that
+    can end a line.
+    """
     text = json.dumps(rounded(fields), ensure_ascii=False, allow_nan=False)
-    return text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return (
+        text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    )
 
 
 def rounded(value: Any) -> Any:
-    """Returns a JSON value with all floats in it rounded to `DIGITS` significant digits, or None if not finite.
+    """Returns a JSON value with all floats in it rounded to `DIGITS` significant digits, or None if
+    not finite.
 
     Tuples become lists.
     """
@@ -46,7 +55,8 @@ def finite(number: float) -> float | None:
 
 
 def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
-    """Raises UserError if `fields` has a name that dataclass `kind` does not have, or a value of the wrong type.
+    """Raises UserError if `fields` has a name that dataclass `kind` does not have, or a value of
+    the wrong type.
 
     `source` says in error messages where the values come from.
     """
@@ -59,16 +69,20 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
 
 
 def check_type(name: str, value: Any, kind: type) -> None:
-    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool is not an int."""
+    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool
+    is not an int.
+    """
     accepted = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise UserError(f"{name}={shortened(repr(value))} must be of type {kind.__name__}")
 
 
 def from_json(kind: type[T], text: str, source: str) -> T:
-    """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get their defaults.
+    """Returns an instance of dataclass `kind` from JSON that `to_json` wrote. Missing fields get
+    their defaults.
 
-    `source` is the name of the file. Raises UserError, which names it, if the JSON or a value in it is not valid.
+    `source` is the name of the file. Raises UserError, which names it, if the JSON or a value in it
+    is not valid.
     """
     return from_fields(kind, parse_json(text, source), source)
 

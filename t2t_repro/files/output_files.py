@@ -1,6 +1,8 @@
-"""Writes output files: under a temporary name, renamed when they are complete, and locked against a second process.
+"""Writes output files: under a temporary name, renamed when they are complete, and locked against a
+second process.
 
-A stream, such as a device, a pipe or a terminal, cannot be replaced, so programs write to it directly.
+A stream, such as a device, a pipe or a terminal, cannot be replaced, so programs write to it
+directly.
 """
 
 import errno
@@ -22,24 +24,27 @@ OPEN_FILE = re.compile(r"/dev/(stdin|stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)"
 """Path of a file that this process has open."""
 
 UNFINISHED = ".unfinished"
-"""Start of the names of temporary files and folders. Also the suffix of the file, beside the output file, that keeps
-finished translations until all are finished."""
+"""Start of the names of temporary files and folders. Also the suffix of the file, beside the output
+file, that keeps finished translations until all are finished.
+"""
 
 FileId = str | Path | int
 """A path, or the number of an open file such as 0 for standard input."""
 Input = tuple[str, FileId]
-"""A file that a program reads: the flag or the words that name it in error messages, and the file."""
+"""A file that a program reads: the flag or the words that name it in error messages, and the file.
+"""
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """Returns a context that opens a file for writing. `path` changes only if the context ends without an error.
+    """Returns a context that opens a file for writing. `path` changes only if the context ends
+    without an error.
 
-    If `path` is a symbolic link, the link is replaced: it may be part of a folder that the user received. `output_file`
-    follows the links that a user gives.
+    If `path` is a symbolic link, the link is replaced: it may be part of a folder that the user
+    received. `output_file` follows the links that a user gives.
 
-    Raises UserError if the file cannot be written, e.g. because the disk is full. Other errors inside the context keep
-    their type and message.
+    Raises UserError if the file cannot be written, e.g. because the disk is full. Other errors
+    inside the context keep their type and message.
     """
     path = Path(path)
     temporary = path.with_name(f"{UNFINISHED}-{secrets.token_hex(8)}")
@@ -70,10 +75,11 @@ def write_file(path: str | Path, contents: str | bytes) -> None:
 def output_file(path: Path) -> Iterator[IO[bytes]]:
     """Returns a context that opens the output that a user named for writing, as `whole_file` does.
 
-    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as /dev/null, /dev/stdout or a
-    named pipe, is written directly.
+    If `path` is a symbolic link, the file to which it leads is replaced. A stream, such as
+    /dev/null, /dev/stdout or a named pipe, is written directly.
 
-    Raises UserError if the output cannot be written, and BrokenPipeError if no process reads the stream any more.
+    Raises UserError if the output cannot be written, and BrokenPipeError if no process reads the
+    stream any more.
     """
     if not is_stream(path):
         with whole_file(without_links(path)) as file:
@@ -81,7 +87,9 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         return
     target = without_links(path)
     with named_errors(path):
-        if match := OPEN_FILE.fullmatch(str(target)):  # a copy of its descriptor continues at the same position
+        if match := OPEN_FILE.fullmatch(
+            str(target)
+        ):  # a copy of its descriptor continues at the same position
             descriptor = os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
         else:
             descriptor = os.open(target, os.O_WRONLY | os.O_APPEND)
@@ -103,7 +111,9 @@ class _Output(io.FileIO):
 
 @contextmanager
 def named_errors(path: Path, cure: str = "free space or choose another path") -> Iterator[None]:
-    """Returns a context that turns OSErrors, except BrokenPipeError, into UserErrors about writing `path`."""
+    """Returns a context that turns OSErrors, except BrokenPipeError, into UserErrors about writing
+    `path`.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -113,22 +123,28 @@ def named_errors(path: Path, cure: str = "free space or choose another path") ->
 
 
 def subfolder(parent: Path, name: str) -> Path:
-    """Returns the path of a folder inside a folder that the user may have received, for a program that writes there.
+    """Returns the path of a folder inside a folder that the user may have received, for a program
+    that writes there.
 
-    Raises UserError if it is a symbolic link, which could lead the program to other files of the user.
+    Raises UserError if it is a symbolic link, which could lead the program to other files of the
+    user.
     """
     path = parent / name
     if path.is_symlink():
-        raise UserError(f"{path} is a symbolic link, where a program writes only into a folder; replace the link")
+        raise UserError(
+            f"{path} is a symbolic link, where a program writes only into a folder; replace the "
+            "link"
+        )
     return path
 
 
 @contextmanager
 def unfinished_folder(parent: Path) -> Iterator[Path]:
-    """Returns a context with an empty folder inside `parent`, for files that the caller renames when all are complete.
+    """Returns a context with an empty folder inside `parent`, for files that the caller renames
+    when all are complete.
 
-    The folder and what is left in it are deleted at the end; after a kill, by the next call. So only one process at a
-    time may be in the context for the same `parent`; see `locked`.
+    The folder and what is left in it are deleted at the end; after a kill, by the next call. So
+    only one process at a time may be in the context for the same `parent`; see `locked`.
     """
     folder = subfolder(parent, UNFINISHED)
     shutil.rmtree(folder, ignore_errors=True)
@@ -140,13 +156,15 @@ def unfinished_folder(parent: Path) -> Iterator[Path]:
 
 
 def put_in_place(temporary: Path, target: Path) -> None:
-    """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`."""
+    """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`."""  # noqa: E501
     _copy_permissions(target, temporary)
     os.replace(temporary, target)
 
 
 def sync(descriptor: int) -> None:
-    """Waits until the disk has stored an open file or folder, unless its file system cannot tell, e.g. on FUSE."""
+    """Waits until the disk has stored an open file or folder, unless its file system cannot tell,
+    e.g. on FUSE.
+    """
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -160,7 +178,7 @@ def _copy_permissions(source: Path, target: Path) -> None:
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the path to which symbolic links lead, e.g. that of an open file such as /dev/stdout."""
+    """Returns the path to which symbolic links lead, e.g. that of an open file such as /dev/stdout."""  # noqa: E501
     path = Path(path)
     for _ in range(40):  # as many as Linux follows
         if OPEN_FILE.fullmatch(str(path)) or not path.is_symlink():
@@ -170,7 +188,9 @@ def without_links(path: str | Path) -> Path:
 
 
 def is_stream(path: str | Path) -> bool:
-    """Returns True for an open file such as /dev/stdout, and for an existing device, pipe or socket."""
+    """Returns True for an open file such as /dev/stdout, and for an existing device, pipe or
+    socket.
+    """
     target = without_links(path)
     if OPEN_FILE.fullmatch(str(target)):
         return True
@@ -182,13 +202,16 @@ def is_stream(path: str | Path) -> bool:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises UserError if the path of a journal or lock exists but is not a regular file, e.g. a link or a folder."""
+    """Raises UserError if the path of a journal or lock exists but is not a regular file, e.g. a
+    link or a folder.
+    """
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise UserError(f"{path} is not a regular file; move it away or choose another output")
 
 
 def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[Input]) -> None:
-    """Raises UserError if a program would overwrite a regular file that it also reads, even under another path.
+    """Raises UserError if a program would overwrite a regular file that it also reads, even under
+    another path.
 
     `flag` is the flag that named the output.
     """
@@ -197,12 +220,15 @@ def refuse_overwriting(flag: str, outputs: Iterable[FileId], inputs: Iterable[In
         if (inode := _inode(output)) and inode in names:
             shown = "standard output" if isinstance(output, int) else output
             raise UserError(
-                f"{shown} is also an input ({names[inode]}) and would be overwritten; choose another {flag}"
+                f"{shown} is also an input ({names[inode]}) and would be overwritten; choose "
+                f"another {flag}"
             )
 
 
 def _inode(file: FileId) -> tuple[int, int] | None:
-    """Returns two numbers that identify a regular file; None if `file` is missing, a stream or a folder."""
+    """Returns two numbers that identify a regular file; None if `file` is missing, a stream or a
+    folder.
+    """
     try:
         status = os.stat(file)
     except OSError:
@@ -211,24 +237,29 @@ def _inode(file: FileId) -> tuple[int, int] | None:
 
 
 def only_writer(path: Path, flag: str) -> AbstractContextManager[None]:
-    """Returns a context in which no other program of this project writes the output file `path`, which `flag` named.
+    """Returns a context in which no other program of this project writes the output file `path`,
+    which `flag` named.
 
     The lock file .NAME.lock lies beside the output file; see `locked`.
     """
-    refusal = f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
+    refusal = (
+        f"{path}: another process is writing this file; wait for its end, or choose another {flag}"
+    )
     return locked(path.with_name(f".{path.name}.lock"), refusal)
 
 
 @contextmanager
 def locked(path: Path, refusal: str, waits: bool = False) -> Iterator[None]:
-    """Returns a context in which this process holds the lock file `path`. Creates the file and its folder if necessary.
+    """Returns a context in which this process holds the lock file `path`. Creates the file and its
+    folder if necessary.
 
-    The operating system releases the lock when the process ends, even after a kill. So a lock file that was left behind
-    does not stop a later process. If the file system has no locks, the context has no effect. The file is deleted at
-    the end, and so is a folder that was created for it and is still empty.
+    The operating system releases the lock when the process ends, even after a kill. So a lock file
+    that was left behind does not stop a later process. If the file system has no locks, the context
+    has no effect. The file is deleted at the end, and so is a folder that was created for it and is
+    still empty.
 
-    Raises UserError with the message `refusal` if another process holds the lock, unless this function `waits` for it,
-    or if `path` is a link.
+    Raises UserError with the message `refusal` if another process holds the lock, unless this
+    function `waits` for it, or if `path` is a link.
     """
     refuse_irregular(path)
     is_new = not path.parent.exists()
@@ -237,7 +268,9 @@ def locked(path: Path, refusal: str, waits: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)  # before the lock ends, so that it cannot be the file of the next process
+            path.unlink(
+                missing_ok=True
+            )  # before the lock ends, so that it cannot be the file of the next process
             if is_new:
                 with suppress(OSError):  # it is not empty
                     path.parent.rmdir()
@@ -256,4 +289,6 @@ def _open_locked(path: Path, refusal: str, waits: bool) -> IO[bytes]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
-        file.close()  # the process that held the lock before has deleted the file: lock the file that is there now
+        # the process that held the lock before has deleted the file: lock the file that is there
+        # now
+        file.close()

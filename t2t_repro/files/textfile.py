@@ -1,4 +1,6 @@
-"""Reads the texts of a file in UTF-8: its lines, which only "\\n" ends, or the segments of an SGML file."""
+"""Reads the texts of a file in UTF-8: its lines, which only "\\n" ends, or the segments of an SGML
+file.
+"""
 
 import bz2
 import codecs
@@ -21,27 +23,41 @@ from t2t_repro.errors import UserError
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 """Functions that open a compressed file, by suffix of its name."""
 MAGIC = {
-    ".gz": rb"\x1f\x8b", ".bz2": rb"BZh\d1AY&SY", ".xz": rb"\xfd7zXZ", ".zip": rb"PK\x03\x04", ".lzma": rb"\x5d\0\0",
-    ".zst": rb"\x28\xb5\x2f\xfd", ".lz4": rb"\x04\x22\x4d\x18", ".7z": rb"7z\xbc\xaf", ".Z": rb"\x1f\x9d",
+    ".gz": rb"\x1f\x8b",
+    ".bz2": rb"BZh\d1AY&SY",
+    ".xz": rb"\xfd7zXZ",
+    ".zip": rb"PK\x03\x04",
+    ".lzma": rb"\x5d\0\0",
+    ".zst": rb"\x28\xb5\x2f\xfd",
+    ".lz4": rb"\x04\x22\x4d\x18",
+    ".7z": rb"7z\xbc\xaf",
+    ".Z": rb"\x1f\x9d",
     ".tar": rb"(?s).{257}ustar",
-}  # fmt: skip
+}
 """Regular expressions for the beginnings of archives and compressed files, by suffix."""
 BLOCK = 1 << 24
 """Number of bytes that `line_offsets` reads at once."""
 MAX_LINE = 1 << 20
-"""Most bytes of a line. No sentence is as long, but a file without newlines could fill the memory."""
+"""Most bytes of a line. No sentence is as long, but a file without newlines could fill the memory.
+"""
 MAX_SGML = 1 << 26
 """Most bytes of an SGML file, which is read at once. Test sets have less than a hundredth."""
 SGML = re.compile(r"\.(sgml?|xml)(\.(gz|bz2|xz))?$", re.IGNORECASE)
 """End of the name of an SGML file."""
-SGML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|srcset|refset|tstset|mteval|(doc|seg)\s[^<>]*id\s*=)", re.IGNORECASE)
+SGML_START = re.compile(
+    rb"\s*<(\?xml|!DOCTYPE|srcset|refset|tstset|mteval|(doc|seg)\s[^<>]*id\s*=)", re.IGNORECASE
+)
 """Beginning of an SGML file."""
 ELEMENT = re.compile(
-    r"<!--.*?(?:-->|\Z)|<doc\b([^<>]*)>|<seg\b([^<>]*?)(?:/>|>(?:(.*?)</seg\s*>)?)", re.DOTALL | re.IGNORECASE
+    r"<!--.*?(?:-->|\Z)|<doc\b([^<>]*)>|<seg\b([^<>]*?)(?:/>|>(?:(.*?)</seg\s*>)?)",
+    re.DOTALL | re.IGNORECASE,
 )
-"""A comment, a start tag of a document, or a segment. Groups: the attributes of the two, and the segment's text if it
-ends."""
-MARKUP = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<>]*>", re.DOTALL | re.IGNORECASE)
+"""A comment, a start tag of a document, or a segment. Groups: the attributes of the two, and the
+segment's text if it ends.
+"""
+MARKUP = re.compile(
+    r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<>]*>", re.DOTALL | re.IGNORECASE
+)
 """Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
 
 
@@ -50,12 +66,14 @@ url_opener: Callable[[str], IO[bytes]] | None = None
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file .sgm, .xml or .sgm.gz.
+    """Yields the lines of a plain or compressed file (.gz, .bz2, .xz), or the segments of a file
+    .sgm, .xml or .sgm.gz.
 
-    Lines end in "\\n" or "\\r\\n", which is not part of them. Other separators, such as U+0085, U+2028 or a single
-    "\\r", do not end a line. A last line without "\\n" counts as a line.
+    Lines end in "\\n" or "\\r\\n", which is not part of them. Other separators, such as U+0085,
+    U+2028 or a single "\\r", do not end a line. A last line without "\\n" counts as a line.
 
-    Raises UserError if the file is missing, damaged or not UTF-8, or a line has more than `MAX_LINE` bytes.
+    Raises UserError if the file is missing, damaged or not UTF-8, or a line has more than
+    `MAX_LINE` bytes.
     """
     if SGML.search(path):
         yield from read_segments(path).values()
@@ -65,18 +83,22 @@ def read_lines(path: str) -> Iterator[str]:
 
 
 def read_segments(path: str) -> dict[tuple[str, str], str]:
-    """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in <doc docid="a">.
+    """Returns the segments of an SGML file as WMT publishes test sets: <seg id="1">text</seg> in
+    <doc docid="a">.
 
-    The keys are the ids of the document and of the segment in it, the values are the texts. As sacreBLEU does, replaces
-    all white space in a text by single spaces. Raises UserError as `read_lines` does, if there is no segment, and if a
-    segment does not end or has the number of another one.
+    The keys are the ids of the document and of the segment in it, the values are the texts. As
+    sacreBLEU does, replaces all white space in a text by single spaces. Raises UserError as
+    `read_lines` does, if there is no segment, and if a segment does not end or has the number of
+    another one.
     """
     segments, counts, document = dict[tuple[str, str], str](), Counter[str](), ""
     with _opened(path) as file:
         contents = file.read(MAX_SGML + 1)
     _refuse_packed(contents, path)
     if len(contents) > MAX_SGML:
-        raise UserError(f"{path}: more than {MAX_SGML:,} bytes of SGML; give its text as a file of lines")
+        raise UserError(
+            f"{path}: more than {MAX_SGML:,} bytes of SGML; give its text as a file of lines"
+        )
     for element in ELEMENT.finditer(_text(contents, path)):
         of_document, of_segment, text = element.groups()
         if of_document is not None:
@@ -90,7 +112,10 @@ def read_segments(path: str) -> dict[tuple[str, str], str]:
         if text is None or "<seg" in text.lower() or len(text) > MAX_LINE:
             raise UserError(f"{path}: {name} has no </seg>; mend the file")
         if (document, number) in segments:
-            raise UserError(f"{path}: there are two texts with the name {name}; give each reference its own file")
+            raise UserError(
+                f"{path}: there are two texts with the name {name}; give each reference its own "
+                "file"
+            )
         text = MARKUP.sub(lambda match: html.escape(match[1] or ""), text)
         segments[document, number] = " ".join(unescape(text).split())
     if not segments:
@@ -105,7 +130,12 @@ def _attribute(attributes: str, name: str) -> str:
 
 def unescape(text: str) -> str:
     """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
-    return re.sub(r"&(#\d+|#x[\da-f]+|[a-z]\w*);", lambda match: html.unescape(match[0]), text, flags=re.IGNORECASE)
+    return re.sub(
+        r"&(#\d+|#x[\da-f]+|[a-z]\w*);",
+        lambda match: html.unescape(match[0]),
+        text,
+        flags=re.IGNORECASE,
+    )
 
 
 @contextmanager
@@ -123,7 +153,9 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 
 
 def line_offsets(path: str, every: int) -> list[int]:
-    """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain file, and of its end."""
+    """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain
+    file, and of its end.
+    """
     offsets, position, lines = [0], 0, 0
     with _opened(path) as file:
         while block := file.read(BLOCK):
@@ -136,7 +168,9 @@ def line_offsets(path: str, every: int) -> list[int]:
 
 
 def read_range(path: str, first_line: int, start: int, stop: int) -> Iterator[str]:
-    """Yields the lines of a plain file from byte `start` to byte `stop`; the first is line `first_line`."""
+    """Yields the lines of a plain file from byte `start` to byte `stop`; the first is line
+    `first_line`.
+    """
     with _opened(path) as file:
         file.seek(start)
         yield from decode_lines(io.BytesIO(file.read(stop - start)), path, first_line)
@@ -148,15 +182,24 @@ def is_plain(path: str) -> bool:
 
 
 def decode_lines(file: IO[bytes], source: str, first_line: int = 1) -> Iterator[str]:
-    """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it `source`."""
-    for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE + 1), b""), first_line):
+    """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it
+    `source`.
+    """
+    for number, line in enumerate(
+        iter(functools.partial(file.readline, MAX_LINE + 1), b""), first_line
+    ):
         if number == 1:
             _refuse_packed(line, source)
             line = line.removeprefix(codecs.BOM_UTF8)
             if SGML_START.match(line):
-                raise UserError(f"{source}: SGML; end its name in .sgm, so that its segments are read")
+                raise UserError(
+                    f"{source}: SGML; end its name in .sgm, so that its segments are read"
+                )
         if len(line) > MAX_LINE:
-            raise UserError(f"{source}:{number}: a line of more than {MAX_LINE:,} bytes; split it into sentences")
+            raise UserError(
+                f"{source}:{number}: a line of more than {MAX_LINE:,} bytes; split it into "
+                "sentences"
+            )
         yield _text(line, f"{source}:{number}").removesuffix("\n").removesuffix("\r")
 
 
@@ -172,4 +215,6 @@ def _text(contents: bytes, source: str) -> str:
     try:
         return contents.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"{source}: not UTF-8 ({error}); convert the file, e.g. with iconv") from None
+        raise UserError(
+            f"{source}: not UTF-8 ({error}); convert the file, e.g. with iconv"
+        ) from None

@@ -13,12 +13,25 @@ CONFIG, GENERATION, ARCHITECTURE = "config.json", "generation_config.json", "Mar
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "gelu": "gelu", "relu": "relu"}
 """Our names of the activations that can be imported, by transformers' names."""
 ONLY = {
-    **{"is_encoder_decoder": True, "is_decoder": False, "static_position_embeddings": True, "normalize_before": False},
+    **{
+        "is_encoder_decoder": True,
+        "is_decoder": False,
+        "static_position_embeddings": True,
+        "normalize_before": False,
+    },
     **{"normalize_embedding": False, "add_final_layer_norm": False, "quantization_config": None},
 }
-"""Features with a single value that can be imported. A feature that config.json does not name has this value."""
+"""Features with a single value that can be imported. A feature that config.json does not name has
+this value.
+"""
 RULES = {
-    **{"length_penalty": 1, "no_repeat_ngram_size": 0, "repetition_penalty": 1, "min_length": 0, "do_sample": False},
+    **{
+        "length_penalty": 1,
+        "no_repeat_ngram_size": 0,
+        "repetition_penalty": 1,
+        "min_length": 0,
+        "do_sample": False,
+    },
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id")),
 }
 """Rules for outputs that are not imported, with the values that change nothing."""
@@ -30,7 +43,9 @@ MAX_TABLE = 1 << 26
 
 @dataclass(frozen=True)
 class MarianConfig:
-    """The features of a model. Names and defaults are those of transformers; ids are those in its files."""
+    """The features of a model. Names and defaults are those of transformers; ids are those in its
+    files.
+    """
 
     activation_function: str = "gelu"
     d_model: int = 1024
@@ -70,8 +85,8 @@ class MarianConfig:
 def read_config(folder: Path) -> MarianConfig:
     """Returns the features of the model in a folder.
 
-    Raises UserError if a file is missing or damaged, the folder has another architecture, or the model has features
-    that cannot be imported.
+    Raises UserError if a file is missing or damaged, the folder has another architecture, or the
+    model has features that cannot be imported.
     """
     config, source = read_json(folder / CONFIG), folder / CONFIG
     names, kind = str(config.get("architectures") or ARCHITECTURE), config.get("model_type")
@@ -81,14 +96,18 @@ def read_config(folder: Path) -> MarianConfig:
     generation = read_json(folder / GENERATION, is_optional=True)
     fields = {name: value for name, value in {**config, **generation}.items() if value is not None}
     known = {name: fields[name] for name in MarianConfig.__dataclass_fields__ if name in fields}
-    unused = {name: fields[name] for name, value in RULES.items() if fields.get(name, value) != value}
+    unused = {
+        name: fields[name] for name, value in RULES.items() if fields.get(name, value) != value
+    }
     features = from_fields(MarianConfig, known | {"unused": unused}, str(source))
     refused = [name for name, value in ONLY.items() if fields.get(name, value) != value]
     special = [[features.pad_token_id], [features.decoder_start_token_id]]
     heads, width = features.encoder_attention_heads, features.d_model
     is_refused = {
         "activation_function": features.activation_function not in ACTIVATIONS,
-        "bad_words_ids": not all(word in special for word in features.bad_words_ids),  # only padding is forbidden here
+        "bad_words_ids": not all(
+            word in special for word in features.bad_words_ids
+        ),  # only padding is forbidden here
         "d_model": width % 2,
         "encoder_attention_heads": width % heads,
         "decoder_attention_heads": features.decoder_attention_heads != heads,
@@ -102,7 +121,9 @@ def read_config(folder: Path) -> MarianConfig:
 
 
 def read_json(path: Path, is_optional: bool = False) -> dict[str, Any]:
-    """Returns the JSON object in a file of the folder; an empty one if the file is optional and missing."""
+    """Returns the JSON object in a file of the folder; an empty one if the file is optional and
+    missing.
+    """
     if is_optional and not path.exists():
         return {}
     fields = parse_json(as_text(read_file(path), path), str(path))
@@ -116,4 +137,6 @@ def read_file(path: Path) -> bytes:
     try:
         return read_bytes(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such file; copy all files that save_pretrained of transformers wrote") from None
+        raise UserError(
+            f"{path}: no such file; copy all files that save_pretrained of transformers wrote"
+        ) from None

@@ -1,6 +1,8 @@
-"""Writes a model as a folder of transformers, which `MarianMTModel` and `MarianTokenizer` load. It computes the same.
+"""Writes a model as a folder of transformers, which `MarianMTModel` and `MarianTokenizer` load. It
+computes the same.
 
-Positions other than Marian's are written as a table. `names.scaled` writes an hparam norm_epsilon other than Marian's.
+Positions other than Marian's are written as a table. `names.scaled` writes an hparam norm_epsilon
+other than Marian's.
 
 In shapes, V is the number of pieces, P that of positions and D the model's width.
 """
@@ -22,7 +24,16 @@ from t2t_repro.files.output_files import write_file
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ARCHITECTURE, CONFIG, GENERATION
 from t2t_repro.huggingface.model import LANGUAGES
-from t2t_repro.huggingface.names import BIAS, DECODER, ENCODER, POSITIONS, SHARED, SOFTMAX, layer_weights, scaled
+from t2t_repro.huggingface.names import (
+    BIAS,
+    DECODER,
+    ENCODER,
+    POSITIONS,
+    SHARED,
+    SOFTMAX,
+    layer_weights,
+    scaled,
+)
 from t2t_repro.huggingface.vocabulary import END, MODELS, PAD, TABLE, TARGET_TABLE, TOKENIZER
 from t2t_repro.huggingface.weights import SAFETENSORS
 from t2t_repro.serving.model_card import ModelCard
@@ -38,21 +49,34 @@ USE = """\
 from transformers import MarianMTModel, MarianTokenizer
 tokenizer, model = (kind.from_pretrained("FOLDER") for kind in (MarianTokenizer, MarianMTModel))
 print(tokenizer.batch_decode(model.generate(**tokenizer(["{text}"], return_tensors="pt")), skip_special_tokens=True))
-"""
+"""  # noqa: E501
 
 
-def export_huggingface(folder: ModelFolder, checkpoint: str, export_dir: str | Path, card: ModelCard) -> Path:
-    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the version's path.
+def export_huggingface(
+    folder: ModelFolder, checkpoint: str, export_dir: str | Path, card: ModelCard
+) -> Path:
+    """Writes a checkpoint as a new version, a numbered folder in `export_dir`. Returns the
+    version's path.
 
-    Raises UserError if `MarianMTModel` cannot express the model, or the checkpoint does not fit the folder.
+    Raises UserError if `MarianMTModel` cannot express the model, or the checkpoint does not fit the
+    folder.
     """
     refuse_impossible(folder)
     targets, sources = folder.vocabulary, folder.vocabulary.sources
-    # MarianTokenizer has only one id for the padding of both tables. In OPUS-MT's models, padding is the last.
+    # MarianTokenizer has only one id for the padding of both tables. In OPUS-MT's models, padding
+    # is the last.
     pad = min(sources.size, targets.size) - 1
-    (source_pieces, source_ids), (target_pieces, target_ids) = piece_table(sources, pad), piece_table(targets, pad)
+    (source_pieces, source_ids), (target_pieces, target_ids) = (
+        piece_table(sources, pad),
+        piece_table(targets, pad),
+    )
     weights = marian_weights(folder.model(checkpoint), source_ids, target_ids)
-    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
+    ids = {
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+    }
     config = marian_config(folder.hparams, weights) | ids
     fields: dict[str, Any] = {
         CONFIG: config,
@@ -80,7 +104,9 @@ def export_huggingface(folder: ModelFolder, checkpoint: str, export_dir: str | P
             write_file(temporary / name, getattr(vocabulary, "sentencepiece", vocabulary).model)
         write_file(temporary / SAFETENSORS, safetensors(weights))
         # MarianTokenizer keeps the space after a tag.
-        card.write(temporary, "transformers", USE.format(text="".join(folder.tags[:1]) + "A line of text."))
+        card.write(
+            temporary, "transformers", USE.format(text="".join(folder.tags[:1]) + "A line of text.")
+        )
     return version
 
 
@@ -95,26 +121,41 @@ def refuse_impossible(folder: ModelFolder) -> None:
         "attention_key_channels": [0, hparams.hidden_size],
         "attention_value_channels": [0, hparams.hidden_size],
     }
-    features = [f"{name}={getattr(hparams, name)}" for name in possible if getattr(hparams, name) not in possible[name]]
+    features = [
+        f"{name}={getattr(hparams, name)}"
+        for name in possible
+        if getattr(hparams, name) not in possible[name]
+    ]
     if {vocabulary.kind, vocabulary.sources.kind} - {"sentencepiece", "marian"}:
         features.append(folder.origin.vocabulary)
     if features:
-        raise UserError(f"{folder.path}: transformers does not support {', '.join(features)}; use another --format")
+        raise UserError(
+            f"{folder.path}: transformers does not support {', '.join(features)}; use another "
+            "--format"
+        )
 
 
 def piece_table(vocabulary: Vocabulary, pad: int) -> tuple[dict[str, int], list[int]]:
-    """Returns the ids in transformers by the pieces, and our ids in that order: the end, unknown, then all others.
+    """Returns the ids in transformers by the pieces, and our ids in that order: the end, unknown,
+    then all others.
 
     `pad` is the id of padding.
     """
     pieces, unknown = vocabulary.pieces(range(vocabulary.size)), vocabulary.unknown_id or PAD_ID
     for number, piece in ((PAD_ID, PAD), (EOS_ID, END), (unknown, UNKNOWN)):
         pieces[number] = piece
-    ids = [EOS_ID, unknown, *(number for number in range(len(pieces)) if number not in (PAD_ID, EOS_ID, unknown))]
+    ids = [
+        EOS_ID,
+        unknown,
+        *(number for number in range(len(pieces)) if number not in (PAD_ID, EOS_ID, unknown)),
+    ]
     ids.insert(pad, PAD_ID)
     table = {pieces[our_id]: number for number, our_id in enumerate(ids)}
     if len(table) < len(pieces):
-        raise UserError(f"{vocabulary.source}: has several pieces of one name; MarianTokenizer needs different names")
+        raise UserError(
+            f"{vocabulary.source}: has several pieces of one name; MarianTokenizer needs "
+            "different names"
+        )
     return table, ids
 
 
@@ -145,8 +186,12 @@ def marian_config(hparams: HParams, weights: dict[str, np.ndarray]) -> dict[str,
     }
 
 
-def marian_weights(model: Any, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
-    """Returns the weights by their names in transformers. The ids are ours, in the order of transformers."""
+def marian_weights(
+    model: Any, source_ids: list[int], target_ids: list[int]
+) -> dict[str, np.ndarray]:
+    """Returns the weights by their names in transformers. The ids are ours, in the order of
+    transformers.
+    """
     hparams, factor = model.hparams, (EPSILON / model.hparams.norm_epsilon) ** 0.5
     weights = _tables(model, source_ids, target_ids) | _layers(model)
     if hparams.pos != "marian" or factor != 1 or hparams.use_target_space_embedding:
@@ -158,22 +203,34 @@ def marian_weights(model: Any, source_ids: list[int], target_ids: list[int]) -> 
 def _tables(model: Any, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
     """Returns the embeddings [V, D], the matrix before the softmax and its bias [1, V]."""
     pad, source = target_ids.index(PAD_ID), _array(model.embedding.table)[source_ids]
-    target, last = (_array(layer.table)[target_ids] for layer in (model.target_embedding, model.softmax))
+    target, last = (
+        _array(layer.table)[target_ids] for layer in (model.target_embedding, model.softmax)
+    )
     target[pad] = 0  # decoding starts from zeros
-    bias = _array(model.softmax_bias)[target_ids] if model.hparams.use_softmax_bias else np.zeros(len(target))
+    bias = (
+        _array(model.softmax_bias)[target_ids]
+        if model.hparams.use_softmax_bias
+        else np.zeros(len(target))
+    )
     tables = {ENCODER: source, DECODER: target, BIAS: bias[None]}
     is_tied = np.array_equal(np.delete(target, pad, axis=0), np.delete(last, pad, axis=0))
     if not is_tied:
         tables[SOFTMAX] = last
     if model.target_embedding is model.embedding:
         # Without tied matrices, transformers reads the shared one under three names.
-        tables = {SHARED: target, BIAS: bias[None]} if is_tied else {SHARED: target, **tables, ENCODER: target}
+        tables = (
+            {SHARED: target, BIAS: bias[None]}
+            if is_tied
+            else {SHARED: target, **tables, ENCODER: target}
+        )
     return tables
 
 
 def _positions(model: Any) -> dict[str, np.ndarray]:
-    """Returns the tables of positions [P, D], to which the vector of the target language is added."""
-    zeros = np.zeros((1, max(MIN_POSITIONS, model.hparams.max_length), model.hparams.hidden_size), np.float32)
+    """Returns the tables of positions [P, D], to which the vector of the target language is added."""  # noqa: E501
+    zeros = np.zeros(
+        (1, max(MIN_POSITIONS, model.hparams.max_length), model.hparams.hidden_size), np.float32
+    )
     signals = zip(POSITIONS.values(), (model.source_position, model.target_position), strict=True)
     tables = {name: (zeros + _array(signal(zeros)))[0] for name, signal in signals}
     if model.hparams.use_target_space_embedding:
@@ -194,13 +251,15 @@ def _layers(model: Any) -> dict[str, np.ndarray]:
 
 
 def _inner_width(layers: Sequence[Any]) -> int:
-    """Returns the width of feed-forward networks without the last channels, if an import has added zeros there."""
+    """Returns the width of feed-forward networks without the last channels, if an import has added
+    zeros there.
+    """
     is_used = np.any([_array(layer.feed_forward.kernel2) for layer in layers], axis=(0, 2))
     return int(np.max(np.nonzero(is_used), initial=0)) + 1
 
 
 def _array(weight: Any) -> np.ndarray:
-    """Returns a copy of a weight in float64, so that factors are exact to the last bit of float32."""
+    """Returns a copy of a weight in float64, so that factors are exact to the last bit of float32."""  # noqa: E501
     return np.array(ops.convert_to_tensor(weight).numpy(), np.float64)
 
 
@@ -213,4 +272,6 @@ def safetensors(weights: dict[str, np.ndarray]) -> bytes:
         header[name] = {"dtype": "F32", "shape": weight.shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([len(text).to_bytes(8, "little"), text, *(weight.tobytes() for weight in weights.values())])
+    return b"".join(
+        [len(text).to_bytes(8, "little"), text, *(weight.tobytes() for weight in weights.values())]
+    )

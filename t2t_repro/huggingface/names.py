@@ -1,4 +1,5 @@
-"""Names of a MarianMT model's weights in transformers, and our names of those in layers, for import and export.
+"""Names of a MarianMT model's weights in transformers, and our names of those in layers, for import
+and export.
 
 PyTorch's kernels have the shape [out, in], ours [in, out].
 """
@@ -11,21 +12,37 @@ import numpy as np
 from t2t_repro.hparam import HParams
 
 SHARED, ENCODER, DECODER, SOFTMAX = (
-    *("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    *(
+        "model.shared.weight",
+        "model.encoder.embed_tokens.weight",
+        "model.decoder.embed_tokens.weight",
+    ),
     "lm_head.weight",
 )
 BIAS = "final_logits_bias"
 POSITIONS = {side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
 KERNELS = (
-    ("self_attention/qkv", "self_attention/qkv_bias", "self_attn.q_proj self_attn.k_proj self_attn.v_proj", "DD"),
+    (
+        "self_attention/qkv",
+        "self_attention/qkv_bias",
+        "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+        "DD",
+    ),
     ("self_attention/output", "self_attention/output_bias", "self_attn.out_proj", "DD"),
     ("memory_attention/q", "memory_attention/q_bias", "encoder_attn.q_proj", "DD"),
-    ("memory_attention/kv", "memory_attention/kv_bias", "encoder_attn.k_proj encoder_attn.v_proj", "DD"),
+    (
+        "memory_attention/kv",
+        "memory_attention/kv_bias",
+        "encoder_attn.k_proj encoder_attn.v_proj",
+        "DD",
+    ),
     ("memory_attention/output", "memory_attention/output_bias", "encoder_attn.out_proj", "DD"),
     ("feed_forward/kernel1", "feed_forward/bias1", "fc1", "FD"),
     ("feed_forward/kernel2", "feed_forward/bias2", "fc2", "DF"),
 )
-"""For each kernel in a layer: our names of it and of its bias, the modules in transformers, and its sizes there."""
+"""For each kernel in a layer: our names of it and of its bias, the modules in transformers, and its
+sizes there.
+"""
 WRITERS = r"(shared|embed_tokens|embed_positions|lm_head|out_proj|fc2|_layer_norm)\.(weight|bias)$"
 """Weights that are multiplied by c, as a regular expression."""
 READERS = r"([qkv]_proj|fc1)\.weight$"
@@ -34,15 +51,23 @@ NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_at
 
 
 def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]:
-    """Yields for each weight of the layers its side, our name, the names in transformers, and the sizes of each there.
+    """Yields for each weight of the layers its side, our name, the names in transformers, and the
+    sizes of each there.
 
-    If there are several names, the weights lie side by side in ours. Sizes are letters, e.g. "FD": D is the model's
-    width, F that of the feed-forward networks of the side.
+    If there are several names, the weights lie side by side in ours. Sizes are letters, e.g. "FD":
+    D is the model's width, F that of the feed-forward networks of the side.
     """
     for side, norms in NORMS.items():
         rows = [row for row in KERNELS if side == "decoder" or "memory" not in row[0]]
         for number, norm in enumerate(norms):
-            rows.append((f"residual_{number}/norm/scale", f"residual_{number}/norm/bias", f"{norm}_layer_norm", "D"))
+            rows.append(
+                (
+                    f"residual_{number}/norm/scale",
+                    f"residual_{number}/norm/bias",
+                    f"{norm}_layer_norm",
+                    "D",
+                )
+            )
         for layer in range(getattr(hparams, f"{side}_layers")):
             path, place = f"{hparams.model}/{side}/layer_{layer}", f"model.{side}.layers.{layer}"
             for kernel, bias, modules, sizes in rows:
@@ -51,15 +76,22 @@ def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]
                     yield side, f"{path}/{name}", names, kind_sizes
 
 
-def scaled(weights: dict[str, np.ndarray], factor: float, decoder_layers: int) -> dict[str, np.ndarray]:
-    """Returns weights that compute the same if the epsilon of layer norm is multiplied by the square of a factor.
+def scaled(
+    weights: dict[str, np.ndarray], factor: float, decoder_layers: int
+) -> dict[str, np.ndarray]:
+    """Returns weights that compute the same if the epsilon of layer norm is multiplied by the
+    square of a factor.
 
-    The vectors between the layers are multiplied by the factor c: the norm of c * x with c * c * epsilon is that of x
-    with epsilon. Kernels that read such a vector are divided by c.
+    The vectors between the layers are multiplied by the factor c: the norm of c * x with c * c *
+    epsilon is that of x with epsilon. Kernels that read such a vector are divided by c.
     """
     if factor == 1:
         return weights
     # The last norm is divided by c, because the matrix before the softmax is multiplied by it.
     divided = rf"{READERS}|decoder\.layers\.{decoder_layers - 1}\.final_layer_norm"
-    powers = {name: -1 if re.search(divided, name) else bool(re.search(WRITERS, name)) for name in weights}
-    return {name: weight * weight.dtype.type(factor ** powers[name]) for name, weight in weights.items()}
+    powers = {
+        name: -1 if re.search(divided, name) else bool(re.search(WRITERS, name)) for name in weights
+    }
+    return {
+        name: weight * weight.dtype.type(factor ** powers[name]) for name, weight in weights.items()
+    }

@@ -14,32 +14,49 @@ PAD, END = "<pad>", "</s>"
 
 
 def read_vocabulary(folder: Path, config: MarianConfig) -> tuple[Vocabulary, list[int], list[int]]:
-    """Returns the vocabulary, and for each of its ids the id in transformers: for sources and for targets.
+    """Returns the vocabulary, and for each of its ids the id in transformers: for sources and for
+    targets.
 
-    Here padding is 0 and the end is 1, and all other pieces keep their order. Raises UserError if a file is missing or
-    damaged, or does not fit the config.
+    Here padding is 0 and the end is 1, and all other pieces keep their order. Raises UserError if a
+    file is missing or damaged, or does not fit the config.
     """
     tokenizer = read_json(folder / TOKENIZER, is_optional=True)
     is_separate = tokenizer.get("separate_vocabs", (folder / TARGET_TABLE).exists())
     target_table = folder / (TARGET_TABLE if is_separate else TABLE)
     special = {PAD: config.pad_token_id, END: config.eos_token_id}
     sources, source_ids = _table(folder / TABLE, config.vocab_size, special)
-    targets, target_ids = _table(target_table, config.decoder_vocab_size, {END: config.eos_token_id})
+    targets, target_ids = _table(
+        target_table, config.decoder_vocab_size, {END: config.eos_token_id}
+    )
     if (start := config.decoder_start_token_id) not in target_ids:
-        raise UserError(f"{target_table}: has no id {start}, which is decoder_start_token_id; copy the folder again")
-    models = [SentencePieceVocabulary(read_file(folder / name), str(folder / name)).model for name in MODELS]
+        raise UserError(
+            f"{target_table}: has no id {start}, which is decoder_start_token_id; copy the folder "
+            "again"
+        )
+    models = [
+        SentencePieceVocabulary(read_file(folder / name), str(folder / name)).model
+        for name in MODELS
+    ]
     if sources == targets:
         return MarianVocabulary(marian_file(targets, *models), str(folder)), source_ids, target_ids
-    target, source = (MarianVocabulary(marian_file(*side)) for side in zip((targets, sources), models, strict=True))
+    target, source = (
+        MarianVocabulary(marian_file(*side))
+        for side in zip((targets, sources), models, strict=True)
+    )
     return target.with_sources(source), source_ids, target_ids
 
 
 def _table(path: Path, size: int, special: dict[str, int]) -> tuple[list[str], list[int]]:
-    """Returns the pieces of a JSON table, padding and end first, and their ids. `special` has the ids in the config."""
+    """Returns the pieces of a JSON table, padding and end first, and their ids. `special` has the
+    ids in the config.
+    """
     table, cure = read_json(path), f"as in {CONFIG}; copy the whole folder again"
     if sorted(map(repr, table.values())) != sorted(map(repr, range(size))):
         raise UserError(f"{path}: its ids must be 0 to {size - 1:,}, {cure}")
-    if not {PAD, UNKNOWN} <= table.keys() or {piece: table.get(piece) for piece in special} != special:
+    if (
+        not {PAD, UNKNOWN} <= table.keys()
+        or {piece: table.get(piece) for piece in special} != special
+    ):
         numbers = ", ".join(f"{piece} {number}" for piece, number in special.items())
         raise UserError(f"{path}: must have {UNKNOWN}, {PAD}, and the ids of {numbers}, {cure}")
     pieces = sorted(table, key=lambda piece: (piece != PAD, piece != END, table[piece]))

@@ -1,6 +1,8 @@
-"""Reads the weights of a folder of transformers: `model.safetensors`, or `pytorch_model.bin` of `torch.save`.
+"""Reads the weights of a folder of transformers: `model.safetensors`, or `pytorch_model.bin` of
+`torch.save`.
 
-No code in a file can run: safetensors has none, and a pickle may use only the few names that tensors need.
+No code in a file can run: safetensors has none, and a pickle may use only the few names that
+tensors need.
 """
 
 import collections
@@ -26,23 +28,32 @@ DTYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16", "I64": "<i8"},
     **{"Double": "<f8", "Float": "<f4", "Half": "<f2", "BFloat16": "bfloat16", "Long": "<i8"},
 }
-"""NumPy's names of the types in safetensors and of PyTorch's storages, and "bfloat16", which NumPy lacks."""
+"""NumPy's names of the types in safetensors and of PyTorch's storages, and "bfloat16", which NumPy
+lacks.
+"""
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
-    """Returns the weights in a folder by transformers' names, in float32. Raises UserError if they are damaged.
+    """Returns the weights in a folder by transformers' names, in float32. Raises UserError if they
+    are damaged.
 
     A large model's weights are in several files, such as "model-00001-of-00002.safetensors".
     """
     for name, read in ((SAFETENSORS, _read_safetensors), (PICKLE, _read_pickle)):
         path = folder / name
-        shards = [path] if path.exists() else sorted(folder.glob(f"{path.stem}-*-of-*{path.suffix}"))
+        shards = (
+            [path] if path.exists() else sorted(folder.glob(f"{path.stem}-*-of-*{path.suffix}"))
+        )
         if shards:
             return {key: value for shard in shards for key, value in _read(shard, read).items()}
-    raise UserError(f"{folder}: no {SAFETENSORS} or {PICKLE} there; copy the whole folder of the model")
+    raise UserError(
+        f"{folder}: no {SAFETENSORS} or {PICKLE} there; copy the whole folder of the model"
+    )
 
 
-def _read(path: Path, read: Callable[[BinaryIO, int], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _read(
+    path: Path, read: Callable[[BinaryIO, int], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
     require_regular(path)
     try:
         if (size := os.path.getsize(path)) > MAX_BYTES:
@@ -52,12 +63,17 @@ def _read(path: Path, read: Callable[[BinaryIO, int], dict[str, np.ndarray]]) ->
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except Exception as error:  # damage makes pickle, zipfile and NumPy raise many kinds of errors
-        raise UserError(f"{path}: cannot be read ({shortened(first_line(error))}); {CURE}") from None
+        raise UserError(
+            f"{path}: cannot be read ({shortened(first_line(error))}); {CURE}"
+        ) from None
 
 
 def _read_safetensors(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
     header_size = min(size, int.from_bytes(file.read(8), "little"))
-    header, start = parse_json(as_text(file.read(header_size), "header", CURE), "header", CURE), 8 + header_size
+    header, start = (
+        parse_json(as_text(file.read(header_size), "header", CURE), "header", CURE),
+        8 + header_size,
+    )
     header.pop("__metadata__", None)
     places = sorted(tensor["data_offsets"] for tensor in header.values())
     bounds = [0, *itertools.chain(*places), size - start]
@@ -65,7 +81,10 @@ def _read_safetensors(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
         raise ValueError("the tensors do not fill the file")
     data = np.memmap(file, np.uint8, "r")[start:]
     parts = {name: data[slice(*tensor["data_offsets"])] for name, tensor in header.items()}
-    return {name: _floats(parts[name], DTYPES[header[name]["dtype"]]).reshape(header[name]["shape"]) for name in parts}
+    return {
+        name: _floats(parts[name], DTYPES[header[name]["dtype"]]).reshape(header[name]["shape"])
+        for name in parts
+    }
 
 
 class _Unpickler(pickle._Unpickler):
@@ -77,12 +96,16 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known: dict[str, Any] = {
             "collections.OrderedDict": collections.OrderedDict,
-            "torch._utils._rebuild_tensor_v2": lambda *values: values[:4],  # storage, offset, shape, strides
+            "torch._utils._rebuild_tensor_v2": lambda *values: values[
+                :4
+            ],  # storage, offset, shape, strides
             "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
             **{f"torch.{kind}Storage": dtype for kind, dtype in DTYPES.items()},
         }
         if (path := f"{module}.{name}") not in known:
-            raise UserError(f"wants to use {shortened(repr(path))}, which no weights need; do not use the file")
+            raise UserError(
+                f"wants to use {shortened(repr(path))}, which no weights need; do not use the file"
+            )
         return known[path]
 
     def persistent_load(self, pid: Any) -> tuple[str, str]:
@@ -103,18 +126,29 @@ def _read_pickle(file: BinaryIO, size: int) -> dict[str, np.ndarray]:
     if is_zip:
         data = {key: archive.read(members[f"data/{key}"]) for _, key in storages}
     else:
-        counts = {key: _floats(bytes(8), dtype).size for dtype, key in storages}  # number of values in 8 bytes
-        data = {key: file.read(min(size, int.from_bytes(file.read(8), "little") * 8 // counts[key])) for key in keys}
+        counts = {
+            key: _floats(bytes(8), dtype).size for dtype, key in storages
+        }  # number of values in 8 bytes
+        data = {
+            key: file.read(min(size, int.from_bytes(file.read(8), "little") * 8 // counts[key]))
+            for key in keys
+        }
     values = {(dtype, key): _floats(data[key], dtype) for dtype, key in storages}
-    return {str(name): _array(values[storage], *place) for name, (storage, *place) in tensors.items()}
+    return {
+        str(name): _array(values[storage], *place) for name, (storage, *place) in tensors.items()
+    }
 
 
-def _array(values: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+def _array(
+    values: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray:
     """Returns a part of the values of a storage. NumPy checks that it is inside."""
     if math.prod(shape) > values.size:
         raise ValueError("a tensor is larger than its values")
     size = values.itemsize
-    return np.ndarray(shape, values.dtype, values, offset * size, [stride * size for stride in strides])
+    return np.ndarray(
+        shape, values.dtype, values, offset * size, [stride * size for stride in strides]
+    )
 
 
 def _floats(data: Any, dtype: str) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""The server's answers about a model, as dictionaries for JSON: description, beam search, and attention weights.
+"""The server's answers about a model, as dictionaries for JSON: description, beam search, and
+attention weights.
 
 docs/insights.md describes the fields.
 
@@ -24,10 +25,14 @@ from t2t_repro.problem import Problem
 from t2t_repro.visualization.attention import KINDS, attention_weights, ids_attention, source_ids
 
 LIMITS = {"characters": 1000, "tokens": 100, "beam_size": 32, "alpha": 5.0}
-"""The largest values that the page accepts: characters and tokens of a source, counting the end token, beam size and
-exponent of the length penalty. With beam size K, a step of the tree has 2K candidates."""
+"""The largest values that the page accepts: characters and tokens of a source, counting the end
+token, beam size and exponent of the length penalty. With beam size K, a step of the tree has 2K
+candidates.
+"""
 MAX_TARGET = 500
-"""Maximum number of tokens in a target whose attention is shown, enough for all outputs of a source."""
+"""Maximum number of tokens in a target whose attention is shown, enough for all outputs of a
+source.
+"""
 DIGITS = 4
 """Number of digits after the decimal point of attention weights."""
 EXAMPLES = {
@@ -38,19 +43,30 @@ EXAMPLES = {
     "fr": "Deux chiens jouent dans la neige.",
     "zh": "两只狗在雪地里玩耍。",
 }
-"""Sources that an empty page offers, by the name of a problem or by the code of the source's language."""
+"""Sources that an empty page offers, by the name of a problem or by the code of the source's
+language.
+"""
 
 
 class ExploredModel:
     """A model that the page explores. Raises UserError if it cannot decode.
 
-    `description` is one line. `translator` must not be an ensemble. `example` is a source that the page offers; "" for
-    none.
+    `description` is one line. `translator` must not be an ensemble. `example` is a source that the
+    page offers; "" for none.
     """
 
-    def __init__(self, name: str, description: str, translator: Translator, example: str = "") -> None:
-        self.name, self.description, self.translator, self.example = name, description, translator, example
-        sampling = [field for field in vars(translator.decode_hparams) if field.startswith("sampling_")]
+    def __init__(
+        self, name: str, description: str, translator: Translator, example: str = ""
+    ) -> None:
+        self.name, self.description, self.translator, self.example = (
+            name,
+            description,
+            translator,
+            example,
+        )
+        sampling = [
+            field for field in vars(translator.decode_hparams) if field.startswith("sampling_")
+        ]
         self._changes = {field: getattr(DecodeHParams, field) for field in sampling}
         """Changes to the problem's decode hparams: beam search instead of random sampling."""
         translator.check(dataclasses.replace(translator.decode_hparams, n=1, **self._changes))
@@ -68,8 +84,13 @@ class ExploredModel:
         return cls(os.path.basename(os.path.abspath(folder.path)), description, translator, source)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the model's name, description, kinds of attention, layers, heads, and defaults of the search."""
-        layers, heads = (max((shape[axis] for shape in self._attention_shapes.values()), default=0) for axis in (0, 1))
+        """Returns the model's name, description, kinds of attention, layers, heads, and defaults of
+        the search.
+        """
+        layers, heads = (
+            max((shape[axis] for shape in self._attention_shapes.values()), default=0)
+            for axis in (0, 1)
+        )
         return {
             "name": self.name,
             "description": self.description,
@@ -82,13 +103,16 @@ class ExploredModel:
         }
 
     def translate(self, source: str, beam_size: int, alpha: float, num_best: int) -> dict[str, Any]:
-        """Returns the tokens of a source, its `num_best` hypotheses, best first, and the tree of the beam search.
+        """Returns the tokens of a source, its `num_best` hypotheses, best first, and the tree of
+        the beam search.
 
         Raises UserError if the source is empty or too long.
         """
         vocabulary = self.translator.vocabulary
         changes = {"beam_size": beam_size, "alpha": alpha, "n": num_best}
-        translation, tree = search_tree(self.translator, self._check_source(source), **self._changes | changes)
+        translation, tree = search_tree(
+            self.translator, self._check_source(source), **self._changes | changes
+        )
         refuse_diverged([translation.score])
         hypotheses = [
             {
@@ -98,7 +122,9 @@ class ExploredModel:
                 "ids": hypothesis.ids,
                 "tokens": [
                     {"label": label, "log_prob": log_prob}
-                    for label, log_prob in zip(vocabulary.pieces(hypothesis.ids), hypothesis.token_scores, strict=True)
+                    for label, log_prob in zip(
+                        vocabulary.pieces(hypothesis.ids), hypothesis.token_scores, strict=True
+                    )
                 ],
                 "has_end": hypothesis.ids[-1] == EOS_ID,
             }
@@ -107,14 +133,17 @@ class ExploredModel:
         return {
             "source_tokens": vocabulary.sources.pieces(translation.source_ids),
             "hypotheses": hypotheses,
-            "search": {"beam_size": beam_size, "alpha": alpha, "num_best": num_best} | self._describe_search(tree),
+            "search": {"beam_size": beam_size, "alpha": alpha, "num_best": num_best}
+            | self._describe_search(tree),
         }
 
     def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
-        """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and keys.
+        """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and
+        keys.
 
-        `target_ids` are those of a target, such as a hypothesis. `kind` is "encoder", "decoder" or "cross". Raises
-        UserError if the model does not have this attention, or a text is empty, too long or not valid.
+        `target_ids` are those of a target, such as a hypothesis. `kind` is "encoder", "decoder" or
+        "cross". Raises UserError if the model does not have this attention, or a text is empty, too
+        long or not valid.
         """
         inputs = source_ids(self.translator, self._check_source(source))
         if not 0 < len(target_ids) <= MAX_TARGET:
@@ -132,9 +161,11 @@ class ExploredModel:
         }
 
     def _check_source(self, source: str) -> str:
-        """Returns a source as one line. Raises UserError if it is empty or too long for the page."""
+        """Returns a source as one line. Raises UserError if it is empty or too long for the page."""  # noqa: E501
         if len(source) > LIMITS["characters"]:
-            raise UserError(f"the source has {len(source):,} characters; shorten it to {LIMITS['characters']:,}")
+            raise UserError(
+                f"the source has {len(source):,} characters; shorten it to {LIMITS['characters']:,}"
+            )
         source = one_line(source)
         if (tokens := len(source_ids(self.translator, source))) > LIMITS["tokens"]:
             raise UserError(f"the source has {tokens} tokens; shorten it to {LIMITS['tokens']}")
@@ -144,7 +175,10 @@ class ExploredModel:
         outputs = {node: index for index, node in enumerate(tree.outputs)}
         steps = [
             [
-                {name: getattr(candidate, name) for name in ("parent", "token_log_prob", "log_prob", "fate", "score")}
+                {
+                    name: getattr(candidate, name)
+                    for name in ("parent", "token_log_prob", "log_prob", "fate", "score")
+                }
                 | {
                     "id": candidate.node,
                     "token": self.translator.vocabulary.pieces([candidate.token])[0],
@@ -154,7 +188,10 @@ class ExploredModel:
             ]
             for step in tree.steps
         ]
-        bounds = {"best_possible": finite(tree.best_possible), "worst_of_best": finite(tree.worst_of_best)}
+        bounds = {
+            "best_possible": finite(tree.best_possible),
+            "worst_of_best": finite(tree.worst_of_best),
+        }
         end = {"reason": "certain" if tree.is_certain else "limit"} | bounds
         return {"limit": tree.limit, "steps": steps, "end": end}
 
@@ -162,7 +199,8 @@ class ExploredModel:
 def example(problem: Problem) -> str:
     """Returns the example for a problem; "" if its source language is unknown or has none.
 
-    Without a stated language, the end of the name of the file to train on, such as ".en.gz", is the language.
+    Without a stated language, the end of the name of the file to train on, such as ".en.gz", is the
+    language.
     """
     side = int(problem.was_reversed)
     file = str(getattr(problem.settings, "train", "")).split(",")[side:][:1]

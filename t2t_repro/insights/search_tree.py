@@ -1,7 +1,8 @@
-"""Beam search for one sentence that records its tree: the candidates of each step, and what became of them.
+"""Beam search for one sentence that records its tree: the candidates of each step, and what became
+of them.
 
-It calls the functions of `beam_search.py`, so that outputs and scores are those of `beam_search`. A loop in Python
-calls them, because the graph of `beam_search` returns only the outputs.
+It calls the functions of `beam_search.py`, so that outputs and scores are those of `beam_search`. A
+loop in Python calls them, because the graph of `beam_search` returns only the outputs.
 
 Shapes: K beam size, C candidates, n outputs, L length limit. R, the number of sentences, is 1.
 """
@@ -26,7 +27,9 @@ from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.visualization.attention import source_ids
 
 ALIVE, FINISHED, PRUNED = "alive", "finished", "pruned"
-"""Fates of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or dropped."""
+"""Fates of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or
+dropped.
+"""
 ROOT = 0
 """Number of the tree's root, the empty hypothesis."""
 _STEPS: WeakKeyDictionary[Translator, dict[Any, Any]] = WeakKeyDictionary()
@@ -35,10 +38,14 @@ _STEPS: WeakKeyDictionary[Translator, dict[Any, Any]] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate of a step: a hypothesis that extends an alive hypothesis by one token. It is a node of the tree."""
+    """A candidate of a step: a hypothesis that extends an alive hypothesis by one token. It is a
+    node of the tree.
+    """
 
     node: int
-    """Number of the node, from 1. The candidates of a step have consecutive numbers, the best candidate the lowest."""
+    """Number of the node, from 1. The candidates of a step have consecutive numbers, the best
+    candidate the lowest.
+    """
     parent: int
     """Number of the node whose hypothesis this candidate extends."""
     token: int
@@ -48,10 +55,13 @@ class Candidate:
     log_prob: float
     """Log-probability of the candidate in nats: the sum over its tokens."""
     fate: str
-    """`ALIVE`, `FINISHED` or `PRUNED`, as decided at this step. Later hypotheses can replace a finished one."""
+    """`ALIVE`, `FINISHED` or `PRUNED`, as decided at this step. Later hypotheses can replace a
+    finished one.
+    """
     score: float | None
-    """Log-probability / length penalty, plus the coverage penalty if it is used. None for a candidate without an end
-    token, unless it is an output."""
+    """Log-probability / length penalty, plus the coverage penalty if it is used. None for a
+    candidate without an end token, unless it is an output.
+    """
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,19 @@ class SearchTree:
     limit: int
     """Maximum length of an output, counting the end token."""
     best_possible: float
-    """The highest score that an alive hypothesis could still reach when the search ended; -inf if none was alive."""
+    """The highest score that an alive hypothesis could still reach when the search ended; -inf if
+    none was alive.
+    """
     worst_of_best: float
-    """The nth best score of the finished hypotheses when the search ended; -inf if fewer than n were finished."""
+    """The nth best score of the finished hypotheses when the search ended; -inf if fewer than n
+    were finished.
+    """
 
     @property
     def is_certain(self) -> bool:
-        """True if the search ended because no alive hypothesis could change the n best. False if it met the limit."""
+        """True if the search ended because no alive hypothesis could change the n best. False if it
+        met the limit.
+        """
         return self.worst_of_best > self.best_possible or self.best_possible == beam_search.MISSING
 
     def paths(self) -> list[list[Candidate]]:
@@ -85,13 +101,16 @@ class SearchTree:
         return paths
 
 
-def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> tuple[Translation, SearchTree]:
+def search_tree(
+    translator: Translator, source: str, **decode_hparams: Any
+) -> tuple[Translation, SearchTree]:
     """Returns the translation of a source of one line by beam search, and the tree of the search.
 
-    The hypotheses have token scores. Their sums are the log-probabilities by which the search ranked them. Fields that
-    `decode_hparams` lacks have the translator's values.
+    The hypotheses have token scores. Their sums are the log-probabilities by which the search
+    ranked them. Fields that `decode_hparams` lacks have the translator's values.
 
-    Raises UserError if the source is empty or too long, a field has a wrong value, or the model returns NaN.
+    Raises UserError if the source is empty or too long, a field has a wrong value, or the model
+    returns NaN.
     """
     params = with_changes(translator.decode_hparams, decode_hparams)
     translator.check(params)
@@ -110,16 +129,24 @@ def search_tree(translator: Translator, source: str, **decode_hparams: Any) -> t
     tree = record_search(scoring._replace(step=step), cache, memory, limits, params)
     hypotheses = []
     for path in tree.paths():
-        ids, token_scores = tuple(node.token for node in path), tuple(node.token_log_prob for node in path)
+        ids, token_scores = (
+            tuple(node.token for node in path),
+            tuple(node.token_log_prob for node in path),
+        )
         [text] = translator.vocabulary.decode([ids])
         hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
     return Translation(tuple(hypotheses), tuple(inputs)), tree
 
 
 def record_search(
-    scoring: beam_search.Scoring, cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: DecodeHParams
+    scoring: beam_search.Scoring,
+    cache: Any,
+    memory: Any,
+    limits: tf.Tensor,
+    decode_hparams: DecodeHParams,
 ) -> SearchTree:
-    """Returns the tree of the search that `beam_search` does with the same arguments, for a batch of one sentence.
+    """Returns the tree of the search that `beam_search` does with the same arguments, for a batch
+    of one sentence.
 
     Raises UserError if the model returns NaN.
     """
@@ -132,7 +159,9 @@ def record_search(
         log_probs = state.alive_log_probs[0].numpy().tolist()
         state, candidates = beam_search.find_candidates(state, scoring, beam_size)
         state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)
-        nodes = candidates_of(candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses))
+        nodes = candidates_of(
+            candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses)
+        )
         steps.append([node for node in nodes if node.log_prob > beam_search.MISSING])
         hypotheses |= {node.node: (*hypotheses[node.parent], node.token) for node in steps[-1]}
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
@@ -141,13 +170,21 @@ def record_search(
         if is_done.numpy().all():
             break
         state = beam_search.remove_done(state, selection.parents, is_done, decode_hparams, scoring)
-    best_possible, worst_of_best = (float(bound[0]) for bound in beam_search.bounds(state, decode_hparams))
+    best_possible, worst_of_best = (
+        float(bound[0]) for bound in beam_search.bounds(state, decode_hparams)
+    )
     outputs = beam_search.add_outputs(state, selection.parents, is_done, decode_hparams, scoring)
     numbers = {ids: node for node, ids in hypotheses.items()}
     pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
-    scores = {numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > beam_search.MISSING}
-    steps[-1] = [dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]]
-    return SearchTree(tuple(map(tuple, steps)), tuple(scores), int(limits[0]), best_possible, worst_of_best)
+    scores = {
+        numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > beam_search.MISSING
+    }
+    steps[-1] = [
+        dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]
+    ]
+    return SearchTree(
+        tuple(map(tuple, steps)), tuple(scores), int(limits[0]), best_possible, worst_of_best
+    )
 
 
 def candidates_of(
@@ -156,7 +193,8 @@ def candidates_of(
     alive: Sequence[tuple[int, float]],
     first_node: int,
 ) -> list[Candidate]:
-    """Returns the C candidates of a step. Those with log-probability -inf do not exist; they come last.
+    """Returns the C candidates of a step. Those with log-probability -inf do not exist; they come
+    last.
 
     `alive` has the node and the log-probability of each alive hypothesis before this step.
     """
@@ -167,7 +205,9 @@ def candidates_of(
     nodes = []
     for index, (parent, token, log_prob, score) in enumerate(zip(*rows, strict=True)):
         if np.isnan(log_prob):
-            raise UserError("the model's probabilities are not numbers (NaN); use an earlier checkpoint")
+            raise UserError(
+                "the model's probabilities are not numbers (NaN); use an earlier checkpoint"
+            )
         parent_node, parent_log_prob = alive[parent]
         is_end = token == EOS_ID
         kept, fate = (kept_finished, FINISHED) if is_end else (kept_alive, ALIVE)

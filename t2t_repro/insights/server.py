@@ -1,4 +1,5 @@
-"""The server of the page: Flask maps addresses to answers, and waitress reads requests and runs them in threads.
+"""The server of the page: Flask maps addresses to answers, and waitress reads requests and runs
+them in threads.
 
 All requests are GETs that hold the whole question. The server stores nothing between two requests.
 """
@@ -21,21 +22,30 @@ from t2t_repro.insights.answers import LIMITS, ExploredModel
 Number = TypeVar("Number", int, float)
 
 HEADERS = {
-    # The page may load only its own files, and runs no script inside HTML. Other pages cannot embed it.
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    # The page may load only its own files, and runs no script inside HTML. Other pages cannot embed
+    # it.
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",  # the page's address holds the user's text
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 MAX_HEADER_BYTES = 32 * 1024
-"""Maximum size of a request's address and headers. Each of a source's characters takes up to 12 bytes in an address."""
+"""Maximum size of a request's address and headers. Each of a source's characters takes up to 12
+bytes in an address.
+"""
 THREADS = 4
 """Number of requests that are answered at the same time. Others wait."""
 MAX_CONNECTIONS, MAX_WAITING = 100, 50
-"""Maximum number of open connections, and of those that wait for their client. A browser opens up to six."""
+"""Maximum number of open connections, and of those that wait for their client. A browser opens up
+to six.
+"""
 SECONDS = 30
-"""Seconds in which a client must send its whole request, and after which an answer that nobody reads is dropped."""
+"""Seconds in which a client must send its whole request, and after which an answer that nobody
+reads is dropped.
+"""
 HTTP_PORT = 80
 """The port that browsers omit in the Host header."""
 
@@ -56,9 +66,15 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
         host, site = (request.headers.get(name, "") for name in ("Host", "Sec-Fetch-Site"))
         # Flask's TRUSTED_HOSTS would compare names for us, but it does not know IPv6 addresses.
         if trusted_hosts and host not in trusted_hosts:
-            raise UserError(f"{shortened(host)} is not this server's name; open http://{trusted_hosts[0]}/")
-        # Other sites may have links to the page, but may not ask the model. Programs other than browsers send nothing.
-        is_foreign = site not in ("", "none", "same-origin") or request.origin not in (None, request.host_url[:-1])
+            raise UserError(
+                f"{shortened(host)} is not this server's name; open http://{trusted_hosts[0]}/"
+            )
+        # Other sites may have links to the page, but may not ask the model. Programs other than
+        # browsers send nothing.
+        is_foreign = site not in ("", "none", "same-origin") or request.origin not in (
+            None,
+            request.host_url[:-1],
+        )
         if is_foreign and request.path.startswith("/api/"):
             raise UserError(f"a page of another site asks; open {request.host_url}")
 
@@ -74,7 +90,9 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     def translate() -> dict[str, Any]:
         beam_size = number("beam_size", int, 1, LIMITS["beam_size"])
         alpha = number("alpha", float, 0, LIMITS["alpha"])
-        return model().translate(text("source"), beam_size, alpha, number("num_best", int, 1, beam_size))
+        return model().translate(
+            text("source"), beam_size, alpha, number("num_best", int, 1, beam_size)
+        )
 
     @app.get("/api/attention")
     def attention() -> dict[str, Any]:
@@ -118,16 +136,21 @@ def ids(name: str) -> list[int]:
     try:
         return [int(part) for part in text(name).split(",")]
     except ValueError:
-        raise UserError(f"{name}={shortened(text(name))}: give ids from 1, separated by commas") from None
+        raise UserError(
+            f"{name}={shortened(text(name))}: give ids from 1, separated by commas"
+        ) from None
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port."""
+    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port."""  # noqa: E501
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError as error:
         raise UserError(
-            f"--host={host} --port={port}: {error.strerror}; give another --port, 0 for a free one, or another --host"
+            f"--host={host} --port={port}: {error.strerror}; give another --port, 0 for a free "
+            "one, or another --host"
         ) from None
 
 
@@ -137,10 +160,11 @@ def address(listener: socket.socket) -> str:
 
 
 def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
-    """Returns the Host headers of browsers on this machine if the server has a loopback address; else [].
+    """Returns the Host headers of browsers on this machine if the server has a loopback address;
+    else [].
 
-    Other headers are refused: with DNS, a page on the internet can give its own name the address 127.0.0.1. It could
-    then read the answers of a server that accepts this name.
+    Other headers are refused: with DNS, a page on the internet can give its own name the address
+    127.0.0.1. It could then read the answers of a server that accepts this name.
     """
     bound, port = listener.getsockname()[:2]
     if not ipaddress.ip_address(bound).is_loopback:
@@ -150,7 +174,9 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
 
 
 class Connection(HTTPChannel):
-    """A connection that waits for its client since `creation_time`: to send a whole request, or to read the answer."""
+    """A connection that waits for its client since `creation_time`: to send a whole request, or to
+    read the answer.
+    """
 
     def service(self) -> None:
         super().service()
@@ -163,9 +189,13 @@ class PageServer(TcpWSGIServer):
     channel_class = Connection
 
     def maintenance(self, now: float) -> None:
-        """Closes the connections that wait too long, and the oldest ones if more than `MAX_WAITING` wait."""
+        """Closes the connections that wait too long, and the oldest ones if more than `MAX_WAITING`
+        wait.
+        """
         super().maintenance(now)
-        waiting = [connection for connection in self.active_channels.values() if not connection.requests]
+        waiting = [
+            connection for connection in self.active_channels.values() if not connection.requests
+        ]
         waiting.sort(key=lambda connection: connection.creation_time)
         for index, connection in enumerate(waiting):
             is_late = connection.creation_time < now - SECONDS and not connection.total_outbufs_len

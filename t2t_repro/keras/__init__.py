@@ -1,6 +1,7 @@
 """Registered models for Keras users (docs/keras.md). Imports TensorFlow and Keras.
 
-`TranslationModel` is a `keras.Model` around any registered model, and `Transformer` is the paper's model as a layer.
+`TranslationModel` is a `keras.Model` around any registered model, and `Transformer` is the paper's
+model as a layer.
 """
 
 from t2t_repro.console.quiet import quiet_tensorflow

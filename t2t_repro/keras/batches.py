@@ -13,15 +13,17 @@ from t2t_repro.decoding.batches import padded
 from t2t_repro.errors import UserError, text_list
 
 FORMS = (
-    "give two lists of texts (sources, targets), as_dataset, or a tf.data.Dataset of batches of pairs: texts [batch] "
-    "or padded ids [batch, length]"
+    "give two lists of texts (sources, targets), as_dataset, or a tf.data.Dataset of batches of "
+    "pairs: texts [batch] or padded ids [batch, length]"
 )
 
 
 class EncodedPairs(Records):
     """Encoded pairs of texts in memory, with the interface of `Records`."""
 
-    def __init__(self, sources: Sequence[str], targets: Sequence[str], vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, sources: Sequence[str], targets: Sequence[str], vocabulary: Vocabulary
+    ) -> None:
         self._ids = vocabulary.encode_sources(sources), vocabulary.encode_targets(targets)
         self.starts = np.array([0, len(sources)])
         self.lengths = np.array([list(map(len, side)) for side in self._ids], np.int32)
@@ -34,11 +36,15 @@ class EncodedPairs(Records):
 
 
 def pairs_in(x: Any, y: Any, vocabulary: Vocabulary) -> EncodedPairs | None:
-    """Returns the pairs if `x` and `y` are lists of texts; None if `x` is a data set; else raises an error."""
+    """Returns the pairs if `x` and `y` are lists of texts; None if `x` is a data set; else raises
+    an error.
+    """
     if isinstance(x, tf.data.Dataset):
         return None
     if y is None:
-        if not (isinstance(x, tuple | list) and len(x) == 2) or any(isinstance(side, str) for side in x):
+        if not (isinstance(x, tuple | list) and len(x) == 2) or any(
+            isinstance(side, str) for side in x
+        ):
             raise UserError(f"cannot read data of type {type(x).__name__}; {FORMS}")
         x, y = x
     sources = text_list("sources", x)
@@ -49,7 +55,9 @@ def pairs_in(x: Any, y: Any, vocabulary: Vocabulary) -> EncodedPairs | None:
 
 
 def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Dataset:
-    """Returns batches of ids or texts as (x, y, weights): the batches of `as_dataset`, targets, and 0 for padding."""
+    """Returns batches of ids or texts as (x, y, weights): the batches of `as_dataset`, targets, and
+    0 for padding.
+    """
     encoders = {"inputs": vocabulary.encode_sources, "targets": vocabulary.encode_targets}
     sizes = {"inputs": vocabulary.sources.size, "targets": vocabulary.size}
 
@@ -64,7 +72,9 @@ def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Data
             tf.debugging.Assert(tf.reduce_all((ids >= 0) & (ids < size)), [message])
         return batch, batch["targets"], tf.cast(batch["targets"] != 0, tf.float32)
 
-    if dataset.cardinality() == 0 or (dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY and not [*dataset.take(1)]):
+    if dataset.cardinality() == 0 or (
+        dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY and not [*dataset.take(1)]
+    ):
         raise UserError("the data set has no batches; give at least one")
     try:
         return dataset.map(as_triple)
@@ -74,4 +84,6 @@ def id_batches(dataset: tf.data.Dataset, vocabulary: Vocabulary) -> tf.data.Data
 
 def _encoder(encode: Callable) -> Callable:
     """Returns the function that encodes texts, UTF-8 [B], as padded ids."""
-    return lambda texts: padded(encode([text.decode(errors="replace") for text in texts.tolist()])).astype(np.int64)
+    return lambda texts: padded(
+        encode([text.decode(errors="replace") for text in texts.tolist()])
+    ).astype(np.int64)

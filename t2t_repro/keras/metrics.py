@@ -1,4 +1,6 @@
-"""Metrics of target tokens for Keras, from target ids [B, T] and logits [B, T, V]. Padding does not count."""
+"""Metrics of target tokens for Keras, from target ids [B, T] and logits [B, T, V]. Padding does not
+count.
+"""
 
 from typing import Any
 
@@ -10,7 +12,9 @@ from t2t_repro.training.loss import smoothed_cross_entropy
 
 @keras.saving.register_keras_serializable("t2t_repro")
 class TokenAccuracy(keras.metrics.Mean):
-    """Fraction of the target tokens that are the model's most probable prediction; see `Evaluation.accuracy`."""
+    """Fraction of the target tokens that are the model's most probable prediction; see
+    `Evaluation.accuracy`.
+    """
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         is_token, is_correct = y_true != 0, ops.equal(ops.argmax(y_pred, axis=-1), y_true)
@@ -23,7 +27,9 @@ class Perplexity(keras.metrics.Mean):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         tokens = ops.cast(ops.count_nonzero(y_true), "float32")
-        super().update_state(ops.divide_no_nan(smoothed_cross_entropy(y_pred, y_true, 0.0), tokens), tokens)
+        super().update_state(
+            ops.divide_no_nan(smoothed_cross_entropy(y_pred, y_true, 0.0), tokens), tokens
+        )
 
     def result(self) -> Any:
         return ops.exp(super().result())

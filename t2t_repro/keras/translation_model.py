@@ -1,4 +1,5 @@
-"""Trains, saves and uses any registered model as a `keras.Model`. The numbers are those of the programs.
+"""Trains, saves and uses any registered model as a `keras.Model`. The numbers are those of the
+programs.
 
 Shapes: B batch, S source length, T target length, V vocabulary.
 """
@@ -56,12 +57,24 @@ class TranslationModel(keras.Model):
 
     def __init__(self, folder: ModelFolder, model: Any = None, **options: Any) -> None:
         super().__init__(autocast=False, **options)
-        self.hparams, self.vocabulary, self.problem = folder.hparams, folder.vocabulary, folder.problem
+        self.hparams, self.vocabulary, self.problem = (
+            folder.hparams,
+            folder.vocabulary,
+            folder.problem,
+        )
         precision = self.dtype_policy.name
         refuse_unknown("dtype policy", precision, PRECISIONS)
-        self.origin, self.tags = dataclasses.replace(folder.origin, precision=precision), folder.tags
+        self.origin, self.tags = (
+            dataclasses.replace(folder.origin, precision=precision),
+            folder.tags,
+        )
         devices.use_tf32(False)
-        sizes = self.vocabulary.size, self.problem.target_space_id, precision, self.vocabulary.separate_source_size
+        sizes = (
+            self.vocabulary.size,
+            self.problem.target_space_id,
+            precision,
+            self.vocabulary.separate_source_size,
+        )
         self.model: Any = model or make_model(self.hparams, *sizes)
         # Keras finds the weights of a user-defined model in this attribute.
         self.layer = getattr(self.model, "layer", self.model)
@@ -69,7 +82,10 @@ class TranslationModel(keras.Model):
         for weight in self.model.trainable_variables:
             weight.trainable = weight.path in is_trained
         self.optimizer: Any = None
-        self.built, self.supports_jit = True, False  # XLA would compile the graph again for each length
+        self.built, self.supports_jit = (
+            True,
+            False,
+        )  # XLA would compile the graph again for each length
 
     @classmethod
     @python_errors()
@@ -86,53 +102,79 @@ class TranslationModel(keras.Model):
         """Returns a trained model, or a new one. Raises ValueError if an argument does not fit.
 
         Args:
-            preset: a model folder, whose default checkpoint is used, or the name of an hparams set, for a new model.
+            preset: a model folder, whose default checkpoint is used, or the name of an hparams set,
+                for a new model.
             vocabulary: a new model's vocabulary, e.g. `load_data(...).vocabulary`, or its file.
             problem: a new model's problem, or the problem's name.
-            random_seed: seed of a new model's weights and of dropout. It also becomes the seed of Python and Keras.
+            random_seed: seed of a new model's weights and of dropout. It also becomes the seed of
+                Python and Keras.
             dtype: dtype policy; by default that of `keras.config.set_dtype_policy`.
             hparams: changes to the hparams set.
         """
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         if Path(preset).is_dir():
             if vocabulary or hparams:
-                raise UserError(f"{preset} has its own vocabulary and hparams; omit these arguments")
+                raise UserError(
+                    f"{preset} has its own vocabulary and hparams; omit these arguments"
+                )
             folder = ModelFolder(preset)
             return cls(folder, folder.model(folder.checkpoint(), policy.name), dtype=policy)
         if not vocabulary:
-            raise UserError(f"{preset} is no folder; if it is an hparams set, also give the new model's vocabulary")
+            raise UserError(
+                f"{preset} is no folder; if it is an hparams set, also give the new model's "
+                "vocabulary"
+            )
         values = registry.for_model(with_changes(registry.hparams(str(preset)), hparams))
-        vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocabulary(vocabulary)
+        vocabulary = (
+            vocabulary if isinstance(vocabulary, Vocabulary) else load_vocabulary(vocabulary)
+        )
         problem = problem if isinstance(problem, Problem) else registry.problem(problem)
         keras.utils.set_random_seed(random_seed)
         origin = Origin.without_data(problem, vocabulary, random_seed)
         return cls(ModelFolder("", (values, origin, problem, vocabulary)), dtype=policy)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        """Returns the logits, float32 [B, T, V], of a batch; see `as_dataset`. In training, with dropout."""
-        return self.model(inputs["inputs"], inputs["targets"], self._seeds(inputs) if training else None)
+        """Returns the logits, float32 [B, T, V], of a batch; see `as_dataset`. In training, with
+        dropout.
+        """
+        return self.model(
+            inputs["inputs"], inputs["targets"], self._seeds(inputs) if training else None
+        )
 
     def _seeds(self, batch: dict[str, Any]) -> Any:
-        """Returns the seed of each example's dropout masks in this step. Rows replace missing numbers of examples."""
+        """Returns the seed of each example's dropout masks in this step. Rows replace missing
+        numbers of examples.
+        """
         examples = batch.get("examples")
         if examples is None:
             context = tf.distribute.get_replica_context()
             rows = ops.arange(ops.shape(batch["targets"])[0])
             examples = rows * context.num_replicas_in_sync + context.replica_id_in_sync_group
         step = self.optimizer.iterations.value if self.optimizer else 0
-        return example_seeds((tf.constant(self.origin.random_seed, tf.uint32), tf.cast(step, tf.uint32)), examples)
+        return example_seeds(
+            (tf.constant(self.origin.random_seed, tf.uint32), tf.cast(step, tf.uint32)), examples
+        )
 
     @python_errors()
-    def compile(self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = "auto", **options: Any) -> None:
-        """Prepares training: by default with the paper's optimizer, loss, token accuracy and perplexity.
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = "auto", **options: Any
+    ) -> None:
+        """Prepares training: by default with the paper's optimizer, loss, token accuracy and
+        perplexity.
 
-        The default loss is the label-smoothed cross-entropy per target token of the global batch. As in t2t-trainer,
-        `evaluate` measures it without label smoothing. `options` are those of keras.Model.
+        The default loss is the label-smoothed cross-entropy per target token of the global batch.
+        As in t2t-trainer, `evaluate` measures it without label smoothing. `options` are those of
+        keras.Model.
         """
         optimizer = make_optimizer(self.hparams) if optimizer == "auto" else optimizer
-        metrics = [TokenAccuracy("accuracy"), Perplexity("perplexity")] if metrics == "auto" else metrics
+        metrics = (
+            [TokenAccuracy("accuracy"), Perplexity("perplexity")] if metrics == "auto" else metrics
+        )
         super().compile(optimizer, loss, metrics=metrics, **options)
-        if self.dtype_policy.name == "mixed_float16" and self.distribute_strategy.num_replicas_in_sync > 1:
+        if (
+            self.dtype_policy.name == "mixed_float16"
+            and self.distribute_strategy.num_replicas_in_sync > 1
+        ):
             # Keras looks for overflows only on the first replica.
             raise UserError("mixed_float16 trains on one device only; use mixed_bfloat16")
 
@@ -141,15 +183,25 @@ class TranslationModel(keras.Model):
         self.optimizer.build(self.trainable_variables)
 
     def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
     ) -> Any:
-        """Returns this replica's part of the loss. The parts of all replicas add up to the loss of the global batch."""
+        """Returns this replica's part of the loss. The parts of all replicas add up to the loss of
+        the global batch.
+        """
         if self.loss is not None:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
-        return smoothed_cross_entropy(y_pred, y, self.hparams.label_smoothing if training else 0.0) / _count(y)
+        return smoothed_cross_entropy(
+            y_pred, y, self.hparams.label_smoothing if training else 0.0
+        ) / _count(y)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        # Keras builds the metrics with the mean of the replicas' batches, which fails if their sizes differ.
+        # Keras builds the metrics with the mean of the replicas' batches, which fails if their
+        # sizes differ.
         ids = np.ones((1, 1), np.int64)
         super()._maybe_symbolic_build(data_batch=({"inputs": ids, "targets": ids}, ids))
 
@@ -158,12 +210,17 @@ class TranslationModel(keras.Model):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             batch = x["inputs"], x["targets"], self._seeds(x)
-            passes, auxiliary = passes_of_batch(self.model, self.hparams.rdrop_alpha, batch, _count(y))
-            loss = tf.add_n([self.compute_loss(x, y, logits, weights) for logits in passes]) / len(passes)
+            passes, auxiliary = passes_of_batch(
+                self.model, self.hparams.rdrop_alpha, batch, _count(y)
+            )
+            loss = tf.add_n([self.compute_loss(x, y, logits, weights) for logits in passes]) / len(
+                passes
+            )
             scaled = self.optimizer.scale_loss(tf.add_n([loss, *auxiliary]))
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
-        # `step_batches` reads the number of steps when the first batch is requested, so only then may it change.
+        # `step_batches` reads the number of steps when the first batch is requested, so only then
+        # may it change.
         with tf.control_dependencies([y]):
             self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return self._updated_metrics(x, y, weights, passes[0], loss)
@@ -175,24 +232,33 @@ class TranslationModel(keras.Model):
         loss = self.compute_loss(x, y, logits, weights, training=False)
         return self._updated_metrics(x, y, weights, logits, loss)
 
-    def _updated_metrics(self, x: Any, y: Any, weights: Any, logits: Any, loss: Any) -> dict[str, Any]:
-        # The first metric is the mean of the loss. Keras would weight the replicas' losses by their numbers of rows.
+    def _updated_metrics(
+        self, x: Any, y: Any, weights: Any, logits: Any, loss: Any
+    ) -> dict[str, Any]:
+        # The first metric is the mean of the loss. Keras would weight the replicas' losses by their
+        # numbers of rows.
         self.metrics[0].update_state(_sum_over_replicas(loss), _count(y))
         return dict(self.compute_metrics(x, y, logits, weights))
 
     @python_errors()
-    def fit(self, x: Any = None, y: Any = None, *, validation_data: Any = None, **options: Any) -> Any:
-        """Trains the model; returns Keras's history. Raises ValueError or TypeError if data is wrong or empty.
+    def fit(
+        self, x: Any = None, y: Any = None, *, validation_data: Any = None, **options: Any
+    ) -> Any:
+        """Trains the model; returns Keras's history. Raises ValueError or TypeError if data is
+        wrong or empty.
 
         Args:
-            x: `as_dataset`, two lists of texts (sources, targets), which are batched as t2t-trainer does, or a
-                `tf.data.Dataset` of batches of pairs: texts [B], or padded ids [B, S] and [B, T].
+            x: `as_dataset`, two lists of texts (sources, targets), which are batched as t2t-trainer
+                does, or a `tf.data.Dataset` of batches of pairs: texts [B], or padded ids [B, S]
+                and [B, T].
             y: the targets, if `x` is the list of sources.
             validation_data: data of the same forms, for `evaluate`.
             options: those of keras.Model.
         """
         if options.get("batch_size"):
-            raise UserError("batch_size has no effect here; omit it, or change the hparam batch_size, in tokens")
+            raise UserError(
+                "batch_size has no effect here; omit it, or change the hparam batch_size, in tokens"
+            )
         if pairs := pairs_in(x, y, self.vocabulary):
             self._assert_compile_called("fit")
             pipeline = Pipeline(pairs, self.hparams, self.origin.random_seed, 0, 1, self.vocabulary)
@@ -204,7 +270,9 @@ class TranslationModel(keras.Model):
 
     @python_errors()
     def evaluate(self, x: Any = None, y: Any = None, **options: Any) -> Any:
-        """Returns the loss per target token without label smoothing, and the metrics; `x` and `y` as for `fit`."""
+        """Returns the loss per target token without label smoothing, and the metrics; `x` and `y`
+        as for `fit`.
+        """
         if not options.get("_use_cached_eval_dataset"):  # else `fit` calls, with batches
             x, y = self._dev_batches(x, y), None
         return super().evaluate(x, y, **options)
@@ -222,11 +290,16 @@ class TranslationModel(keras.Model):
     def translator(self) -> Translator:
         """The translator of this model, whose results follow the model's weights."""
         search, symbols = self.problem.decode_hparams, self.problem.tree_symbols
-        return Translator(self.model, self.vocabulary, search, self.hparams.max_length, symbols, self.tags)
+        return Translator(
+            self.model, self.vocabulary, search, self.hparams.max_length, symbols, self.tags
+        )
 
     @python_errors()
-    def generate(self, texts: str | Iterable[str], target_language: str = "", **decode_hparams: Any) -> Any:
-        """Returns the translation of a text, or a list with that of each text, as t2t-decoder writes them.
+    def generate(
+        self, texts: str | Iterable[str], target_language: str = "", **decode_hparams: Any
+    ) -> Any:
+        """Returns the translation of a text, or a list with that of each text, as t2t-decoder
+        writes them.
 
         Args:
             texts: a text or several texts.
@@ -234,23 +307,33 @@ class TranslationModel(keras.Model):
             decode_hparams: values for fields of `DecodeHParams`, e.g. beam_size=4.
         """
         sources = [texts] if isinstance(texts, str) else list(texts)
-        translations = self.translator.translate(sources, target_language=target_language, **decode_hparams)
-        outputs, _ = self.problem.finish(sources, [translation.text for translation in translations])
+        translations = self.translator.translate(
+            sources, target_language=target_language, **decode_hparams
+        )
+        outputs, _ = self.problem.finish(
+            sources, [translation.text for translation in translations]
+        )
         return outputs[0] if isinstance(texts, str) else outputs
 
     @python_errors()
     def export(self, filepath: str | Path, **decode_hparams: Any) -> Path:
-        """Writes a SavedModel that translates texts, as t2t-exporter does; returns the folder of its version."""
+        """Writes a SavedModel that translates texts, as t2t-exporter does; returns the folder of
+        its version.
+        """
         translator = copy.copy(self.translator)
         translator.decode_hparams = with_changes(translator.decode_hparams, decode_hparams)
         return export(translator, filepath)
 
     @python_errors()
     def save_to_preset(self, preset_dir: str | Path) -> None:
-        """Writes a new model folder, which all programs and `from_preset` take. ValueError if the path exists."""
+        """Writes a new model folder, which all programs and `from_preset` take. ValueError if the
+        path exists.
+        """
         if Path(preset_dir).exists():
             raise UserError(f"{preset_dir}: exists already; give a new path")
-        folder = ModelFolder.create(preset_dir, self.hparams, self.vocabulary, self.origin, self.problem)
+        folder = ModelFolder.create(
+            preset_dir, self.hparams, self.vocabulary, self.origin, self.problem
+        )
         optimizer = self.optimizer if self.optimizer and self.optimizer.built else None
         weights = SimpleNamespace(trainable_variables=self.weights)  # also those that are frozen
         checkpoints = Checkpoints(folder, weights, optimizer.variables if optimizer else [], keep=1)
@@ -258,7 +341,10 @@ class TranslationModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Returns everything that `from_config` needs as JSON, with the vocabularies in base64."""
-        fields = {"hparams": dataclasses.asdict(self.hparams), "origin": dataclasses.asdict(self.origin)}
+        fields = {
+            "hparams": dataclasses.asdict(self.hparams),
+            "origin": dataclasses.asdict(self.origin),
+        }
         sides = self.vocabulary, self.vocabulary.sources
         vocabularies = [[side.kind, base64.b64encode(side.model).decode()] for side in sides]
         return super().get_config() | fields | {"vocabularies": vocabularies}
@@ -266,12 +352,21 @@ class TranslationModel(keras.Model):
     @classmethod
     @python_errors()
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """Returns a new model from the result of `get_config`. ValueError if it is damaged or the model is unknown."""
+        """Returns a new model from the result of `get_config`. ValueError if it is damaged or the
+        model is unknown.
+        """
         fields, hparams, file = dict(config), config["hparams"], "config.json"
         hparams = from_fields(registry.hparams_class(hparams["model"]), fields.pop("hparams"), file)
-        targets, sources = (KINDS[kind](base64.b64decode(model), file) for kind, model in fields.pop("vocabularies"))
+        targets, sources = (
+            KINDS[kind](base64.b64decode(model), file) for kind, model in fields.pop("vocabularies")
+        )
         origin = from_fields(Origin, fields.pop("origin"), file)
-        content = hparams, origin, registry.problem(origin.problem, origin.settings), targets.with_sources(sources)
+        content = (
+            hparams,
+            origin,
+            registry.problem(origin.problem, origin.settings),
+            targets.with_sources(sources),
+        )
         return cls(ModelFolder("", content), **fields)
 
 

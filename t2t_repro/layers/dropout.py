@@ -1,8 +1,9 @@
 """Dropout (section 5.4) whose masks belong to the examples of a training step.
 
-Whether an element is set to 0 depends only on the run's random seed, the step, the example, the place of the dropout in
-the model, and the element's position within the example. It does not depend on the other examples of the micro-batch,
-on the padding, or on the device. So a resumed run draws the same masks, and so does a run on another number of devices.
+Whether an element is set to 0 depends only on the run's random seed, the step, the example, the
+place of the dropout in the model, and the element's position within the example. It does not depend
+on the other examples of the micro-batch, on the padding, or on the device. So a resumed run draws
+the same masks, and so does a run on another number of devices.
 
 Shapes: B batch, other dimensions as in the caller.
 """
@@ -13,27 +14,35 @@ from keras import ops
 from t2t_repro.layers.base import Tensor
 
 ODD = np.uint32(0x9E3779B1)
-"""An odd constant, by which numbers 0, 1, 2, ... are multiplied, so that they differ in many bits."""
+"""An odd constant, by which numbers 0, 1, 2, ... are multiplied, so that they differ in many bits.
+"""
 
 
 def hashed(x: Tensor) -> Tensor:
-    """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's bijection lowbias32 (2018)."""
+    """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's bijection
+    lowbias32 (2018).
+    """
     x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16))) * np.uint32(0x7FEB352D)
     x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(15))) * np.uint32(0x846CA68B)
     return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16)))
 
 
 def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
-    """Returns a hash of each element's example and position, uint32 of this shape [B, ...], for seeds uint32 [B]."""
+    """Returns a hash of each element's example and position, uint32 of this shape [B, ...], for
+    seeds uint32 [B].
+    """
     for length in shape[1:]:
-        seed = hashed(ops.bitwise_xor(seed[..., None], ops.cast(ops.arange(length), "uint32") * ODD))
+        seed = hashed(
+            ops.bitwise_xor(seed[..., None], ops.cast(ops.arange(length), "uint32") * ODD)
+        )
     return seed
 
 
 def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
     """Returns a seed for each example of a micro-batch, uint32 [B], for `Seeds`.
 
-    `step_seed`, uint32 [2], has the run's random seed and the step. `examples` has the examples' numbers, integers [B].
+    `step_seed`, uint32 [2], has the run's random seed and the step. `examples` has the examples'
+    numbers, integers [B].
     """
     step = hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1]))
     return hashed(ops.bitwise_xor(step, ops.cast(examples, "uint32")))
@@ -53,14 +62,16 @@ class Seeds:
 
     def next(self) -> Tensor:
         """Returns the seed of each example for the next call of `dropout`, uint32 [B]."""
-        # Calls are counted in Python while TensorFlow traces the graph. So each call of dropout has the same number in
-        # all steps.
+        # Calls are counted in Python while TensorFlow traces the graph. So each call of dropout has
+        # the same number in all steps.
         self._count += 1
         return hashed(self._seed + np.uint32(self._count))
 
 
 def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
-    """Returns standard normal numbers, float32 of this shape [B, ..., C]. They belong to the examples, as masks do."""
+    """Returns standard normal numbers, float32 of this shape [B, ..., C]. They belong to the
+    examples, as masks do.
+    """
     # 23 bits become a number in (0, 1), which is never 0 or 1 in float32.
     bits = ops.right_shift(element_hashes(seeds.next(), shape), np.uint32(9))
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-23
@@ -68,16 +79,21 @@ def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
 
 
 def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
-    """Returns `x` with each element set to 0 with probability `rate`, and the other elements divided by 1 - rate.
+    """Returns `x` with each element set to 0 with probability `rate`, and the other elements
+    divided by 1 - rate.
 
-    x are floats [B, ..., C], and the rate is exact to 1 in 65,536. If `seeds` is None, as outside training, returns x.
+    x are floats [B, ..., C], and the rate is exact to 1 in 65,536. If `seeds` is None, as outside
+    training, returns x.
     """
     if seeds is None or rate == 0.0:
         return x
-    # Random numbers take much of a step's time. So each number of 32 bits decides two neighboring elements.
+    # Random numbers take much of a step's time. So each number of 32 bits decides two neighboring
+    # elements.
     shape = ops.shape(x)
     count = (shape[-1] + 1) // 2
     pairs = element_hashes(seeds.next(), (*shape[:-1], count))
-    bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[..., : shape[-1]]
+    bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[
+        ..., : shape[-1]
+    ]
     is_kept = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
     return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))

@@ -28,7 +28,11 @@ class FeedForward(Layer):
         self.bias2 = self.add_weight((width,), "zeros", name="bias2", dtype="float32")
 
     def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B, T, d_ff]."""
+        """Returns the output [B, T, D] for x [B, T, D], with dropout on the inner activations [B,
+        T, d_ff].
+        """
         inner = self.product(x, self.kernel1)
-        inner = dropout(self.activation(inner + ops.cast(self.bias1, inner.dtype)), self.rate, seeds)
+        inner = dropout(
+            self.activation(inner + ops.cast(self.bias1, inner.dtype)), self.rate, seeds
+        )
         return float32(self.product(inner, self.kernel2)) + self.bias2

@@ -1,4 +1,5 @@
-"""Masks, which are added to attention logits: 0 for a key that a query may see, ILLEGAL for other keys (section 3.2.3).
+"""Masks, which are added to attention logits: 0 for a key that a query may see, ILLEGAL for other
+keys (section 3.2.3).
 
 Shapes: B batch, T queries, S keys.
 """
@@ -8,7 +9,9 @@ from keras import ops
 from t2t_repro.layers.base import Tensor
 
 ILLEGAL = -1e9
-"""Mask value of a key that a query may not see. Added to the logit, the value makes the attention weight 0."""
+"""Mask value of a key that a query may not see. Added to the logit, the value makes the attention
+weight 0.
+"""
 
 
 def padding_bias(ids: Tensor) -> Tensor:

@@ -1,10 +1,13 @@
-"""Restricted self-attention (section 4): each position i attends only to positions from i - r // 2 to i + r // 2.
+"""Restricted self-attention (section 4): each position i attends only to positions from i - r // 2
+to i + r // 2.
 
-The sequence is cut into N blocks of L >= r // 2 positions. All keys that a block's queries may see are in this block
-and its two neighbors. So attention needs no [T, T] tensor, and its time and memory grow with T * r.
+The sequence is cut into N blocks of L >= r // 2 positions. All keys that a block's queries may see
+are in this block and its two neighbors. So attention needs no [T, T] tensor, and its time and
+memory grow with T * r.
 
-Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M = 3 L keys of a block
-and its two neighbors, or M = 2 L without the next block if later positions are masked.
+Shapes: B batch, H heads, T positions, d channels of a head, N blocks, L positions of a block, M = 3
+L keys of a block and its two neighbors, or M = 2 L without the next block if later positions are
+masked.
 """
 
 from keras import ops
@@ -13,11 +16,14 @@ from t2t_repro.layers.base import Tensor
 from t2t_repro.layers.masks import ILLEGAL
 
 MIN_BLOCK = 16
-"""Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a single block."""
+"""Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a
+single block.
+"""
 
 
 class Blocks:
-    """The division of a sequence of T positions into blocks. The caller computes ordinary attention within each block.
+    """The division of a sequence of T positions into blocks. The caller computes ordinary attention
+    within each block.
 
     An even r acts like r + 1. If `is_masked`, no position attends to later positions.
     """
@@ -25,32 +31,44 @@ class Blocks:
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
         self.length, self.reach, self.is_masked = length, r // 2, is_masked
         max_size = max(self.reach, MIN_BLOCK)
-        if isinstance(length, int):  # JAX knows all lengths when it traces the model, and needs sizes that are ints
+        if isinstance(
+            length, int
+        ):  # JAX knows all lengths when it traces the model, and needs sizes that are ints
             self.size = min(max(length, 1), max_size)
         else:
             self.size = ops.minimum(ops.maximum(length, 1), max_size)
         self.count = (length + self.size - 1) // self.size
-        # The block itself comes first. So if a sequence is a single block, a key's index is its position, on which
-        # dropout's masks depend.
+        # The block itself comes first. So if a sequence is a single block, a key's index is its
+        # position, on which dropout's masks depend.
         self.distances = (0, -1) if is_masked else (0, -1, 1)
         """Distances from a block to the blocks that its queries may see, in blocks."""
 
     def cut(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """Returns x [B, H, T, d] cut into blocks [B, H, N, L, d]. The last block is padded with `fill`."""
-        x = ops.pad(x, ((0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)), constant_values=fill)
+        """Returns x [B, H, T, d] cut into blocks [B, H, N, L, d]. The last block is padded with
+        `fill`.
+        """
+        x = ops.pad(
+            x,
+            ((0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)),
+            constant_values=fill,
+        )
         return ops.reshape(x, (*ops.shape(x)[:2], self.count, self.size, x.shape[-1]))
 
     def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """Returns x [B, H, T, d] cut into blocks, each joined with its neighbor blocks: [B, H, N, M, d].
+        """Returns x [B, H, T, d] cut into blocks, each joined with its neighbor blocks: [B, H, N,
+        M, d].
 
         The M positions are those of the blocks at `self.distances`.
         """
         padding = ((0, 0), (0, 0), (1, len(self.distances) - 2), (0, 0), (0, 0))
         x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
-        return ops.concatenate([x[:, :, 1 + i : 1 + i + self.count] for i in self.distances], axis=3)
+        return ops.concatenate(
+            [x[:, :, 1 + i : 1 + i + self.count] for i in self.distances], axis=3
+        )
 
     def bias(self, bias: Tensor | None) -> Tensor:
-        """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that `bias` hides.
+        """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that
+        `bias` hides.
 
         `bias` is a mask [B, 1, 1, T]; None hides no keys.
         """
@@ -71,9 +89,11 @@ class Blocks:
         return heads[:, :, : self.length]
 
     def all_positions(self, weights: Tensor) -> Tensor:
-        """Returns the attention weights of the blocks [B, H, N, L, M] as weights of all positions [B, H, T, T].
+        """Returns the attention weights of the blocks [B, H, N, L, M] as weights of all positions
+        [B, H, T, T].
 
         Keys outside a query's neighborhood have weight 0.
         """
-        # Attention's output is the weighted mean of the values. If the values are one-hot, it is the weights.
+        # Attention's output is the weighted mean of the values. If the values are one-hot, it is
+        # the weights.
         return self.join(ops.matmul(weights, self.around(ops.eye(self.length)[None, None])))

@@ -1,6 +1,8 @@
-"""Relative position representations (Shaw et al. 2018): learned vectors for the distance from a query to a key.
+"""Relative position representations (Shaw et al. 2018): learned vectors for the distance from a
+query to a key.
 
-Shapes: T queries, S keys, H heads, d channels of a head, k the largest distance with a vector of its own.
+Shapes: T queries, S keys, H heads, d channels of a head, k the largest distance with a vector of
+its own.
 """
 
 from typing import Any
@@ -12,7 +14,8 @@ from t2t_repro.layers.base import Layer, Tensor
 
 
 class RelativePositions(Layer):
-    """A table of 2 k + 1 vectors, one for each distance from -k to k. All heads of a layer share the table.
+    """A table of 2 k + 1 vectors, one for each distance from -k to k. All heads of a layer share
+    the table.
 
     Larger distances count as k, and smaller ones as -k. `channels` is H * d.
     """
@@ -24,7 +27,8 @@ class RelativePositions(Layer):
         self.table = self.kernel("table", rows, width, hparams.initializer_gain)
 
     def call(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns the vectors a_ij (equation 5) [T, S, d] of queries i, [B, H, T, d], and keys j, [B, H, S, d].
+        """Returns the vectors a_ij (equation 5) [T, S, d] of queries i, [B, H, T, d], and keys j,
+        [B, H, S, d].
 
         The last query is at the position of the last key.
         """

@@ -11,7 +11,8 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 
 class LayerNorm(Layer):
-    """Layer normalization: gives each vector mean 0 and variance 1, then scales and shifts it (Ba et al. 2016).
+    """Layer normalization: gives each vector mean 0 and variance 1, then scales and shifts it (Ba
+    et al. 2016).
 
     The vectors have `width` elements, by default hparams.hidden_size.
     """
@@ -38,7 +39,9 @@ def mean(x: Tensor) -> Tensor:
 
 
 class Residual(Layer):
-    """LayerNorm(x + Dropout(Sublayer(x))). If hparams.norm_before is true: x + Dropout(Sublayer(LayerNorm(x)))."""
+    """LayerNorm(x + Dropout(Sublayer(x))). If hparams.norm_before is true: x +
+    Dropout(Sublayer(LayerNorm(x))).
+    """
 
     def __init__(self, hparams: HParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -51,6 +54,8 @@ class Residual(Layer):
         return self.norm(x) if self.norm_before else x
 
     def call(self, x: Tensor, y: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the sum [B, T, D] of x [B, T, D] and the sub-layer's output y [B, T, D], with dropout and norm."""
+        """Returns the sum [B, T, D] of x [B, T, D] and the sub-layer's output y [B, T, D], with
+        dropout and norm.
+        """
         x = float32(x) + dropout(float32(y), self.rate, seeds)
         return x if self.norm_before else self.norm(x)

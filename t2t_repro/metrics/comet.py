@@ -1,7 +1,9 @@
-"""COMET (Rei et al. 2020): a trained model that compares translations with their sources and references.
+"""COMET (Rei et al. 2020): a trained model that compares translations with their sources and
+references.
 
-comet-score, the program of the package unbabel-comet, runs the model. This package needs older versions of NumPy and
-protobuf than TensorFlow does, so it is installed in an environment of its own.
+comet-score, the program of the package unbabel-comet, runs the model. This package needs older
+versions of NumPy and protobuf than TensorFlow does, so it is installed in an environment of its
+own.
 """
 
 import json
@@ -23,10 +25,15 @@ PROGRAM = "comet-score"
 
 
 class Comet(Metric):
-    """The mean of comet-score's scores of a translation's lines, times 100, as one of sacreBLEU's metrics."""
+    """The mean of comet-score's scores of a translation's lines, times 100, as one of sacreBLEU's
+    metrics.
+    """
 
     def __init__(
-        self, translations: Sequence[Sequence[str]], line_scores: Sequence[Sequence[float]], **signature: str | None
+        self,
+        translations: Sequence[Sequence[str]],
+        line_scores: Sequence[Sequence[float]],
+        **signature: str | None,
     ) -> None:
         super().__init__()
         self._line_scores = dict(zip(map(tuple, translations), line_scores, strict=True))
@@ -34,10 +41,14 @@ class Comet(Metric):
 
     def get_signature(self) -> Signature:
         signature = Signature({"num_refs": 1})
-        signature.info |= {"version": None} | self._signature  # the version is not that of sacreBLEU
+        signature.info |= {
+            "version": None
+        } | self._signature  # the version is not that of sacreBLEU
         return signature
 
-    def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: Any) -> list[list[float]]:
+    def _extract_corpus_statistics(
+        self, hypotheses: Sequence[str], references: Any
+    ) -> list[list[float]]:
         return [[score, 1.0] for score in self._line_scores[tuple(hypotheses)]]
 
     def _aggregate_and_compute(self, stats: list[list[float]]) -> Score:
@@ -51,39 +62,67 @@ class Comet(Metric):
 
 
 def comet(
-    model: str, sources: Sequence[str], translations: Sequence[Sequence[str]], references: Sequence[str]
+    model: str,
+    sources: Sequence[str],
+    translations: Sequence[Sequence[str]],
+    references: Sequence[str],
 ) -> Comet:
     """Runs comet-score on translations and returns their scores.
 
-    `model` is the folder of a model that unbabel-comet has downloaded or trained, or its checkpoint. Raises UserError
-    if comet-score or the model is missing, or comet-score fails.
+    `model` is the folder of a model that unbabel-comet has downloaded or trained, or its
+    checkpoint. Raises UserError if comet-score or the model is missing, or comet-score fails.
     """
     if not (path := shutil.which(PROGRAM)):
         raise UserError(
-            f"COMET needs the program {PROGRAM}; in another Python environment, run: pip install unbabel-comet "
-            "'setuptools<81'; then add that environment's folder bin to PATH"
+            f"COMET needs the program {PROGRAM}; in another Python environment, run: pip install "
+            "unbabel-comet 'setuptools<81'; then add that environment's folder bin to PATH"
         )
-    checkpoint = Path(model if model.endswith(".ckpt") else f"{model}/checkpoints/model.ckpt").absolute()
+    checkpoint = Path(
+        model if model.endswith(".ckpt") else f"{model}/checkpoints/model.ckpt"
+    ).absolute()
     program, folder = Path(path).absolute(), checkpoint.parent.parent
     for file in (checkpoint, folder / "hparams.yaml"):
         if not file.is_file():
-            raise UserError(f"--comet_model={model}: no COMET model, because {file} does not exist; give its folder")
+            raise UserError(
+                f"--comet_model={model}: no COMET model, because {file} does not exist; give its "
+                "folder"
+            )
     say(f"{PROGRAM} runs {model}; without a GPU, this may take minutes")
     with tempfile.TemporaryDirectory() as work:
         names = [str(number) for number in range(len(translations))]
-        for name, lines in zip(("s", "r", *names), (sources, references, *translations), strict=True):
-            text = "".join(f"{line}\n" for line in lines).replace("\r", " ")  # which would end a line of comet-score
+        for name, lines in zip(
+            ("s", "r", *names), (sources, references, *translations), strict=True
+        ):
+            text = "".join(f"{line}\n" for line in lines).replace(
+                "\r", " "
+            )  # which would end a line of comet-score
             Path(work, name).write_text(text, encoding="utf-8")
         command = [str(program), "-s", "s", "-r", "r", "-t", *names, "--model", str(checkpoint)]
         command += ["--to_json", "json", "--quiet", "--only_system"]
-        offline = os.environ | {"HF_HUB_OFFLINE": "1"}  # The model's folder lacks the encoder's tokenizer.
-        process = subprocess.run(command, cwd=work, env=offline, capture_output=True, text=True, check=False)
+        offline = os.environ | {
+            "HF_HUB_OFFLINE": "1"
+        }  # The model's folder lacks the encoder's tokenizer.
+        process = subprocess.run(
+            command, cwd=work, env=offline, capture_output=True, text=True, check=False
+        )
         if process.returncode:
             reason = shortened(process.stderr.strip().rpartition("\n")[2])
-            raise UserError(f"--comet_model={model}: {PROGRAM} failed: {reason}; docs/scoring.md lists what it needs")
+            raise UserError(
+                f"--comet_model={model}: {PROGRAM} failed: {reason}; docs/scoring.md lists what "
+                "it needs"
+            )
         rows = json.loads(Path(work, "json").read_text(encoding="utf-8"))
     is_cached = folder.parent.name == "snapshots"  # in Hugging Face's cache
-    name = folder.parents[1].name.removeprefix("models--").replace("--", "/") if is_cached else folder.name
+    name = (
+        folder.parents[1].name.removeprefix("models--").replace("--", "/")
+        if is_cached
+        else folder.name
+    )
     packages = program.resolve().parents[1].glob("lib/python*/*-packages/unbabel_comet-*.dist-info")
     version = next((path.stem.split("-")[1] for path in packages), None)
-    return Comet(translations, [[row["COMET"] for row in rows[name]] for name in names], model=name, version=version)
+    return Comet(
+        translations,
+        [[row["COMET"] for row in rows[name]] for name in names],
+        model=name,
+        version=version,
+    )

@@ -1,4 +1,6 @@
-"""Codes of languages, and sacreBLEU's tokenizers for languages that are written without spaces between words."""
+"""Codes of languages, and sacreBLEU's tokenizers for languages that are written without spaces
+between words.
+"""
 
 import contextlib
 import re
@@ -12,11 +14,14 @@ from t2t_repro.errors import UserError
 TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"} | dict.fromkeys(
     ("Thai", "Laoo", "Khmr", "Mymr", "Tibt"), ""
 )
-"""sacreBLEU's tokenizers of scripts for whose words its default, "13a", is wrong; "" for scripts without one."""
+"""sacreBLEU's tokenizers of scripts for whose words its default, "13a", is wrong; "" for scripts
+without one.
+"""
 UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""A character of a script without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese."""
+"""A character of a script without spaces: Thai, Lao, Tibetan, Burmese, Khmer, Japanese and Chinese.
+"""
 
 
 def iso_code(language: str) -> str:
@@ -29,14 +34,17 @@ def iso_code(language: str) -> str:
 
 
 def language_code(language: str, flag: str = "--target_language") -> str:
-    """Returns the code of a language in two letters if there is one, without region and script; "" for "".
+    """Returns the code of a language in two letters if there is one, without region and script; ""
+    for "".
 
-    "zh-CN", "zh_Hant", "zho" and "cmn" are "zh", "DE" and "deu" are "de". Raises UserError, which names `flag`, for
-    what is no code of a language.
+    "zh-CN", "zh_Hant", "zho" and "cmn" are "zh", "DE" and "deu" are "de". Raises UserError, which
+    names `flag`, for what is no code of a language.
     """
     code = iso_code(language)
     if language and not code:
-        raise UserError(f"{flag}: {language!r} is no code of a language; give one of ISO 639, e.g. de, fr or zh")
+        raise UserError(
+            f"{flag}: {language!r} is no code of a language; give one of ISO 639, e.g. de, fr or zh"
+        )
     return code
 
 

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 F1 = "F1"
 """Label of EVALB's F1 of a parser's outputs."""
 PAPER_BLEU = "BLEU, the paper's way, as released"
-"""Label of BLEU by the first version of tensor2tensor's get_ende_bleu.sh, which leaves punctuation as it is."""
+"""Label of BLEU by the first version of tensor2tensor's get_ende_bleu.sh, which leaves punctuation
+as it is.
+"""
 PAPER_BLEU_ASCII = "BLEU, the paper's way, ASCII punctuation"
-"""Label of `PAPER_BLEU`'s score, computed after Unicode punctuation was replaced in translations and references."""
+"""Label of `PAPER_BLEU`'s score, computed after Unicode punctuation was replaced in translations
+and references.
+"""
 
 
 @dataclass(frozen=True)
@@ -16,9 +20,9 @@ class Score:
     """The score of a whole text, such as a test set, by one metric.
 
     Attributes:
-        label: name of the metric, with its variant after a comma: "BLEU, lower-cased".
-        score: 0 to 100; higher is better.
-        signature: how the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal
+        label: name of the metric, with its variant after a comma: "BLEU, lower-cased". score: 0 to
+        100; higher is better. signature: how the score was computed, as name:value pairs in
+        sacreBLEU's form. Only scores with equal
             signatures are comparable.
     """
 
@@ -28,7 +32,9 @@ class Score:
 
     @property
     def name(self) -> str:
-        """Name of the metric without its variant, as in metrics.jsonl: "bleu", "f1", "exact_matches"."""
+        """Name of the metric without its variant, as in metrics.jsonl: "bleu", "f1",
+        "exact_matches".
+        """
         return "_".join(self.label.partition(",")[0].lower().split())
 
 
@@ -44,6 +50,10 @@ def score_lines(scores: Sequence[Score]) -> list[str]:
 
 
 def exact_matches(outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """Returns a score: the percentage of outputs that equal their references. There must be an output."""
-    matches = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    """Returns a score: the percentage of outputs that equal their references. There must be an
+    output.
+    """
+    matches = sum(
+        output == reference for output, reference in zip(outputs, references, strict=True)
+    )
     return Score("exact matches", 100 * matches / len(outputs), "match:line|case:mixed")

@@ -19,10 +19,15 @@ HPARAMS: dict[str, tuple[str, dict[Any, Any]]] = {
     "dropout": ("layer_prepostprocess_dropout", {}),
     "attention_dropout": ("attention_dropout", {}),
     "ffn_dropout": ("relu_dropout", {}),
-    "ffn_activation": ("activation", {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}),
+    "ffn_activation": (
+        "activation",
+        {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"},
+    ),
     "position_encoder_class": ("pos", {"SinusoidalPositionEncoder": "timing", None: "none"}),
 }
-"""For each argument that the weights do not show: its name here and, unless it is a number, its values here."""
+"""For each argument that the weights do not show: its name here and, unless it is a number, its
+values here.
+"""
 USED = {*HPARAMS, None}
 """Names of arguments that must be read. None is the name of **ARGUMENTS."""
 
@@ -30,7 +35,8 @@ USED = {*HPARAMS, None}
 def read_description(path: Path) -> dict[str, Any]:
     """Returns the hparams in a file that the weights do not show, by name.
 
-    Raises UserError if the file is missing, describes another model, or has a value that no model here can have.
+    Raises UserError if the file is missing, describes another model, or has a value that no model
+    here can have.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; copy it from the folder of the training")
@@ -39,16 +45,32 @@ def read_description(path: Path) -> dict[str, Any]:
             nodes = [*ast.walk(ast.parse(read_text(path)))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UserError(f"{path}: not a Python file; copy it again") from None
-    names = dict.fromkeys(value for value in map(_value, nodes) if isinstance(value, str) and value.isidentifier())
+    names = dict.fromkeys(
+        value for value in map(_value, nodes) if isinstance(value, str) and value.isidentifier()
+    )
     if len(models := [*filter(MODEL.fullmatch, names)]) != 1:
         shown = shortened(", ".join(models or [name for name in names if name[:1].isupper()]))
-        raise UserError(f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. TransformerBase")
+        raise UserError(
+            f"{path}: describes {shown or 'no model'}; choose a model Transformer, e.g. "
+            "TransformerBase"
+        )
     size, kind = MODEL.fullmatch(models[0]).groups()  # type: ignore[union-attr]
-    hparams: dict[str, Any] = {"num_heads": HEADS.get(size, 8), "pos": "none" if kind == "Relative" else "timing"}
-    calls = [node for node in nodes if isinstance(node, ast.Call) and _has_arguments_of(models[0], node)]
+    hparams: dict[str, Any] = {
+        "num_heads": HEADS.get(size, 8),
+        "pos": "none" if kind == "Relative" else "timing",
+    }
+    calls = [
+        node for node in nodes if isinstance(node, ast.Call) and _has_arguments_of(models[0], node)
+    ]
     positional = [argument for call in calls for argument in call.args]
-    if len(calls) > 1 or positional[2:] or any(isinstance(argument, ast.Starred) for argument in positional):
-        raise UserError(f"{path}: write a single call with the arguments of {models[0]}, and their names")
+    if (
+        len(calls) > 1
+        or positional[2:]
+        or any(isinstance(argument, ast.Starred) for argument in positional)
+    ):
+        raise UserError(
+            f"{path}: write a single call with the arguments of {models[0]}, and their names"
+        )
     for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg in USED):
         (name, values), value = HPARAMS.get(keyword.arg or "", ("", {})), _value(keyword.value)
         if value not in values if values else type(value) not in (int, float):
@@ -60,14 +82,20 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def _has_arguments_of(model: str, call: ast.Call) -> bool:
-    """Returns True if a call makes the model, or names one of its arguments. WordEmbedder also has one, dropout."""
+    """Returns True if a call makes the model, or names one of its arguments. WordEmbedder also has
+    one, dropout.
+    """
     names = {keyword.arg for keyword in call.keywords}
     function = _value(call.func)
-    return function in (model, "__init__", "partial") or bool(function != "WordEmbedder" and names & USED)
+    return function in (model, "__init__", "partial") or bool(
+        function != "WordEmbedder" and names & USED
+    )
 
 
 def _value(node: ast.AST) -> Any:
-    """Returns the value of a literal, or the last name of a function or class; "..." for other expressions."""
+    """Returns the value of a literal, or the last name of a function or class; "..." for other
+    expressions.
+    """
     match node:
         case ast.Name(id=value) | ast.Attribute(attr=value) | ast.Constant(value=value):
             return value

@@ -1,6 +1,7 @@
 """The Transformer as OpenNMT-tf computes it.
 
-Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, V vocabulary.
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width, V
+vocabulary.
 """
 
 from keras import ops
@@ -15,7 +16,9 @@ START_ID = 2
 
 
 class OpenNMTTransformer(Transformer):
-    """A `Transformer` with a start token and positions from 1, whose encoder ignores the end of the source."""
+    """A `Transformer` with a start token and positions from 1, whose encoder ignores the end of the
+    source.
+    """
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         return super().encode(ops.where(ops.equal(inputs, EOS_ID), PAD_ID, inputs), seeds)
@@ -31,7 +34,10 @@ class OpenNMTTransformer(Transformer):
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        # At the first position, x is zeros. In a step of decoding, all K rows of x have the same position.
+        # At the first position, x is zeros. In a step of decoding, all K rows of x have the same
+        # position.
         positions = start if caches else ops.arange(ops.shape(x)[1])[:, None]
         start_vector = self.target_embedding(ops.full((1, 1), START_ID, "int32"))
-        return super().decoder_logits(ops.where(positions == 0, start_vector, x), start, memory, seeds, caches)
+        return super().decoder_logits(
+            ops.where(positions == 0, start_vector, x), start, memory, seeds, caches
+        )

@@ -1,4 +1,6 @@
-"""The report of t2t-reproduce in Markdown: our measured figures beside the figures that the paper prints."""
+"""The report of t2t-reproduce in Markdown: our measured figures beside the figures that the paper
+prints.
+"""
 
 from t2t_repro import registry
 from t2t_repro.checkpoints.averaging import averaged_count
@@ -12,23 +14,35 @@ from t2t_repro.paper.results import Results
 from t2t_repro.paper.rows import printed_figures
 
 PAPER_BLEU_REMARK = (
-    "The paper's way scores Moses tokens of the target language; German compounds are split. As released: as by "
-    "tensor2tensor's script in its first version. ASCII punctuation: Unicode punctuation is replaced on both sides "
-    "first, as tensor2tensor's authors did for newstest2014."
+    "The paper's way scores Moses tokens of the target language; German compounds are split. As "
+    "released: as by tensor2tensor's script in its first version. ASCII punctuation: Unicode "
+    "punctuation is replaced on both sides first, as tensor2tensor's authors did for newstest2014."
 )
 
 
 def report(
-    folder: ModelFolder, hparams_set: str, scores: Scores, results: Results, decode_hparams: DecodeHParams
+    folder: ModelFolder,
+    hparams_set: str,
+    scores: Scores,
+    results: Results,
+    decode_hparams: DecodeHParams,
 ) -> str:
     """Returns the report, in Markdown, of a model that was trained with `hparams_set`."""
     settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
     defaults = registry.hparams(hparams_set)
-    hparams = [f"{name}={value}" for name, value in vars(folder.hparams).items() if value != getattr(defaults, name)]
+    hparams = [
+        f"{name}={value}"
+        for name, value in vars(folder.hparams).items()
+        if value != getattr(defaults, name)
+    ]
     time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
     count = f"{results.gpu_count} x " if results.gpu_count else ""
     machine = f" on {count}{results.hardware}" if results.hardware else ""
-    start = f", from the weights of {folder.origin.warm_start_from}" if folder.origin.warm_start_from else ""
+    start = (
+        f", from the weights of {folder.origin.warm_start_from}"
+        if folder.origin.warm_start_from
+        else ""
+    )
     return f"""# {hparams_set} on {folder.problem.name}
 
 Trained{time}{machine}, in {folder.origin.precision}{start}; seed {folder.origin.random_seed}; data
@@ -37,11 +51,13 @@ settings of the problem: {", ".join(settings) or "none"}; changed hparams: {", "
 Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {decode_hparams}.
 
 {_figures(folder, hparams_set, scores, results)}
-{_remarks(folder, hparams_set, scores)}"""
+{_remarks(folder, hparams_set, scores)}"""  # noqa: E501
 
 
 def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
-    """Returns the report's table in Markdown: steps and perplexity, then the scores of each test set."""
+    """Returns the report's table in Markdown: steps and perplexity, then the scores of each test
+    set.
+    """
     printed = printed_figures(hparams_set, folder.problem.name)
     perplexity = "dev perplexity per subword, last checkpoint"
     lines = [
@@ -53,7 +69,9 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
         lines += [
             {
                 "what": f"{score.label}, {test_set}{checkpoint}",
-                "paper": printed.get(test_set) if score.label in (PAPER_BLEU, PAPER_BLEU_ASCII, F1) else None,
+                "paper": printed.get(test_set)
+                if score.label in (PAPER_BLEU, PAPER_BLEU_ASCII, F1)
+                else None,
                 "here": score.score,
                 "signature": score.signature,
             }
@@ -62,24 +80,32 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
     columns = [
         Column("what", ""),
         Column("paper", "paper", "{:,}".format),
-        Column("here", "here", lambda figure: f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"),
+        Column(
+            "here",
+            "here",
+            lambda figure: f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}",
+        ),
         Column("signature", "signature"),
     ]
     return to_markdown([Table("report", "Figures", lines)], columns)
 
 
 def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
-    """Returns the reasons why figures are missing or not comparable with the paper's, one per line."""
+    """Returns the reasons why figures are missing or not comparable with the paper's, one per line."""  # noqa: E501
     printed = printed_figures(hparams_set, folder.problem.name)
     missing = [name for name in folder.problem.test_sets if name not in scores]
-    remarks = [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
+    remarks = (
+        [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
+    )
     all_scores = [score for test_set_scores in scores.values() for score in test_set_scores]
     language = folder.problem.target_language
     if any(score.label == PAPER_BLEU for score in all_scores):
         remarks.append(PAPER_BLEU_REMARK)
     elif reason := missing_bleu(all_scores, language):
         if not language:
-            reason = "BLEU, the paper's way: not computed, because the problem states no target language"
+            reason = (
+                "BLEU, the paper's way: not computed, because the problem states no target language"
+            )
         remarks.append(f"{reason} (docs/scoring.md).")
     if not printed:
         remarks.append("The paper has no figures for this set on this problem.")

@@ -1,8 +1,10 @@
-"""The stages after training: average the checkpoints, decode the test sets, score them, and store the results.
+"""The stages after training: average the checkpoints, decode the test sets, score them, and store
+the results.
 
-Each stage stores its finished work in the model folder. If a run is interrupted, the next run continues from that work.
-Decoded outputs are stored in a file whose name contains a fingerprint of the model, the source text and the settings of
-the search, so outputs of another model, text or search are never reused.
+Each stage stores its finished work in the model folder. If a run is interrupted, the next run
+continues from that work. Decoded outputs are stored in a file whose name contains a fingerprint of
+the model, the source text and the settings of the search, so outputs of another model, text or
+search are never reused.
 """
 
 import functools
@@ -32,17 +34,28 @@ Scores = dict[str, list[Score]]
 """The scores of a model on each test set, by name of the test set."""
 
 
-def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams) -> tuple[Scores, Results]:
-    """Returns the scores of a model's outputs on the test sets, and the model's results. Writes results.json.
+def evaluate(
+    folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: DecodeHParams
+) -> tuple[Scores, Results]:
+    """Returns the scores of a model's outputs on the test sets, and the model's results. Writes
+    results.json.
 
-    Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work. Test sets that are
-    missing in `data_dir`, which t2t-datagen filled, are extracted from the downloads in `tmp_dir`.
+    Averages the checkpoints and decodes the test sets, unless an earlier run has stored this work.
+    Test sets that are missing in `data_dir`, which t2t-datagen filled, are extracted from the
+    downloads in `tmp_dir`.
 
-    Raises UserError if the folder has no checkpoint, another run is using it, or no test set is available.
+    Raises UserError if the folder has no checkpoint, another run is using it, or no test set is
+    available.
     """
     defaults = vars(folder.problem.decode_hparams).items()
-    changes = [f"{name}={value}" for name, value in vars(decode_hparams).items() if (name, value) not in defaults]
-    changes = [change for change in changes if not change.startswith("batch_size=")]  # it affects no output
+    changes = [
+        f"{name}={value}"
+        for name, value in vars(decode_hparams).items()
+        if (name, value) not in defaults
+    ]
+    changes = [
+        change for change in changes if not change.startswith("batch_size=")
+    ]  # it affects no output
 
     @functools.cache
     def translator(checkpoint: str) -> Translator:
@@ -57,14 +70,24 @@ def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: D
             if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
                 checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
             basis = repr((folder.identity(checkpoint), changes, sources)).encode()
-            path = subfolder(folder.path, "decoded") / f"{name}-{hashlib.sha256(basis).hexdigest()[:8]}.txt"
+            path = (
+                subfolder(folder.path, "decoded")
+                / f"{name}-{hashlib.sha256(basis).hexdigest()[:8]}.txt"
+            )
             if (outputs := _whole_lines(path)) is None or len(outputs) != len(sources):
                 outputs = _decode(translator(checkpoint), folder.problem, test_set, sources, path)
             scores[test_set] = folder.problem.scores(outputs, references)
             say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
 
-        comparable = {name: score for name in scores for score in scores[name] if score.label in (PAPER_BLEU, F1)}
-        bleu = {name: score.score for name, score in comparable.items() if score.label == PAPER_BLEU}
+        comparable = {
+            name: score
+            for name in scores
+            for score in scores[name]
+            if score.label in (PAPER_BLEU, F1)
+        }
+        bleu = {
+            name: score.score for name, score in comparable.items() if score.label == PAPER_BLEU
+        }
         f1 = {name: score.score for name, score in comparable.items() if score.label == F1}
         results = replace(
             training_results(folder.path),
@@ -80,12 +103,16 @@ def evaluate(folder: ModelFolder, data_dir: str, tmp_dir: str, decode_hparams: D
 
 
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
-    """Returns True for the dev set of a problem with other test sets. Like Table 3's, it is not that of the average."""
+    """Returns True for the dev set of a problem with other test sets. Like Table 3's, it is not
+    that of the average.
+    """
     return test_set == problem.dev_set and len(problem.test_sets) > 1
 
 
 def averaged(folder: ModelFolder) -> str:
-    """Returns the path of the average of the last checkpoints. Computes the average if it does not exist."""
+    """Returns the path of the average of the last checkpoints. Computes the average if it does not
+    exist.
+    """
     checkpoints, count = folder.checkpoints(), folder.hparams.num_last_checkpoints
     if not checkpoints:
         return folder.checkpoint()
@@ -93,21 +120,26 @@ def averaged(folder: ModelFolder) -> str:
     with suppress(UserError):  # a damaged average is computed again
         read_checkpoint(str(path))
         existing = averaged_count(str(path))
-    # An average of more checkpoints than the folder still has is valid: users may have deleted checkpoints since then.
+    # An average of more checkpoints than the folder still has is valid: users may have deleted
+    # checkpoints since then.
     if not min(count, len(checkpoints)) <= existing <= count:
         average_checkpoints(folder, 0)
     return str(path)
 
 
 def _whole_lines(path: Path) -> list[str] | None:
-    """Returns the lines of a file of outputs; None if it is missing, not UTF-8 or cut off within a line."""
+    """Returns the lines of a file of outputs; None if it is missing, not UTF-8 or cut off within a
+    line.
+    """
     with suppress(OSError, UnicodeDecodeError):
         *lines, rest = path.read_bytes().decode().split("\n")
         return None if rest else lines
     return None
 
 
-def _decode(translator: Translator, problem: Problem, test_set: str, sources: list[str], path: Path) -> list[str]:
+def _decode(
+    translator: Translator, problem: Problem, test_set: str, sources: list[str], path: Path
+) -> list[str]:
     """Returns the outputs for a test set, and writes them to `path`.
 
     Continues from the journal of an interrupted process, if any.
@@ -115,7 +147,9 @@ def _decode(translator: Translator, problem: Problem, test_set: str, sources: li
     # Without the batch size, a run with another one can resume.
     settings = (path.name, replace(translator.decode_hparams, batch_size=1))
     with Journal(path, settings, resume=True) as journal:
-        translations = translate_lines(translator, sources, journal=journal, label=f"decoding {test_set}")
+        translations = translate_lines(
+            translator, sources, journal=journal, label=f"decoding {test_set}"
+        )
         refuse_diverged(translation.score for translation in translations)
         lines, remark = problem.finish(sources, [translation.text for translation in translations])
         if remark:

@@ -1,4 +1,6 @@
-"""The results of a trained model, from results.json in its model folder or from the metrics log of its training run."""
+"""The results of a trained model, from results.json in its model folder or from the metrics log of
+its training run.
+"""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -21,16 +23,15 @@ class Results:
     """The results of one trained model. A figure that was not measured is None or empty.
 
     Attributes:
-        steps: training steps taken.
-        dev_perplexity: perplexity on the dev split, per subword of the model's vocabulary.
-        dev_bleu: BLEU on the dev split, computed as tensor2tensor's first get_ende_bleu.sh does (`PAPER_BLEU`).
-        bleu: BLEU on each other test set, computed as for `dev_bleu`. Keys are the test sets' names.
-        f1: labelled F1 in percent, computed as EVALB does.
-        train_seconds: wall time of the training run in seconds.
-        hardware: name of the GPU, or "8 x P100, then 1 x H200" if the run moved between machines.
-        gpu_count: number of devices; None if the run moved between machines.
-        signatures: "TEST_SET: SIGNATURE" for each test set. The signature states how the test set's score was computed.
-        search: decode_hparams that differ from the problem's own, for example "beam_size=1".
+        steps: training steps taken. dev_perplexity: perplexity on the dev split, per subword of the
+        model's vocabulary. dev_bleu: BLEU on the dev split, computed as tensor2tensor's first
+        get_ende_bleu.sh does (`PAPER_BLEU`). bleu: BLEU on each other test set, computed as for
+        `dev_bleu`. Keys are the test sets' names. f1: labelled F1 in percent, computed as EVALB
+        does. train_seconds: wall time of the training run in seconds. hardware: name of the GPU, or
+        "8 x P100, then 1 x H200" if the run moved between machines. gpu_count: number of devices;
+        None if the run moved between machines. signatures: "TEST_SET: SIGNATURE" for each test set.
+        The signature states how the test set's score was computed. search: decode_hparams that
+        differ from the problem's own, for example "beam_size=1".
     """
 
     steps: int | None = None
@@ -49,7 +50,9 @@ def training_results(folder: str | Path) -> Results:
     """Returns the steps, dev perplexity, time and hardware in the metrics log of a model folder."""
     lines = read_metrics(folder)
     timed_lines = [line for line in lines if "seconds" in line]
-    machines = list(dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines))
+    machines = list(
+        dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines)
+    )
     hardware, gpu_count = machines[0] if machines else ("", None)
     if len(machines) > 1:
         hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in machines), None
@@ -89,14 +92,20 @@ def read_results(folder: str | Path) -> Results | None:
     values = {name: value for name, value in values.items() if value is not None}
     for name, value in values.items():
         if not _is_valid(value, getattr(Results(), name)):
-            raise UserError(f"{path}: {name}={shortened(repr(value))} has a wrong type or range; {CURE}")
+            raise UserError(
+                f"{path}: {name}={shortened(repr(value))} has a wrong type or range; {CURE}"
+            )
     return Results(**values)
 
 
 def _is_valid(value: Any, default: Any) -> bool:
-    """Returns True if a value has the type of its field's default. The default of a figure is None."""
+    """Returns True if a value has the type of its field's default. The default of a figure is None."""  # noqa: E501
     if isinstance(default, list):
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if isinstance(default, dict):
         return isinstance(value, dict) and all(_is_valid(item, None) for item in value.values())
-    return isinstance(value, str) if default == "" else type(value) in (int, float) and 0 <= value <= MAX_FIGURE
+    return (
+        isinstance(value, str)
+        if default == ""
+        else type(value) in (int, float) and 0 <= value <= MAX_FIGURE
+    )

@@ -1,7 +1,9 @@
-"""A model's number of parameters, and the operations of a training step: counted, without memory for weights.
+"""A model's number of parameters, and the operations of a training step: counted, without memory
+for weights.
 
-Operations are those of matrix products and convolutions, in TensorFlow's graph of the model. A product of matrices
-[m, k] and [k, n] has m * k * n multiplications, and the same number of additions.
+Operations are those of matrix products and convolutions, in TensorFlow's graph of the model. A
+product of matrices [m, k] and [k, n] has m * k * n multiplications, and the same number of
+additions.
 """
 
 import dataclasses
@@ -16,16 +18,20 @@ from t2t_repro.hparam import HParams
 from t2t_repro.models.model import model_without_values, parameter_count
 
 BACKWARD = 2
-"""Number of matrix products in the backward pass for each product in the forward pass: one gradient per factor."""
+"""Number of matrix products in the backward pass for each product in the forward pass: one gradient
+per factor.
+"""
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
-    """Returns the number of trainable parameters, with a vocabulary that source and target share."""
+    """Returns the number of trainable parameters, with a vocabulary that source and target share."""  # noqa: E501
     return parameter_count(_model(hparams, vocab_size))
 
 
 def _model(hparams: HParams, vocab_size: int) -> Any:
-    """Returns a model without values and without dropout, which has no products: its graph is made in less time."""
+    """Returns a model without values and without dropout, which has no products: its graph is made
+    in less time.
+    """
     rates: dict[str, Any] = {name: 0.0 for name in vars(hparams) if name.endswith("_dropout")}
     return _built(dataclasses.replace(hparams, **rates, label_smoothing=0.0), vocab_size)
 
@@ -34,40 +40,60 @@ _built = functools.cache(model_without_values)
 
 
 def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Returns the number of operations in all matrix products of a training step, forward and backward.
+    """Returns the number of operations in all matrix products of a training step, forward and
+    backward.
 
-    Other operations and padding do not count. Sources and targets share a vocabulary of `vocab_size`, and have equal
-    lengths in all sentences. The number of sentences is hparams.batch_size / target_length.
+    Other operations and padding do not count. Sources and targets share a vocabulary of
+    `vocab_size`, and have equal lengths in all sentences. The number of sentences is
+    hparams.batch_size / target_length.
     """
     sentence = multiplications(hparams, vocab_size, source_length, target_length)
     return round(2 * sentence * (1 + BACKWARD) * hparams.batch_size / target_length)
 
 
 @functools.cache
-def multiplications(hparams: HParams, vocab_size: int, source_length: int, target_length: int) -> int:
-    """Returns the number of multiplications of the forward pass in training, for one sentence pair."""
+def multiplications(
+    hparams: HParams, vocab_size: int, source_length: int, target_length: int
+) -> int:
+    """Returns the number of multiplications of the forward pass in training, for one sentence pair."""  # noqa: E501
     variables = (model := _model(hparams, vocab_size)).trainable_variables
     with tf.__internal__.FuncGraph("forward").as_default() as graph:
-        values = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in variables]
-        pair = (tf.compat.v1.placeholder("int64", [1, length]) for length in (source_length, target_length))
+        values = [
+            tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in variables
+        ]
+        pair = (
+            tf.compat.v1.placeholder("int64", [1, length])
+            for length in (source_length, target_length)
+        )
         with keras.StatelessScope(zip(variables, values, strict=True)):
             model(*pair, tf.compat.v1.placeholder("uint32", [1]))
     return _multiplications(graph)
 
 
 def _multiplications(graph: Any) -> int:
-    """Returns the number of multiplications of a TensorFlow graph, including those of each pass through its loops."""
+    """Returns the number of multiplications of a TensorFlow graph, including those of each pass
+    through its loops.
+    """
     total = 0
     for operation in graph.get_operations():
         if "MatMul" in operation.type:
-            is_transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+            is_transposed = operation.get_attr(
+                "transpose_a" if operation.type == "MatMul" else "adj_x"
+            )
             summed = operation.inputs[0].shape[-2 if is_transposed else -1]
             total += operation.outputs[0].shape.num_elements() * summed
         elif "Conv" in operation.type:
-            *window, _ = operation.inputs[1].shape  # the kernel's height, width and number of input channels
+            *window, _ = operation.inputs[
+                1
+            ].shape  # the kernel's height, width and number of input channels
             total += operation.outputs[0].shape.num_elements() * math.prod(window)
-        elif operation.type in ("While", "StatelessWhile"):  # made by ops.scan, which reads an element at each pass
-            lists = [tensor.op for tensor in operation.inputs if tensor.op.type == "TensorListFromTensor"]
+        elif operation.type in (
+            "While",
+            "StatelessWhile",
+        ):  # made by ops.scan, which reads an element at each pass
+            lists = [
+                tensor.op for tensor in operation.inputs if tensor.op.type == "TensorListFromTensor"
+            ]
             body = graph._get_function(operation.get_attr("body").name).graph
             total += max(list_.inputs[0].shape[0] for list_ in lists) * _multiplications(body)
     return total

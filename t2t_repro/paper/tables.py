@@ -1,4 +1,6 @@
-"""The paper's Tables 2, 3 and 4 with the parameters and operations of our hparams sets, and with trained models."""
+"""The paper's Tables 2, 3 and 4 with the parameters and operations of our hparams sets, and with
+trained models.
+"""
 
 import dataclasses
 import re
@@ -19,7 +21,9 @@ Line = dict[str, Any]
 ALL = "all"
 """The value of --columns that shows every column."""
 TEST_SET_PREFIX = "measured_bleu:"
-"""Prefix of the name of a column with a test set's measured BLEU, for example "measured_bleu:wmt14/full"."""
+"""Prefix of the name of a column with a test set's measured BLEU, for example
+"measured_bleu:wmt14/full".
+"""
 _one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
 
 
@@ -39,7 +43,9 @@ VARIATION = (
     Column("paper_eps_ls", "ε_ls"),
     Column("paper_note", "positions", lambda note: note.removesuffix(" positions")),
 )
-"""Columns that describe the variations in Table 3. By default, they are not shown beside model folders."""
+"""Columns that describe the variations in Table 3. By default, they are not shown beside model
+folders.
+"""
 COLUMNS = (
     Column("row", "row"),
     Column("training", "training"),
@@ -62,7 +68,9 @@ COLUMNS = (
     Column("paper_flops", "paper", _power),
     Column("share_of_products", "share", "{:.0%}".format),
 )
-"""Columns of the paper's tables. Those of Table 2's training costs begin with "published_parameters"."""
+"""Columns of the paper's tables. Those of Table 2's training costs begin with
+"published_parameters".
+"""
 MEASURED = (
     Column("output_dir", "model folder"),
     Column("problem", "problem"),
@@ -80,23 +88,29 @@ TABLES = {
     "4": "Table 4: English constituency parsing, labelled F1 on section 23",
 }
 """Titles of the paper's tables."""
-COST_TITLE = "Training costs of the systems in Table 2, in FLOPs: by products, and by time as in the paper"
+COST_TITLE = (
+    "Training costs of the systems in Table 2, in FLOPs: by products, and by time as in the paper"
+)
 NO_ROW_TITLE = "Model folders that fit no row above"
 
 
 def compare(
     tables: Sequence[str], output_dirs: Sequence[str], vocab_size: int, tflops: Mapping[str, float]
 ) -> list[Table]:
-    """Returns the paper's tables with our figures in each row, and a table of the model folders that fit no row.
+    """Returns the paper's tables with our figures in each row, and a table of the model folders
+    that fit no row.
 
-    A table with the training costs of single systems follows Table 2. Raises UserError if a table is unknown or a model
-    folder is damaged.
+    A table with the training costs of single systems follows Table 2. Raises UserError if a table
+    is unknown or a model folder is damaged.
 
     Args:
         tables: numbers of the tables.
-        output_dirs: model folders. A model's figures appear in the row that has its hparams set and problem.
-        vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own `vocab_size`.
-        tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the paper's values.
+        output_dirs: model folders. A model's figures appear in the row that has its hparams set and
+            problem.
+        vocab_size: vocabulary size for counting the parameters of every row; 0 means the row's own
+            `vocab_size`.
+        tflops: sustained TFLOPS (10^12 operations per second) by GPU name. They override the
+            paper's values.
     """
     for number in tables:
         refuse_unknown("table", number, TABLES)
@@ -106,10 +120,16 @@ def compare(
         table_rows = [row for row in rows.ROWS if str(row.table) == number]
         compared.append(_table(number, table_rows, vocab_size, models))
         if number == "2":
-            costs = [_cost(row, experiment, vocab_size) for row in table_rows for experiment in row.experiments]
+            costs = [
+                _cost(row, experiment, vocab_size)
+                for row in table_rows
+                for experiment in row.experiments
+            ]
             compared.append(Table("2 cost", COST_TITLE, costs))
     shown_rows = [row for row in rows.ROWS if str(row.table) in tables]
-    rowless_models = [model for model in models if not any(model.reproduces(row) for row in shown_rows)]
+    rowless_models = [
+        model for model in models if not any(model.reproduces(row) for row in shown_rows)
+    ]
     if rowless_models:
         notes = [note for model in rowless_models for note in model.notes()]
         compared.append(Table("", NO_ROW_TITLE, [model.line() for model in rowless_models], notes))
@@ -117,16 +137,27 @@ def compare(
 
 
 def select_columns(tables: Sequence[Table], names: Sequence[str]) -> list[Column]:
-    """Returns the columns that `names` lists, in this order; all columns for "all"; the main columns for no names."""
-    test_sets = dict.fromkeys(name for table in tables for line in table.lines for name in line if ":" in name)
-    scores = [Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals) for name in test_sets]
+    """Returns the columns that `names` lists, in this order; all columns for "all"; the main
+    columns for no names.
+    """
+    test_sets = dict.fromkeys(
+        name for table in tables for line in table.lines for name in line if ":" in name
+    )
+    scores = [
+        Column(name, f"BLEU {name.removeprefix(TEST_SET_PREFIX)}, measured", _two_decimals)
+        for name in test_sets
+    ]
     columns = {column.name: column for column in (*COLUMNS, *MEASURED, *scores)}
     for name in names:
         refuse_unknown("column", name, [ALL, *columns])
     if names and ALL not in names:
         return [columns[name] for name in names]
     has_models = any("output_dir" in line for table in tables for line in table.lines)
-    return [column for column in columns.values() if ALL in names or not (has_models and column in VARIATION)]
+    return [
+        column
+        for column in columns.values()
+        if ALL in names or not (has_models and column in VARIATION)
+    ]
 
 
 @dataclass(frozen=True)
@@ -135,8 +166,9 @@ class TrainedModel:
 
     folder: ModelFolder
     results: Results
-    """The content of results.json, or the figures in the training log if results.json is missing or older than the
-    latest checkpoint."""
+    """The content of results.json, or the figures in the training log if results.json is missing or
+    older than the latest checkpoint.
+    """
     tflops: float | None
     """Sustained TFLOPS of the GPU that trained the model; None if unknown."""
 
@@ -145,19 +177,26 @@ class TrainedModel:
         """Returns the model in a model folder, with its results."""
         folder, results = ModelFolder(path), read_results(path)
         steps = max(map(step_of, folder.checkpoints()), default=0)
-        if not results or (steps and results.steps != steps):  # training continued after results.json was written
+        if not results or (
+            steps and results.steps != steps
+        ):  # training continued after results.json was written
             results = training_results(path)
         return cls(folder, results, sustained_tflops(results.hardware, tflops))
 
     def reproduces(self, row: Row) -> bool:
-        """Returns True if the model was trained from scratch with the row's hparams set on the row's problem."""
+        """Returns True if the model was trained from scratch with the row's hparams set on the
+        row's problem.
+        """
         sets = [
             registry.hparams(experiment.hparams_set)
             for experiment in row.experiments
             if experiment.corpus.problem == self.folder.problem.name
         ]
         return not self.folder.origin.warm_start_from and any(
-            dataclasses.replace(self.folder.hparams, **{name: getattr(ours, name) for name in MAY_DIFFER}) == ours
+            dataclasses.replace(
+                self.folder.hparams, **{name: getattr(ours, name) for name in MAY_DIFFER}
+            )
+            == ours
             for ours in sets
         )
 
@@ -179,7 +218,9 @@ class TrainedModel:
         }
 
     def notes(self) -> list[str]:
-        """Returns notes to print below the table: the scores' signatures, and facts that limit comparability."""
+        """Returns notes to print below the table: the scores' signatures, and facts that limit
+        comparability.
+        """
         results, origin = self.results, self.folder.origin
         notes = list(results.signatures)
         if results.steps is not None and results.steps < (end := self.folder.hparams.train_steps):
@@ -187,15 +228,17 @@ class TrainedModel:
         if origin.precision != "float32":
             notes.append(f"trained in {origin.precision}")
         if origin.warm_start_from:
-            notes.append(f"fits no row, because it started with the weights of {origin.warm_start_from}")
+            notes.append(
+                f"fits no row, because it started with the weights of {origin.warm_start_from}"
+            )
         if results.search:
             notes.append(f"decoded with {results.search}")
         if results.hardware and not results.gpu_count:
             notes.append("no FLOPs by time, because it was trained on several machines")
         elif results.hardware and not self.tflops:
             notes.append(
-                f"no FLOPs by time, because the paper gives no sustained rate for {results.hardware!r}; "
-                "give one with --sustained_tflops"
+                "no FLOPs by time, because the paper gives no sustained rate for "
+                f"{results.hardware!r}; give one with --sustained_tflops"
             )
         if settings := self.folder.problem.changed_settings:
             flags = " ".join(f"--{name}={value}" for name, value in settings.items())
@@ -206,25 +249,37 @@ class TrainedModel:
 def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float | None:
     """Returns the sustained TFLOPS of a GPU, or None if unknown.
 
-    The user's values override the paper's. If several GPU names occur in `hardware`, the longest name counts.
+    The user's values override the paper's. If several GPU names occur in `hardware`, the longest
+    name counts.
     """
     for values in (user_values, rows.SUSTAINED_TFLOPS):
-        if names := [name for name in values if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware)]:
+        if names := [
+            name for name in values if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware)
+        ]:
             return values[max(names, key=len)]
     return None
 
 
-def _table(number: str, table_rows: Sequence[Row], vocab_size: int, models: Sequence[TrainedModel]) -> Table:
-    """Returns a table of the paper with our figures. A row that several models reproduce has one line per model."""
+def _table(
+    number: str, table_rows: Sequence[Row], vocab_size: int, models: Sequence[TrainedModel]
+) -> Table:
+    """Returns a table of the paper with our figures. A row that several models reproduce has one
+    line per model.
+    """
     lines: list[Line] = []
     notes: dict[str, None] = {}
     for row in table_rows:
         line: Line = {"row": row.name, "training": row.figures.get("training")}
         line |= {f"paper_{name}": figure for name, figure in row.figures.items()}
         if row.experiments:
-            hparams_set, row_vocab_size = row.experiments[0].hparams_set, row.experiments[0].vocab_size
+            hparams_set, row_vocab_size = (
+                row.experiments[0].hparams_set,
+                row.experiments[0].vocab_size,
+            )
             line["hparams_set"] = hparams_set
-            line["parameters"] = size.parameters(registry.hparams(hparams_set), vocab_size or row_vocab_size)
+            line["parameters"] = size.parameters(
+                registry.hparams(hparams_set), vocab_size or row_vocab_size
+            )
         row_models = [model for model in models if model.reproduces(row)]
         lines += [line | model.line() for model in row_models] or [line]
         notes |= dict.fromkeys(note for model in row_models for note in model.notes())

@@ -10,16 +10,22 @@ from t2t_repro.errors import UserError
 from t2t_repro.parsing.evalb_parameters import Parameters
 
 TOKEN = re.compile(r"\(([^\s()]*)(?:\s+([^\s()]*)\))?|(\)|[^\s()]+)", re.ASCII)
-"""A tagged word "(TAG word)", whose word may be empty, the start of a bracket "(LABEL", a ")", or a stray word."""
+"""A tagged word "(TAG word)", whose word may be empty, the start of a bracket "(LABEL", a ")", or a
+stray word.
+"""
 QUOTES = frozenset({"'", '"', "/"})
 """Words that EVALB treats as quotation marks since its fix of 2006."""
 Span = tuple[str, int, int]
-"""A bracket that EVALB scores: its label, the position of its first word, and the position after its last word."""
+"""A bracket that EVALB scores: its label, the position of its first word, and the position after
+its last word.
+"""
 
 
 @dataclass(slots=True)
 class Bracket:
-    """A constituent of a sentence. It contains the words `BracketedSentence.words[start:end]`; -1 if it never ends."""
+    """A constituent of a sentence. It contains the words `BracketedSentence.words[start:end]`; -1
+    if it never ends.
+    """
 
     label: str
     start: int
@@ -28,12 +34,13 @@ class Bracket:
 
 @dataclass(slots=True)
 class Quote:
-    """A quotation mark, with the facts that `insert_quote` needs if `delete_label` has deleted the mark.
+    """A quotation mark, with the facts that `insert_quote` needs if `delete_label` has deleted the
+    mark.
 
     Attributes:
-        position: position of the mark among the counted words, or the position at which it would be inserted.
-        brackets_before: number of brackets that start before the mark.
-        enclosing: numbers of the brackets that contain the mark.
+        position: position of the mark among the counted words, or the position at which it would be
+        inserted. brackets_before: number of brackets that start before the mark. enclosing: numbers
+        of the brackets that contain the mark.
     """
 
     tag: str
@@ -48,11 +55,11 @@ class BracketedSentence:
     """The words and brackets of a sentence on one line of the gold file or the test file.
 
     Attributes:
-        words: the words that EVALB counts, each as (tag, word): those whose tag is not in `delete_label`.
-        brackets: all constituents in the order of their first words, outer before inner.
-        quotes: the quotation marks whose tag is in `quote_label`.
-        length: number of words whose tag is not in `delete_label_for_length`.
-        faults: EVALB's messages about brackets that do not fit.
+        words: the words that EVALB counts, each as (tag, word): those whose tag is not in
+        `delete_label`. brackets: all constituents in the order of their first words, outer before
+        inner. quotes: the quotation marks whose tag is in `quote_label`. length: number of words
+        whose tag is not in `delete_label_for_length`. faults: EVALB's messages about brackets that
+        do not fit.
     """
 
     words: list[tuple[str, str]] = field(default_factory=list)
@@ -63,13 +70,15 @@ class BracketedSentence:
 
     @classmethod
     def read(cls, line: str, parameters: Parameters, place: str) -> Self:
-        """Returns the words and brackets of a line as EVALB's C program reads it, with the faults that it reports.
+        """Returns the words and brackets of a line as EVALB's C program reads it, with the faults
+        that it reports.
 
-        Raises UserError, which names `place`, for a word that is in no brackets of its own: EVALB never passes it.
+        Raises UserError, which names `place`, for a word that is in no brackets of its own: EVALB
+        never passes it.
         """
         sentence = cls()
-        # EVALB's stack of brackets, as numbers by depth. A surplus ")" reads below the stack, where EVALB finds a 0, so
-        # that it moves the end of the first bracket.
+        # EVALB's stack of brackets, as numbers by depth. A surplus ")" reads below the stack, where
+        # EVALB finds a 0, so that it moves the end of the first bracket.
         open_brackets, ends, depth, token = defaultdict[int, int](int), dict[int, int](), 0, ""
         for match in TOKEN.finditer(line):
             token = match[0]
@@ -78,7 +87,9 @@ class BracketedSentence:
                 sentence.length += label not in parameters.delete_label_for_length
                 if label in parameters.quote_label and word in QUOTES:
                     enclosing = [open_brackets[level] for level in range(depth)]
-                    quote = Quote(label, word, len(sentence.words), len(sentence.brackets), enclosing)
+                    quote = Quote(
+                        label, word, len(sentence.words), len(sentence.brackets), enclosing
+                    )
                     sentence.quotes.append(quote)
                 if label not in parameters.delete_label:
                     sentence.words.append((label, word))
@@ -92,7 +103,10 @@ class BracketedSentence:
                 if depth < -1:
                     sentence.faults.append("Bracketing unbalance (too many close bracket)")
             else:
-                raise UserError(f"{place}: {other!r} is outside a tagged word, and EVALB stops; write (TAG word)")
+                raise UserError(
+                    f"{place}: {other!r} is outside a tagged word, and EVALB stops; write (TAG "
+                    "word)"
+                )
         if token.startswith("(") and not token.endswith(")"):
             sentence.faults.append("More than two elements in a bracket")
         if depth:
@@ -102,7 +116,9 @@ class BracketedSentence:
         return sentence
 
     def insert_quote(self, number: int) -> None:
-        """Inserts `quotes[number]` into `words`. Shifts the positions of brackets and later quotation marks."""
+        """Inserts `quotes[number]` into `words`. Shifts the positions of brackets and later
+        quotation marks.
+        """
         quote = self.quotes[number]
         self.words.insert(quote.position, (quote.tag, quote.word))
         for bracket in self.brackets[quote.brackets_before :]:
@@ -114,18 +130,25 @@ class BracketedSentence:
             later_quote.position += 1
 
     def spans(self, parameters: Parameters) -> list[Span]:
-        """Returns the spans of the brackets that are not empty and whose label is not in `delete_label`."""
+        """Returns the spans of the brackets that are not empty and whose label is not in
+        `delete_label`.
+        """
         spans = []
         for bracket in self.brackets:
             label = bracket.label.partition("-")[0].partition("=")[0]
-            is_deleted = any(parameters.same_label(label, deleted) for deleted in parameters.delete_label)
+            is_deleted = any(
+                parameters.same_label(label, deleted) for deleted in parameters.delete_label
+            )
             if bracket.start != bracket.end and not is_deleted:
                 spans.append((label, bracket.start, bracket.end))
         return spans
 
 
-def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters) -> None:
-    """Puts back each quotation mark that `delete_label` has deleted from only one of the sentences `gold` and `test`.
+def insert_missing_quotes(
+    gold: BracketedSentence, test: BracketedSentence, parameters: Parameters
+) -> None:
+    """Puts back each quotation mark that `delete_label` has deleted from only one of the sentences
+    `gold` and `test`.
 
     This is EVALB's fix of 2006.
     """
@@ -142,7 +165,9 @@ def insert_missing_quotes(gold: BracketedSentence, test: BracketedSentence, para
 
 
 def count_matches(gold: Sequence[Span], test: Sequence[Span], parameters: Parameters) -> int:
-    """Returns how many gold brackets match a test bracket. Each test bracket matches at most one gold bracket."""
+    """Returns how many gold brackets match a test bracket. Each test bracket matches at most one
+    gold bracket.
+    """
     unmatched = defaultdict(list)
     for label, start, end in test:
         unmatched[start, end].append(label)
@@ -158,7 +183,9 @@ def count_matches(gold: Sequence[Span], test: Sequence[Span], parameters: Parame
 
 
 def count_crossings(gold: Sequence[Span], test: Sequence[Span]) -> int:
-    """Returns how many test brackets cross a gold bracket: the two overlap, and neither contains the other."""
+    """Returns how many test brackets cross a gold bracket: the two overlap, and neither contains
+    the other.
+    """
     gold_spans = {(start, end) for _, start, end in gold}
     return sum(
         any(left < start < right < end or start < left < end < right for left, right in gold_spans)

@@ -1,8 +1,10 @@
-"""Labelled bracketing scores of parse trees, counted as by EVALB's C program, also for malformed lines.
+"""Labelled bracketing scores of parse trees, counted as by EVALB's C program, also for malformed
+lines.
 
-EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks (2006). EVALB cuts a
-constituent's label at the first "-" or "=", even if that is the label's first character. docs/parsing.md has the rules
-for malformed lines, and lists EVALB's limits, which this code does not have.
+EVALB is Sekine and Collins's scorer (1997) with David Ellis's fix for mislabelled quotation marks
+(2006). EVALB cuts a constituent's label at the first "-" or "=", even if that is the label's first
+character. docs/parsing.md has the rules for malformed lines, and lists EVALB's limits, which this
+code does not have.
 """
 
 import math
@@ -12,7 +14,12 @@ from enum import IntEnum
 
 from t2t_repro.errors import UserError, refuse_different_counts
 from t2t_repro.files.textfile import read_lines
-from t2t_repro.parsing.brackets import BracketedSentence, count_crossings, count_matches, insert_missing_quotes
+from t2t_repro.parsing.brackets import (
+    BracketedSentence,
+    count_crossings,
+    count_matches,
+    insert_missing_quotes,
+)
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 
 
@@ -26,14 +33,13 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Counts of one sentence, or sums over several. If a sentence is skipped or its words differ, all counts are 0.
+    """Counts of one sentence, or sums over several. If a sentence is skipped or its words differ,
+    all counts are 0.
 
     Attributes:
-        matched: gold brackets that the test tree also has.
-        gold: brackets in the gold tree.
-        test: brackets in the test tree.
-        crossing: test brackets that cross a gold bracket: the two overlap, and neither contains the other.
-        words: words whose tag is not in `delete_label`.
+        matched: gold brackets that the test tree also has. gold: brackets in the gold tree. test:
+        brackets in the test tree. crossing: test brackets that cross a gold bracket: the two
+        overlap, and neither contains the other. words: words whose tag is not in `delete_label`.
         correct_tags: words that are counted in `words` and have the same tag in both trees.
     """
 
@@ -62,10 +68,10 @@ class Sentence(Counts):
     """The counts of one sentence, as in a row of EVALB's output.
 
     Attributes:
-        number: line number, starting at 1.
-        length: number of words of the gold tree whose tag is not in `delete_label_for_length`.
-        status: OK, ERROR (the words differ, or brackets do not fit) or SKIP (no word of the test line counts).
-        messages: EVALB's messages about the sentence. Each of them counts as an error for MAX_ERROR.
+        number: line number, starting at 1. length: number of words of the gold tree whose tag is
+        not in `delete_label_for_length`. status: OK, ERROR (the words differ, or brackets do not
+        fit) or SKIP (no word of the test line counts). messages: EVALB's messages about the
+        sentence. Each of them counts as an error for MAX_ERROR.
     """
 
     number: int
@@ -79,10 +85,11 @@ class Summary(Counts):
     """EVALB's summary of several sentences. A sentence is valid if its status is OK.
 
     Attributes:
-        sentences, errors, skipped, valid: number of all sentences, and of those with status ERROR, SKIP and OK.
-        complete_match: percentage of valid sentences whose test brackets equal the gold brackets.
-        average_crossing: crossing brackets per valid sentence.
-        no_crossing, two_or_less_crossing: percentage of valid sentences with 0, and with at most 2, crossing brackets.
+        sentences, errors, skipped, valid: number of all sentences, and of those with status ERROR,
+        SKIP and OK. complete_match: percentage of valid sentences whose test brackets equal the
+        gold brackets. average_crossing: crossing brackets per valid sentence. no_crossing,
+        two_or_less_crossing: percentage of valid sentences with 0, and with at most 2, crossing
+        brackets.
     """
 
     sentences: int
@@ -102,10 +109,15 @@ class Summary(Counts):
 
 
 def summarise(sentences: Iterable[Sentence]) -> Summary:
-    """Returns the summary of `sentences`. For EVALB's second summary, pass only those of up to `cutoff_len` words."""
+    """Returns the summary of `sentences`. For EVALB's second summary, pass only those of up to
+    `cutoff_len` words.
+    """
     sentences = list(sentences)
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
-    sums = {field.name: sum(getattr(sentence, field.name) for sentence in valid) for field in fields(Counts)}
+    sums = {
+        field.name: sum(getattr(sentence, field.name) for sentence in valid)
+        for field in fields(Counts)
+    }
     complete = sum(sentence.matched == sentence.gold == sentence.test for sentence in valid)
     return Summary(
         sentences=len(sentences),
@@ -116,15 +128,17 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
         complete_match=_percent(complete, len(valid)),
         average_crossing=sums["crossing"] / len(valid) if valid else 0.0,
         no_crossing=_percent(sum(sentence.crossing == 0 for sentence in valid), len(valid)),
-        two_or_less_crossing=_percent(sum(sentence.crossing <= 2 for sentence in valid), len(valid)),
+        two_or_less_crossing=_percent(
+            sum(sentence.crossing <= 2 for sentence in valid), len(valid)
+        ),
     )
 
 
 def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Iterator[Sentence]:
     """Yields the counts of each sentence in two files that have one tree per line.
 
-    Raises UserError if the files do not have the same number of lines, at a word at which EVALB stops, or if there are
-    more errors than `parameters.max_error` allows.
+    Raises UserError if the files do not have the same number of lines, at a word at which EVALB
+    stops, or if there are more errors than `parameters.max_error` allows.
     """
     gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
     cure = "line n of one must belong to line n of the other"
@@ -135,8 +149,8 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
             errors += 1
             if errors > parameters.max_error + 1:
                 raise UserError(
-                    f"{test}:{sentence.number}: {message}: error {errors}, more than MAX_ERROR {parameters.max_error} "
-                    "allows; fix the file, or give a higher --max_error"
+                    f"{test}:{sentence.number}: {message}: error {errors}, more than MAX_ERROR "
+                    f"{parameters.max_error} allows; fix the file, or give a higher --max_error"
                 )
         yield sentence
 
@@ -147,9 +161,11 @@ def score_trees(
     parameters: Parameters = COLLINS,
     names: tuple[str, str] = ("reference", "output"),
 ) -> Iterator[Sentence]:
-    """Yields the counts of each sentence. Line n of `gold` and line n of `test` have the trees of sentence n.
+    """Yields the counts of each sentence. Line n of `gold` and line n of `test` have the trees of
+    sentence n.
 
-    Raises UserError at a word at which EVALB stops. Its message calls the gold lines and the test lines by `names`.
+    Raises UserError at a word at which EVALB stops. Its message calls the gold lines and the test
+    lines by `names`.
     """
     for number, lines in enumerate(zip(gold, test, strict=True), 1):
         gold_tree, test_tree = (
@@ -159,7 +175,9 @@ def score_trees(
         yield _score(gold_tree, test_tree, parameters, number)
 
 
-def _score(gold: BracketedSentence, test: BracketedSentence, parameters: Parameters, number: int) -> Sentence:
+def _score(
+    gold: BracketedSentence, test: BracketedSentence, parameters: Parameters, number: int
+) -> Sentence:
     faults = (*gold.faults, *test.faults)
     if not test.words:
         return Sentence(number, gold.length, Status.SKIP, faults)
@@ -184,7 +202,9 @@ def _score(gold: BracketedSentence, test: BracketedSentence, parameters: Paramet
         test=len(test_spans),
         crossing=count_crossings(gold_spans, test_spans),
         words=len(pairs),
-        correct_tags=sum(parameters.same_label(gold_tag, test_tag) for (gold_tag, _), (test_tag, _) in pairs),
+        correct_tags=sum(
+            parameters.same_label(gold_tag, test_tag) for (gold_tag, _), (test_tag, _) in pairs
+        ),
     )
 
 

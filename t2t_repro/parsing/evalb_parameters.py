@@ -11,24 +11,33 @@ from t2t_repro.files.textfile import read_lines
 
 NUMBERS = ("MAX_ERROR", "CUTOFF_LEN", "LABELED")
 """Parameters with a number."""
-VALUES = {"DELETE_LABEL": 1, "DELETE_LABEL_FOR_LENGTH": 1, "QUOTE_LABEL": 1, "EQ_LABEL": 2, "EQ_WORD": 2}
-"""Parameters that may stand on several lines of a file, with the number of labels or words on each of these lines."""
+VALUES = {
+    "DELETE_LABEL": 1,
+    "DELETE_LABEL_FOR_LENGTH": 1,
+    "QUOTE_LABEL": 1,
+    "EQ_LABEL": 2,
+    "EQ_WORD": 2,
+}
+"""Parameters that may stand on several lines of a file, with the number of labels or words on each
+of these lines.
+"""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the Penn Treebank.
+    """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the
+    Penn Treebank.
 
     Attributes:
-        max_error: limit on sentences with errors. As in EVALB, one error more is still allowed, and the next one stops
-            the scoring.
-        cutoff_len: maximum number of words of the sentences in EVALB's second summary.
-        labeled: True if only brackets with the same label match; False if the same span is enough.
-        delete_label: labels of constituents, and tags of words, that do not count. Such a constituent's children count.
-        delete_label_for_length: tags of words that do not count in a sentence's length.
-        quote_label: tags of quotation marks. A mark that is deleted by `delete_label` in only one tree counts in both.
-        eq_label: pairs of labels that count as equal.
-        eq_word: pairs of words that count as equal.
+        max_error: limit on sentences with errors. As in EVALB, one error more is still allowed, and
+            the next one stops the scoring.
+        cutoff_len: maximum number of words of the sentences in EVALB's second summary. labeled:
+        True if only brackets with the same label match; False if the same span is enough.
+        delete_label: labels of constituents, and tags of words, that do not count. Such a
+        constituent's children count. delete_label_for_length: tags of words that do not count in a
+        sentence's length. quote_label: tags of quotation marks. A mark that is deleted by
+        `delete_label` in only one tree counts in both. eq_label: pairs of labels that count as
+        equal. eq_word: pairs of words that count as equal.
     """
 
     max_error: int = 10
@@ -53,18 +62,21 @@ COLLINS = Parameters()
 
 
 def read_parameters(path: str) -> Parameters:
-    """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#" starts a comment line.
+    """Returns the parameters in an EVALB parameter file. Each line has a name and its value; "#"
+    starts a comment line.
 
-    A parameter that the file omits has EVALB's own default: no labels are deleted, and different labels or words never
-    count as equal. As EVALB does, prints a message about a line that sets nothing, and takes the digits with which a
-    number begins, or 0.
+    A parameter that the file omits has EVALB's own default: no labels are deleted, and different
+    labels or words never count as equal. As EVALB does, prints a message about a line that sets
+    nothing, and takes the digits with which a number begins, or 0.
     """
     parameters: dict[str, Any] = {name.lower(): frozenset() for name in VALUES}
     for number, line in enumerate(read_lines(path), 1):
         line = line.rstrip(string.whitespace)
         name, *words = re.split(r"\s+", line, flags=re.ASCII)
         key = name.lower()
-        if line.startswith("#") or len(line) < 3 or name == "DEBUG":  # DEBUG 1 makes EVALB list the brackets
+        if (
+            line.startswith("#") or len(line) < 3 or name == "DEBUG"
+        ):  # DEBUG 1 makes EVALB list the brackets
             continue
         if name in NUMBERS and words:
             digits = re.match("[+-]?[0-9]{1,9}", words[0])

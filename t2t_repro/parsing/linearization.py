@@ -1,7 +1,8 @@
 """Converts trees to target text for a model, and any text that a model outputs back to a tree.
 
-The format is that of Vinyals et al. 2015, "Grammar as a Foreign Language", section 2: a constituent starts with "(NP"
-and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP VBZ )VP . )S
+The format is that of Vinyals et al. 2015, "Grammar as a Foreign Language", section 2: a constituent
+starts with "(NP" and ends with ")NP", and one symbol stands for each word: (S (NP DT NN )NP (VP VBZ
+)VP . )S
 """
 
 import re
@@ -32,12 +33,16 @@ FORMS = {
 }
 """Punctuation marks, brackets and signs, listed under the tag that they always have."""
 TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
-"""Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a quotation mark."""
+"""Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a
+quotation mark.
+"""
 APOSTROPHE = "'"
 
 WORD_KINDS = NO_WORD, ORDINARY, MARK, EITHER = range(4)
-"""Kinds of words, which decide the tags that fit a word. EVALB must count an `ORDINARY` word and ignore a punctuation
-mark (`MARK`). An apostrophe (`EITHER`) may be both. `NO_WORD` is padding after the last word of a sentence."""
+"""Kinds of words, which decide the tags that fit a word. EVALB must count an `ORDINARY` word and
+ignore a punctuation mark (`MARK`). An apostrophe (`EITHER`) may be both. `NO_WORD` is padding after
+the last word of a sentence.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class TreeSymbols:
     labels: tuple[str, ...]
     """Labels of constituents."""
     words: tuple[str, ...]
-    """Symbols of words: parts of speech, or XX and the tags of punctuation marks; () if words are their own symbols."""
+    """Symbols of words: parts of speech, or XX and the tags of punctuation marks; () if words are
+    their own symbols.
+    """
 
 
 @dataclass
@@ -58,30 +65,40 @@ class Repairs:
     words_missing: int = 0  # words without a symbol
     words_extra: int = 0  # dropped symbols without a word
     brackets_closed: int = 0  # constituents whose closing bracket was missing or came too late
-    brackets_dropped: int = 0  # closing brackets without an open constituent of that label; brackets without a label
+    brackets_dropped: int = (
+        0  # closing brackets without an open constituent of that label; brackets without a label
+    )
     constituents_empty: int = 0  # removed constituents without a word
     roots_joined: int = 0  # trees that got the root TOP
     tags_changed: int = 0  # tags that would have made EVALB delete a word or count punctuation
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(**{name: count + getattr(other, name) for name, count in vars(self).items()})
+        return type(self)(
+            **{name: count + getattr(other, name) for name, count in vars(self).items()}
+        )
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
 
     def __str__(self) -> str:
         """Returns the counts above 0, for example "trees: 3, words missing: 5", or "none"."""
-        counts = [f"{name.replace('_', ' ')}: {count:,}" for name, count in vars(self).items() if count]
+        counts = [
+            f"{name.replace('_', ' ')}: {count:,}" for name, count in vars(self).items() if count
+        ]
         return ", ".join(counts) or "none"
 
 
 def words_of(line: str) -> list[str]:
-    """Returns the words of a line, in which "(" and ")" become -LRB- and -RRB-, the treebank's spelling."""
+    """Returns the words of a line, in which "(" and ")" become -LRB- and -RRB-, the treebank's
+    spelling.
+    """
     return re.findall(r"\S+", line.replace("(", "-LRB-").replace(")", "-RRB-"), re.ASCII)
 
 
 def graph_words_of(lines: Any) -> Any:
-    """Returns a tensor of strings [B] with the result of `words_of` for each line, joined by spaces."""
+    """Returns a tensor of strings [B] with the result of `words_of` for each line, joined by
+    spaces.
+    """
     import tensorflow as tf
 
     for pattern, text in ((r"\(", "-LRB-"), (r"\)", "-RRB-"), (r"[ \t-\r]+", " "), ("^ | $", "")):
@@ -90,7 +107,9 @@ def graph_words_of(lines: Any) -> Any:
 
 
 def tag_of(word: str) -> str:
-    """Returns the tag of a word that always has the same tag (punctuation, brackets, signs), or XX for other words."""
+    """Returns the tag of a word that always has the same tag (punctuation, brackets, signs), or XX
+    for other words.
+    """
     return TAGS.get(word, ANY)
 
 
@@ -104,7 +123,9 @@ def kinds_of(line: str) -> list[int]:
 
 
 def graph_kinds_of(lines: Any) -> Any:
-    """Applies `kinds_of` to a tensor of strings [B] with at most W words each. Returns int32 [B, W]."""
+    """Applies `kinds_of` to a tensor of strings [B] with at most W words each. Returns int32 [B,
+    W].
+    """
     import tensorflow as tf
 
     # No kind depends on a bracket, so the brackets in the words may stay.
@@ -118,8 +139,9 @@ def graph_kinds_of(lines: Any) -> Any:
 def linearise(tree: Tree, word_symbol: str = "tag") -> str:
     """Returns the target text for a tree that `trees.prepare` returned.
 
-    The `word_symbol` "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes punctuation as its
-    tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015. "word" writes the words.
+    The `word_symbol` "tag" writes each word as its part of speech, as in tensor2tensor. "XX" writes
+    punctuation as its tag (see `tag_of`) and other words as XX, the symbol of Vinyals et al. 2015.
+    "word" writes the words.
     """
 
     def symbol(leaf: Tree) -> str:
@@ -127,25 +149,30 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
 
     return tree.fold(
         symbol,
-        lambda constituent, parts: " ".join([f"({constituent.label}", *parts, f"){constituent.label}"]),
+        lambda constituent, parts: " ".join(
+            [f"({constituent.label}", *parts, f"){constituent.label}"]
+        ),
     )
 
 
 def delinearise(
     text: str, words: Sequence[str], tags_by_form: bool = False, word_symbol: str = "tag"
 ) -> tuple[Tree, Repairs]:
-    """Returns a tree over exactly `words`, converted from any output of a model, and the counts of repairs.
+    """Returns a tree over exactly `words`, converted from any output of a model, and the counts of
+    repairs.
 
-    For an output without faults, this is the inverse of `linearise`. Faults are repaired by the rules below. No repair
-    adds a constituent that EVALB scores.
+    For an output without faults, this is the inverse of `linearise`. Faults are repaired by the
+    rules below. No repair adds a constituent that EVALB scores.
 
-    - If there are as many symbols as words, symbol n belongs to word n. Otherwise, symbols and words are aligned with
-      the fewest faults. A fault is a word without a symbol, a symbol without a word, or a punctuation mark aligned with
-      another mark or an ordinary word. A symbol without a word is dropped. A word without a symbol joins the
-      constituent of the previous word; if no previous word has a symbol, it joins that of the first symbol.
-    - A closing bracket closes the innermost open constituent with the same label, and every open constituent inside.
-      If no open constituent has this label, the closing bracket is dropped. A bracket without a label is dropped.
-      Constituents that are still open at the end of the text are closed there.
+    - If there are as many symbols as words, symbol n belongs to word n. Otherwise, symbols and
+      words are aligned with the fewest faults. A fault is a word without a symbol, a symbol without
+      a word, or a punctuation mark aligned with another mark or an ordinary word. A symbol without
+      a word is dropped. A word without a symbol joins the constituent of the previous word; if no
+      previous word has a symbol, it joins that of the first symbol.
+    - A closing bracket closes the innermost open constituent with the same label, and every open
+      constituent inside. If no open constituent has this label, the closing bracket is dropped. A
+      bracket without a label is dropped. Constituents that are still open at the end of the text
+      are closed there.
     - A constituent without a word is removed.
     - If the result is not a single constituent, a constituent TOP is put around it.
     - A word's tag is its symbol. If the symbol is XX or missing, the tag is `tag_of(word)`.
@@ -153,8 +180,9 @@ def delinearise(
     Args:
         text: the model's output.
         words: at least one word, without white space or brackets; see `words_of`.
-        tags_by_form: True to replace a tag with which EVALB would delete a word or count a punctuation mark. EVALB does
-            not score a sentence if such a tag deletes a word in only one of the two trees.
+        tags_by_form: True to replace a tag with which EVALB would delete a word or count a
+            punctuation mark. EVALB does not score a sentence if such a tag deletes a word in only
+            one of the two trees.
         word_symbol: as for `linearise`. For "word", the tag of each symbol is `tag_of(symbol)`.
     """
     if not words:
@@ -173,8 +201,12 @@ def delinearise(
     return roots[0], repairs
 
 
-def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs) -> list[list[Tree]]:
-    """Returns, for each symbol, the tagged words that replace it; one list of all words if there are no symbols."""
+def _tag_words(
+    symbols: Sequence[str], words: Sequence[str], tags_by_form: bool, repairs: Repairs
+) -> list[list[Tree]]:
+    """Returns, for each symbol, the tagged words that replace it; one list of all words if there
+    are no symbols.
+    """
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     last_position = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
@@ -192,9 +224,14 @@ def _tag_words(symbols: Sequence[str], words: Sequence[str], tags_by_form: bool,
 
 
 def _build(
-    tokens: Sequence[str], leaves_by_symbol: Sequence[list[Tree]], roots: list[Tree], repairs: Repairs
+    tokens: Sequence[str],
+    leaves_by_symbol: Sequence[list[Tree]],
+    roots: list[Tree],
+    repairs: Repairs,
 ) -> list[Tree]:
-    """Appends the constituents and words that the output `tokens` describes to `roots`, and returns `roots`."""
+    """Appends the constituents and words that the output `tokens` describes to `roots`, and returns
+    `roots`.
+    """
     open_constituents: list[tuple[str, list[Tree]]] = [(TOP, roots)]
 
     def close() -> None:
@@ -209,7 +246,9 @@ def _build(
         bracket, label = token[0], token[1:]
         if bracket not in "()":
             open_constituents[-1][1].extend(next(next_leaves))
-        elif not label or (bracket == ")" and all(label != name for name, _ in open_constituents[1:])):
+        elif not label or (
+            bracket == ")" and all(label != name for name, _ in open_constituents[1:])
+        ):
             repairs.brackets_dropped += 1
         elif bracket == "(":
             open_constituents.append((label, []))
@@ -225,10 +264,11 @@ def _build(
 
 
 def fits(tag: str, kind: int) -> bool:
-    """Returns True unless EVALB (with COLLINS.prm) would treat words of this kind wrongly because of the tag.
+    """Returns True unless EVALB (with COLLINS.prm) would treat words of this kind wrongly because
+    of the tag.
 
-    EVALB must delete punctuation marks and count all other words. An apostrophe may be either. The symbol XX fits every
-    word, because `delinearise` replaces it by `tag_of(word)`.
+    EVALB must delete punctuation marks and count all other words. An apostrophe may be either. The
+    symbol XX fits every word, because `delinearise` replaces it by `tag_of(word)`.
     """
     if kind == MARK:
         return tag in (*PUNCTUATION, ANY)
@@ -236,14 +276,16 @@ def fits(tag: str, kind: int) -> bool:
 
 
 def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
-    """Returns, for each word, the position of its symbol in `symbols`, or None if the word has no symbol."""
+    """Returns, for each word, the position of its symbol in `symbols`, or None if the word has no
+    symbol.
+    """
     if len(symbols) == len(words):
         return list(range(len(words)))
     # Only punctuation marks are distinguished: all other symbols and words count as equal.
     symbol_tags = [symbol if symbol in PUNCTUATION else ANY for symbol in symbols]
     word_tags = [tag if tag in PUNCTUATION else ANY for tag in map(tag_of, words)]
-    # edits[i][j] is the smallest number of skipped symbols, skipped words and mismatches if the first i symbols are
-    # aligned with the first j words.
+    # edits[i][j] is the smallest number of skipped symbols, skipped words and mismatches if the
+    # first i symbols are aligned with the first j words.
     edits = [list(range(len(words) + 1))]
     for symbol_tag in symbol_tags:
         above, row = edits[-1], [len(edits)]
@@ -253,8 +295,9 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     positions: list[int | None] = [None] * len(words)
     i, j = len(symbols), len(words)
     while i and j:
-        # The loop goes from the last word to the first and prefers skipping a word or symbol to aligning the two. If
-        # several words compete for a symbol, the first of them therefore gets it.
+        # The loop goes from the last word to the first and prefers skipping a word or symbol to
+        # aligning the two. If several words compete for a symbol, the first of them therefore gets
+        # it.
         if edits[i][j] == edits[i][j - 1] + 1:
             j -= 1
         elif edits[i][j] == edits[i - 1][j] + 1:

@@ -1,4 +1,5 @@
-"""Constituency trees: reading and writing the Penn Treebank's bracketed text, and preparing its trees for parsing.
+"""Constituency trees: reading and writing the Penn Treebank's bracketed text, and preparing its
+trees for parsing.
 
 Only ASCII white space separates words. A no-break space stays inside its word, as in EVALB.
 """
@@ -32,9 +33,9 @@ class Tree:
     """A constituent or a tagged word.
 
     Attributes:
-        label: the constituent's label or the word's part of speech; "" for a treebank's outer bracket.
-        children: the constituents and words inside; empty for a word.
-        word: the word; "" for a constituent.
+        label: the constituent's label or the word's part of speech; "" for a treebank's outer
+        bracket. children: the constituents and words inside; empty for a word. word: the word; ""
+        for a constituent.
     """
 
     label: str
@@ -47,16 +48,19 @@ class Tree:
         self.fold(leaves.append, lambda constituent, parts: None)
         return leaves
 
-    def fold(self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]) -> T:
-        """Returns a tree's value, computed from its children's values. Uses no recursion, so any depth is possible.
+    def fold(
+        self, word_value: Callable[[Tree], T], constituent_value: Callable[[Tree, list[T]], T]
+    ) -> T:
+        """Returns a tree's value, computed from its children's values. Uses no recursion, so any
+        depth is possible.
 
-        `word_value` returns the value of a tagged word, and `constituent_value` that of a constituent, given its
-        children's values.
+        `word_value` returns the value of a tagged word, and `constituent_value` that of a
+        constituent, given its children's values.
         """
         if self.word:
             return word_value(self)
-        # An entry for each constituent from the root to the current one: the constituent, its unvisited children, and
-        # the values of its visited children.
+        # An entry for each constituent from the root to the current one: the constituent, its
+        # unvisited children, and the values of its visited children.
         path: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, iter(self.children), [])]
         while True:
             tree, remaining, values = path[-1]
@@ -81,11 +85,13 @@ class Tree:
 
 
 def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Iterator[Tree]:
-    """Yields the trees in lines of bracketed text. A tree may span lines, and a line may hold several trees.
+    """Yields the trees in lines of bracketed text. A tree may span lines, and a line may hold
+    several trees.
 
     Raises UserError, which names `source` and the line, if the brackets are not those of trees.
     """
-    # An entry for each open bracket: its line number, the label and word read so far, and its finished children.
+    # An entry for each open bracket: its line number, the label and word read so far, and its
+    # finished children.
     opened: list[tuple[int, list[str], list[Tree]]] = []
     for number, line in enumerate(lines, first_line):
         for token in TOKEN.findall(line):
@@ -103,7 +109,9 @@ def parse_trees(lines: Iterable[str], source: str, first_line: int = 1) -> Itera
                 else:
                     yield tree
     if opened:
-        raise UserError(f"{source}:{opened[0][0]}: a tree starts here but never ends; fix the brackets")
+        raise UserError(
+            f"{source}:{opened[0][0]}: a tree starts here but never ends; fix the brackets"
+        )
 
 
 def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
@@ -113,7 +121,8 @@ def _close(place: str, names: list[str], children: list[Tree]) -> Tree:
         return Tree(names[0], word=names[1])
     text = " ".join(names)
     raise UserError(
-        f"{place}: cannot read '({text} ...)'; write a tagged word, (TAG word), or (LABEL with constituents)"
+        f"{place}: cannot read '({text} ...)'; write a tagged word, (TAG word), or (LABEL with "
+        "constituents)"
     )
 
 
@@ -122,14 +131,18 @@ def read_trees(path: str) -> Iterator[Tree]:
 
 
 def prepare(tree: Tree) -> Tree | None:
-    """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no words remain.
+    """Returns a treebank's tree in the form in which parsers are trained and scored, or None if no
+    words remain.
 
     - Traces are removed, and so are constituents that contain only traces.
-    - Labels are cut before their first "-", "=" or "|". This removes function tags and indices: NP-SBJ-1 and NP=2
-      become NP. Of two alternative labels, the first stays: ADVP|PRT becomes ADVP. (EVALB counts ADVP and PRT as
-      equal.) A label that starts with one of these signs, such as -LRB-, stays whole.
-    - The outer bracket is removed. If it contains several constituents or a word, it stays, with the label TOP.
-    - A constituent whose only child has the same label, (NP (NP ...)), stays, because EVALB counts both constituents.
+    - Labels are cut before their first "-", "=" or "|". This removes function tags and indices:
+      NP-SBJ-1 and NP=2 become NP. Of two alternative labels, the first stays: ADVP|PRT becomes
+      ADVP. (EVALB counts ADVP and PRT as equal.) A label that starts with one of these signs, such
+      as -LRB-, stays whole.
+    - The outer bracket is removed. If it contains several constituents or a word, it stays, with
+      the label TOP.
+    - A constituent whose only child has the same label, (NP (NP ...)), stays, because EVALB counts
+      both constituents.
     """
     prepared = tree.fold(
         lambda leaf: None if leaf.label == TRACE else Tree(_base_label(leaf.label), word=leaf.word),
@@ -153,5 +166,7 @@ def _base_label(label: str) -> str:
 
 
 def under_top(tree: Tree) -> Tree:
-    """Returns the tree with TOP around it, as in EVALB's files, unless the tree's label is TOP already."""
+    """Returns the tree with TOP around it, as in EVALB's files, unless the tree's label is TOP
+    already.
+    """
     return tree if tree.label == TOP else Tree(TOP, (tree,))

@@ -1,7 +1,8 @@
-"""One-dimensional convolutions over positions, with dilation, for whole sequences and for one new position.
+"""One-dimensional convolutions over positions, with dilation, for whole sequences and for one new
+position.
 
-Shapes: B batch, K hypotheses of a sentence, N = B * K, T positions, k kernel width, C channels of the input, E channels
-of the output.
+Shapes: B batch, K hypotheses of a sentence, N = B * K, T positions, k kernel width, C channels of
+the input, E channels of the output.
 """
 
 from keras import ops
@@ -10,19 +11,24 @@ from t2t_repro.layers.base import Caches, Tensor, outer_shape
 
 
 def convolution(
-    x: Tensor, kernel: Tensor, dilation: int = 1, is_masked: bool = False, caches: Caches | None = None
+    x: Tensor,
+    kernel: Tensor,
+    dilation: int = 1,
+    is_masked: bool = False,
+    caches: Caches | None = None,
 ) -> Tensor:
     """Returns the convolution [B, T, E] of x [B, T, C] with kernel [k, C, E], with the dtype of x.
 
-    Output t is the sum of x[t + (i - origin) * dilation] @ kernel[i] over all i from 0 to k - 1. Positions before the
-    first and after the last count as zeros.
+    Output t is the sum of x[t + (i - origin) * dilation] @ kernel[i] over all i from 0 to k - 1.
+    Positions before the first and after the last count as zeros.
 
     Args:
         dilation: distance between neighboring inputs of an output, in positions.
-        is_masked: if true, origin is k - 1, so that an output does not depend on later positions. If false, origin is
-            (k - 1) // 2, the middle of the kernel.
-        caches: None, or the caches for a step of decoding, in which x [B, K, C] is a new position of K hypotheses. The
-            cache of a masked convolution has its last inputs [N, (k - 1) * dilation, C], oldest first.
+        is_masked: if true, origin is k - 1, so that an output does not depend on later positions.
+            If false, origin is (k - 1) // 2, the middle of the kernel.
+        caches: None, or the caches for a step of decoding, in which x [B, K, C] is a new position
+            of K hypotheses. The cache of a masked convolution has its last inputs [N, (k - 1) *
+            dilation, C], oldest first.
     """
     width, channels, channels_out = kernel.shape
     if caches:
@@ -33,11 +39,13 @@ def convolution(
         return ops.reshape(y, (*outer_shape(x), channels_out))
     length = ops.shape(x)[1]
     before = (width - 1 if is_masked else (width - 1) // 2) * dilation
-    # Positions become rows of `dilation` neighbors, so that the inputs of an output are in consecutive rows. Some
-    # processors cannot compute the gradient of TensorFlow's own dilation.
+    # Positions become rows of `dilation` neighbors, so that the inputs of an output are in
+    # consecutive rows. Some processors cannot compute the gradient of TensorFlow's own dilation.
     rows = (length + dilation - 1) // dilation
     after = (rows + width - 1) * dilation - before - length
-    x = ops.reshape(ops.pad(x, ((0, 0), (before, after), (0, 0))), (-1, rows + width - 1, dilation, channels))
+    x = ops.reshape(
+        ops.pad(x, ((0, 0), (before, after), (0, 0))), (-1, rows + width - 1, dilation, channels)
+    )
     y = ops.conv(x, kernel[:, None], padding="valid", data_format="channels_last")
     # For 0 examples, TensorFlow's result can have a wrong shape, so this shape must not contain -1.
     return ops.reshape(y, (ops.shape(x)[0], rows * dilation, channels_out))[:, :length]

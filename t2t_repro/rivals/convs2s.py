@@ -1,11 +1,13 @@
-"""ConvS2S in the order of section 3 of its paper (Gehring et al. 2017): convolutions instead of self-attention.
+"""ConvS2S in the order of section 3 of its paper (Gehring et al. 2017): convolutions instead of
+self-attention.
 
-The sums of two terms follow section 3.4: each is multiplied by sqrt(0.5), which keeps the variance. The paper says so
-for residual sums. As in the authors' code, this model also does so in equations 1 and 2.
+The sums of two terms follow section 3.4: each is multiplied by sqrt(0.5), which keeps the variance.
+The paper says so for residual sums. As in the authors' code, this model also does so in equations 1
+and 2.
 
-Shapes: B batch, S source length, T target length, K hypotheses of a sentence, N = B * K, F width of the embeddings,
-C and D widths of a layer's input and output, k kernel width, V vocabulary. Ids are 0 for padding, 1 for the end of a
-text.
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, N = B * K, F width of
+the embeddings, C and D widths of a layer's input and output, k kernel width, V vocabulary. Ids are
+0 for padding, 1 for the end of a text.
 """
 
 import re
@@ -30,14 +32,19 @@ from t2t_repro.rivals.convolution import convolution
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
 GATED = 4.0
-"""Factor of the initial variance of a convolution's outputs. A gated linear unit divides the variance by about 4
-(section 3.5)."""
+"""Factor of the initial variance of a convolution's outputs. A gated linear unit divides the
+variance by about 4 (section 3.5).
+"""
 GROUP = re.compile(r"(\d+)x(\d+)(?:\*(\d+))?", re.ASCII)
-"""Layers of equal shape: width, "x", kernel width and, unless it is one layer, "*" and the number of layers."""
+"""Layers of equal shape: width, "x", kernel width and, unless it is one layer, "*" and the number
+of layers.
+"""
 
 
 class ConvolutionLayer(NamedTuple):
-    """The shape of a layer: the number of channels of its output, and the kernel width in positions."""
+    """The shape of a layer: the number of channels of its output, and the kernel width in
+    positions.
+    """
 
     width: int
     kernel: int
@@ -49,14 +56,19 @@ class ConvS2SHParams(HParams):
 
     model: str = "convs2s"
     convolutions: str = ""
-    """The layers, from the first to the last: "512x3*9+1024x1*2" are 9 layers of width 512 and kernel width 3, then 2
-    layers of width 1,024 and kernel width 1. Empty: all have hidden_size and kernel_height."""
+    """The layers, from the first to the last: "512x3*9+1024x1*2" are 9 layers of width 512 and
+    kernel width 3, then 2 layers of width 1,024 and kernel width 1. Empty: all have hidden_size and
+    kernel_height.
+    """
     kernel_height: int = 3
     """k: kernel width of the convolutions, in positions, if `convolutions` is empty."""
     output_embedding_size: int = 0
     """Width of the vectors before the pre-softmax projection; 0 means hidden_size."""
 
-    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS, "output_embedding_size": OPTIONAL_WIDTH}
+    ranges: ClassVar = HParams.ranges | {
+        "kernel_height": LAYERS,
+        "output_embedding_size": OPTIONAL_WIDTH,
+    }
     unused = (*TRANSFORMER_ONLY, "initializer")  # section 3.5 has the distribution of its weights
 
     def __post_init__(self) -> None:
@@ -64,14 +76,15 @@ class ConvS2SHParams(HParams):
         self.check_shared_width("output_embedding_size")
         if self.convolutions and self.kernel_height != type(self).kernel_height:
             raise UserError(
-                f"kernel_height={self.kernel_height} has no effect with convolutions={self.convolutions}, which has "
-                "the kernel widths; omit one of them"
+                f"kernel_height={self.kernel_height} has no effect with "
+                f"convolutions={self.convolutions}, which has the kernel widths; omit one of them"
             )
         count = max(self.encoder_layers, self.decoder_layers)
         if len(self.layers) != count:
             raise UserError(
-                f"convolutions={self.convolutions} describes {counted(len(self.layers), 'layer')}, but the larger "
-                f"stack has {count}; change one of them"
+                f"convolutions={self.convolutions} describes "
+                f"{counted(len(self.layers), 'layer')}, but the larger stack has {count}; change "
+                "one of them"
             )
 
     @property
@@ -83,11 +96,14 @@ class ConvS2SHParams(HParams):
         layers: list[ConvolutionLayer] = []
         for group in self.convolutions.split("+"):
             match = GROUP.fullmatch(group)
-            width, kernel, count = (int(number or 1) for number in match.groups()) if match else (0, 0, 0)
+            width, kernel, count = (
+                (int(number or 1) for number in match.groups()) if match else (0, 0, 0)
+            )
             if not (0 < width <= WIDTH[1] and 0 < kernel <= LAYERS[1] and 0 < count <= LAYERS[1]):
                 raise UserError(
-                    f"convolutions={self.convolutions}: {group!r} must be WIDTHxKERNEL or WIDTHxKERNEL*LAYERS, e.g. "
-                    f"512x3*9, with a width of at most {WIDTH[1]} and other numbers of at most {LAYERS[1]}"
+                    f"convolutions={self.convolutions}: {group!r} must be WIDTHxKERNEL or "
+                    f"WIDTHxKERNEL*LAYERS, e.g. 512x3*9, with a width of at most {WIDTH[1]} and "
+                    f"other numbers of at most {LAYERS[1]}"
                 )
             layers += [ConvolutionLayer(width, kernel)] * count
         return tuple(layers)
@@ -101,9 +117,9 @@ class ConvS2SHParams(HParams):
 class NormalizedLinear(Layer):
     """A linear layer x W + b with weight normalization (Salimans and Kingma 2016).
 
-    The weight W = g v / ||v|| [n, m] has the norm g[j] in column j. At first, W = v. The elements of v are drawn from a
-    normal distribution with variance gain / n, and b is 0. So `gain` is the initial variance of the outputs, for
-    independent inputs of variance 1.
+    The weight W = g v / ||v|| [n, m] has the norm g[j] in column j. At first, W = v. The elements
+    of v are drawn from a normal distribution with variance gain / n, and b is 0. So `gain` is the
+    initial variance of the outputs, for independent inputs of variance 1.
     """
 
     def __init__(self, width_in: int, width_out: int, gain: float, **kwargs: Any) -> None:
@@ -115,7 +131,9 @@ class NormalizedLinear(Layer):
         self.is_folded = False
 
     def _norms(self, shape: tuple[int, ...] = (), dtype: str = "float32") -> Tensor:
-        """Returns the norms of the columns of v, [m]. `shape` is not used, but initializers have it."""
+        """Returns the norms of the columns of v, [m]. `shape` is not used, but initializers have
+        it.
+        """
         return ops.cast(ops.sqrt(ops.sum(ops.square(float32(self.v)), axis=0)), dtype)
 
     def weight(self) -> Tensor:
@@ -142,11 +160,15 @@ class Memory(NamedTuple):
     keys: Tensor
     """The encoder output z [B, S, F]."""
     values: Tensor
-    """(z + e) [B, S, F], the encoder output and the embeddings, multiplied by the factors of section 3.4."""
+    """(z + e) [B, S, F], the encoder output and the embeddings, multiplied by the factors of
+    section 3.4.
+    """
 
 
 def normalized_sum(x: Tensor, y: Tensor) -> Tensor:
-    """Returns (x + y) * sqrt(0.5), which has the variance of x and y if they are independent (section 3.4)."""
+    """Returns (x + y) * sqrt(0.5), which has the variance of x and y if they are independent
+    (section 3.4).
+    """
     return (x + y) * 0.5**0.5
 
 
@@ -157,21 +179,31 @@ def scale_gradient(x: Tensor, scale: float) -> Tensor:
 
 
 class ConvolutionBlock(Layer):
-    """A convolution with a gated linear unit (section 3.2). `width_in` is C, `width` is D and `size` is k."""
+    """A convolution with a gated linear unit (section 3.2). `width_in` is C, `width` is D and
+    `size` is k.
+    """
 
-    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any) -> None:
+    def __init__(
+        self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.rate, self.shape = hparams.layer_prepostprocess_dropout, (size, width_in, 2 * width)
         gain, dtype = hparams.initializer_gain, self.dtype_policy
         with keras.name_scope(self.name):
             gain_in = GATED * (1 - self.rate) * gain
-            self.linear = NormalizedLinear(size * width_in, 2 * width, gain_in, dtype=dtype, name="convolution")
+            self.linear = NormalizedLinear(
+                size * width_in, 2 * width, gain_in, dtype=dtype, name="convolution"
+            )
             self.projection: NormalizedLinear | None = None
             if width_in != width:  # the residual connection then needs a linear map
-                self.projection = NormalizedLinear(width_in, width, gain, dtype=dtype, name="projection")
+                self.projection = NormalizedLinear(
+                    width_in, width, gain, dtype=dtype, name="projection"
+                )
 
     def gated(self, x: Tensor, **options: Any) -> Tensor:
-        """Returns the gated linear unit A * sigmoid(B), float32 [B, T, D], of the convolution [A B] of x [B, T, C]."""
+        """Returns the gated linear unit A * sigmoid(B), float32 [B, T, D], of the convolution [A B]
+        of x [B, T, C].
+        """
         kernel = ops.reshape(self.linear.weight(), self.shape)
         y = convolution(ops.cast(x, self.compute_dtype), kernel, **options)
         a, b = ops.split(float32(y) + self.linear.b, 2, axis=-1)
@@ -186,27 +218,47 @@ class EncoderLayer(ConvolutionBlock):
     """A convolution over the position and its neighbors on both sides (section 3.2)."""
 
     def call(self, x: Tensor, is_token: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the layer's output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for padding, else 1."""
-        # Without the mask, the tokens near the end of a source would depend on the padding of the batch.
+        """Returns the layer's output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for
+        padding, else 1.
+        """
+        # Without the mask, the tokens near the end of a source would depend on the padding of the
+        # batch.
         return normalized_sum(self.gated(dropout(x, self.rate, seeds) * is_token), self.residual(x))
 
 
 class DecoderLayer(ConvolutionBlock):
-    """A convolution over the position and the k - 1 positions before it, then attention (sections 3.2 and 3.3)."""
+    """A convolution over the position and the k - 1 positions before it, then attention (sections
+    3.2 and 3.3).
+    """
 
-    def __init__(self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any) -> None:
+    def __init__(
+        self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any
+    ) -> None:
         super().__init__(width_in, width, size, hparams, **kwargs)
-        embedding_width, gain, dtype = hparams.hidden_size, hparams.initializer_gain, self.dtype_policy
+        embedding_width, gain, dtype = (
+            hparams.hidden_size,
+            hparams.initializer_gain,
+            self.dtype_policy,
+        )
         with keras.name_scope(self.name), keras.name_scope("attention"):
             self.query = NormalizedLinear(width, embedding_width, gain, dtype=dtype, name="query")
-            self.attention_output = NormalizedLinear(embedding_width, width, gain, dtype=dtype, name="output")
+            self.attention_output = NormalizedLinear(
+                embedding_width, width, gain, dtype=dtype, name="output"
+            )
 
     def call(
-        self, x: Tensor, g: Tensor, memory: Memory, seeds: Seeds | None = None, caches: Caches | None = None
+        self,
+        x: Tensor,
+        g: Tensor,
+        memory: Memory,
+        seeds: Seeds | None = None,
+        caches: Caches | None = None,
     ) -> Tensor:
-        """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B, 1, T, S].
+        """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B,
+        1, T, S].
 
-        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see `convolution`.
+        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see
+        `convolution`.
         """
         bias, keys, values = memory  # a plain tuple in a model from a .keras file
         h = self.gated(dropout(x, self.rate, seeds), is_masked=True, caches=caches)
@@ -220,10 +272,11 @@ class DecoderLayer(ConvolutionBlock):
 class ConvS2S(EncoderDecoder):
     """The model of figure 1: embeddings, encoder, decoder with attention in each layer, and logits.
 
-    The gradient of the encoder output is divided by 2 L for L decoder layers, as in the authors' code: each layer's
-    attention reads the output twice, as keys and in values. Section 3.4 divides it by the number of attention
-    mechanisms. The gradients of the source embeddings in the values are not divided. (Adam hardly depends on the scale
-    of a weight's gradient. So with Adam, this matters only for the source embeddings, whose gradient is a sum of both.)
+    The gradient of the encoder output is divided by 2 L for L decoder layers, as in the authors'
+    code: each layer's attention reads the output twice, as keys and in values. Section 3.4 divides
+    it by the number of attention mechanisms. The gradients of the source embeddings in the values
+    are not divided. (Adam hardly depends on the scale of a weight's gradient. So with Adam, this
+    matters only for the source embeddings, whose gradient is a sum of both.)
     """
 
     model_name, hparams_class = "convs2s", ConvS2SHParams
@@ -231,25 +284,38 @@ class ConvS2S(EncoderDecoder):
     def add_layers(self) -> None:
         hparams, width, layers = self.hparams, self.hparams.hidden_size, self.hparams.layers
         output_width = hparams.output_embedding_size or width
-        encoder_layers, decoder_layers = layers[: hparams.encoder_layers], layers[: hparams.decoder_layers]
+        encoder_layers, decoder_layers = (
+            layers[: hparams.encoder_layers],
+            layers[: hparams.decoder_layers],
+        )
         self.add_embeddings(width, EMBEDDING_STDDEV)
         with keras.name_scope("encoder"):
-            self.source_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV, name="position")
+            self.source_position = LearnedPositions(
+                width, hparams.max_length, EMBEDDING_STDDEV, name="position"
+            )
             self.encoder = self._stack(EncoderLayer, encoder_layers)
             self.encoder_in = self._linear(width, encoder_layers[0].width, True, "in")
             self.encoder_out = self._linear(encoder_layers[-1].width, width, False, "out")
         with keras.name_scope("decoder"):
-            self.target_position = LearnedPositions(width, hparams.max_length, EMBEDDING_STDDEV, name="position")
+            self.target_position = LearnedPositions(
+                width, hparams.max_length, EMBEDDING_STDDEV, name="position"
+            )
             self.decoder = self._stack(DecoderLayer, decoder_layers)
             self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
             self.decoder_out = self._linear(decoder_layers[-1].width, output_width, False, "out")
         self.softmax: NormalizedLinear | Embedding = self.embedding
-        if hparams.shared_embedding_and_softmax_weights:  # a lookup table has no weight normalization (section 4.2)
-            self.softmax_bias = self.add_weight((self.vocab_size,), "zeros", name="softmax_bias", dtype="float32")
+        if (
+            hparams.shared_embedding_and_softmax_weights
+        ):  # a lookup table has no weight normalization (section 4.2)
+            self.softmax_bias = self.add_weight(
+                (self.vocab_size,), "zeros", name="softmax_bias", dtype="float32"
+            )
         else:
             self.softmax = self._linear(output_width, self.vocab_size, True, "softmax")
 
-    def _linear(self, width_in: int, width_out: int, has_dropout: bool, name: str) -> NormalizedLinear:
+    def _linear(
+        self, width_in: int, width_out: int, has_dropout: bool, name: str
+    ) -> NormalizedLinear:
         """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
         gain = self.hparams.initializer_gain * (1 - self.rate if has_dropout else 1)
         return NormalizedLinear(width_in, width_out, gain, dtype=self.dtype_policy, name=name)
@@ -270,20 +336,28 @@ class ConvS2S(EncoderDecoder):
         for layer in self.encoder:
             x = layer(x, is_token, seeds=seeds)
         z = scale_gradient(self.encoder_out(x), 1 / (2 * len(self.decoder)))
-        # Attention's weighted mean of m values is multiplied by m * sqrt(1 / m) = sqrt(m) (section 3.4).
+        # Attention's weighted mean of m values is multiplied by m * sqrt(1 / m) = sqrt(m) (section
+        # 3.4).
         values = normalized_sum(z, e) * ops.sqrt(ops.sum(is_token, axis=1, keepdims=True))
         z, values = ops.cast(z, self.compute_dtype), ops.cast(values, self.compute_dtype)
         return Memory(padding_bias(inputs)[:, 0], z, values)
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
-        """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder layer."""
+        """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder
+        layer.
+        """
         shapes = [layer.shape for layer in self.decoder]
-        return tuple(ops.zeros((hypotheses, size - 1, width), self.compute_dtype) for size, width, _ in shapes)
+        return tuple(
+            ops.zeros((hypotheses, size - 1, width), self.compute_dtype)
+            for size, width, _ in shapes
+        )
 
     def decoder_logits(
         self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
     ) -> Tensor:
-        g = dropout(x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds)
+        g = dropout(
+            x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds
+        )
         h = self.decoder_in(g)
         for layer in self.decoder:
             h = layer(h, g, memory, seeds=seeds, caches=caches)

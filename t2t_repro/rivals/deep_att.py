@@ -1,13 +1,16 @@
 """Deep-Att in the order of its publication's section 3 (Zhou et al. 2016): encoder, decoder, model.
 
-The part f = x W + b of the sums in a layer's LSTM is also an input of the layer above. These fast-forward connections
-make a path through all layers without recurrence and, unless `sums_activation` is set, without nonlinear functions.
+The part f = x W + b of the sums in a layer's LSTM is also an input of the layer above. These
+fast-forward connections make a path through all layers without recurrence and, unless
+`sums_activation` is set, without nonlinear functions.
 
-Omitted are the peephole connections of the LSTMs, which have 3 D weights in each layer. The half of f that the layer
-above reads is here the part of the input and forget gates. Dropout is only on the output of each layer.
+Omitted are the peephole connections of the LSTMs, which have 3 D weights in each layer. The half of
+f that the layer above reads is here the part of the input and forget gates. Dropout is only on the
+output of each layer.
 
-Shapes: B batch, S source length, T target length, K hypotheses of a sentence, E width of embeddings, D width of LSTMs,
-M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, E width of
+embeddings, D width of LSTMs, M width of the memory, V vocabulary. Ids are 0 for padding, 1 for the
+end of a text.
 """
 
 from dataclasses import dataclass
@@ -32,8 +35,10 @@ class DeepAttHParams(RecurrentHParams):
     """E: width of the embeddings; 0 means hidden_size."""
 
     sums_activation: str = "linear"
-    """Function of the sums f that the layer above or the attention reads: "linear" for none, as in the publication, or
-    "tanh", with which small models learn faster and at higher rates (docs/rivals.md)."""
+    """Function of the sums f that the layer above or the attention reads: "linear" for none, as in
+    the publication, or "tanh", with which small models learn faster and at higher rates
+    (docs/rivals.md).
+    """
 
     choices: ClassVar = RecurrentHParams.choices | {"sums_activation": ("linear", "tanh")}
     ranges: ClassVar = RecurrentHParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
@@ -54,25 +59,34 @@ class DeepAttHParams(RecurrentHParams):
 
 
 def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
-    """Returns the input [Half(f), h] [..., 3 D] of a layer, for the f [..., 4 D] and h [..., D] of the layer below."""
+    """Returns the input [Half(f), h] [..., 3 D] of a layer, for the f [..., 4 D] and h [..., D] of
+    the layer below.
+    """
     return ops.concatenate([sums[..., : 2 * outputs.shape[-1]], outputs], axis=-1)
 
 
 class Encoder(Layer):
-    """Two columns, whose outputs are joined at each position and projected to a quarter of their width.
+    """Two columns, whose outputs are joined at each position and projected to a quarter of their
+    width.
 
-    A column has LSTM layers of alternating directions; the lowest of the second one reads leftwards.
+    A column has LSTM layers of alternating directions; the lowest of the second one reads
+    leftwards.
     """
 
     def __init__(self, hparams: DeepAttHParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = hparams.layer_prepostprocess_dropout
         self.activation = keras.activations.get(hparams.sums_activation)
-        widths = [hparams.embedding_width, *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1)]
+        widths = [
+            hparams.embedding_width,
+            *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1),
+        ]
         make, self.columns = partial(LSTM, hparams, dtype=self.dtype_policy), []
         for column in range(2):
             with keras.name_scope(self.name), keras.name_scope(f"column_{column}"):
-                self.columns.append([make(width, name=f"layer_{i}") for i, width in enumerate(widths)])
+                self.columns.append(
+                    [make(width, name=f"layer_{i}") for i, width in enumerate(widths)]
+                )
         width = hparams.memory_width
         self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
 
@@ -83,18 +97,23 @@ class Encoder(Layer):
             x = embedded
             for i, layer in enumerate(layers):
                 sums, is_reversed = layer.sums(x), (column + i) % 2 == 1
-                y = layer.outputs(ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None)
+                y = layer.outputs(
+                    ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None
+                )
                 y, sums = dropout(y, self.rate, seeds), self.activation(sums)
                 x = fast_forward(sums, y)
             outputs.append(y)
             all_sums.append(sums)
-        return float32(self.product(ops.concatenate([*outputs, *all_sums], axis=-1), self.projection))
+        return float32(
+            self.product(ops.concatenate([*outputs, *all_sums], axis=-1), self.projection)
+        )
 
 
 class DeepAtt(RecurrentModel):
     """The model of figure 2: embeddings, encoder, attention, decoder and softmax.
 
-    The decoder's LSTM layers read from left to right. Only the bottom layer reads the context of attention.
+    The decoder's LSTM layers read from left to right. Only the bottom layer reads the context of
+    attention.
     """
 
     model_name, hparams_class = "deep_att", DeepAttHParams
@@ -110,11 +129,20 @@ class DeepAtt(RecurrentModel):
     def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
         return self.encoder(x, is_padding, seeds=seeds)
 
-    def decoder_output(self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None) -> Tensor:
+    def decoder_output(
+        self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
+    ) -> Tensor:
         y, contexts = self.bottom.attend(x, memory, caches)
-        sums, y = self.bottom.with_context(self.bottom.sums(x), contexts), dropout(y, self.rate, seeds)
+        sums, y = (
+            self.bottom.with_context(self.bottom.sums(x), contexts),
+            dropout(y, self.rate, seeds),
+        )
         for layer in self.upper:
             sums = layer.sums(fast_forward(self.encoder.activation(sums), y))
-            y = layer.step(sums, caches) if caches else layer.outputs(ops.transpose(sums, (1, 0, 2)))
+            y = (
+                layer.step(sums, caches)
+                if caches
+                else layer.outputs(ops.transpose(sums, (1, 0, 2)))
+            )
             y = dropout(y, self.rate, seeds)
         return y

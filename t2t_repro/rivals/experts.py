@@ -1,15 +1,17 @@
 """A mixture of experts in place of a feed-forward network (Shazeer et al. 2017, sections 2 to 4).
 
-A gating network chooses k of n experts for each position. The output is the sum of the chosen experts' outputs,
-weighted by the gates. So more experts add parameters, but hardly any operations. Experts have no dropout inside. No
-position is ever dropped: unlike in tensor2tensor, the number of positions of an expert is not limited, so a result does
-not depend on the other examples of the batch.
+A gating network chooses k of n experts for each position. The output is the sum of the chosen
+experts' outputs, weighted by the gates. So more experts add parameters, but hardly any operations.
+Experts have no dropout inside. No position is ever dropped: unlike in tensor2tensor, the number of
+positions of an expert is not limited, so a result does not depend on the other examples of the
+batch.
 
-With groups of experts, the choice has two levels (appendix B): a network chooses groups, and each group's own network
-chooses from its experts. The gate of an expert is the product of both.
+With groups of experts, the choice has two levels (appendix B): a network chooses groups, and each
+group's own network chooses from its experts. The gate of an expert is the product of both.
 
-Shapes: B batch, T positions of an example, N = B * T positions, D width, F inner width, n experts, a groups of b
-experts, k chosen on a level, K experts chosen for a position (k, or k * k with groups), G blocks of M positions.
+Shapes: B batch, T positions of an example, N = B * T positions, D width, F inner width, n experts,
+a groups of b experts, k chosen on a level, K experts chosen for a position (k, or k * k with
+groups), G blocks of M positions.
 """
 
 from dataclasses import dataclass
@@ -25,11 +27,15 @@ from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.layers.feed_forward import ACTIVATIONS
 
 BLOCKS_PER_EXPERT = 8
-"""Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last block is filled up
-with zeros. More blocks need fewer zeros, but each block has a copy of its expert's weights."""
+"""Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last
+block is filled up with zeros. More blocks need fewer zeros, but each block has a copy of its
+expert's weights.
+"""
 
 MIN_DEVIATION = 1e-2
-"""Smallest standard deviation of the gating network's noise, as in tensor2tensor. The balancing loss divides by it."""
+"""Smallest standard deviation of the gating network's noise, as in tensor2tensor. The balancing
+loss divides by it.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,27 +43,36 @@ class ExpertsHParams(HParams):
     moe_num_experts: int = 0
     """n: number of experts in each mixture of experts. It must be set."""
     moe_k: int = 2
-    """k: number of experts that the gating network chooses for each position. With groups, it chooses k groups, and
-    then k experts in each of them. With k = 1, a gate is always 1, so only the balancing losses train the network."""
+    """k: number of experts that the gating network chooses for each position. With groups, it
+    chooses k groups, and then k experts in each of them. With k = 1, a gate is always 1, so only
+    the balancing losses train the network.
+    """
     moe_groups: int = 0
     """a: number of groups of experts, which divides moe_num_experts; 0 for no groups."""
     moe_loss_coef: float = 1e-3
-    """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al. 2017)."""
+    """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al.
+    2017).
+    """
 
     ranges: ClassVar = HParams.ranges | {
-        "moe_num_experts": WIDTH, "moe_k": WIDTH, "moe_groups": OPTIONAL_WIDTH, "moe_loss_coef": (0, 1e38)
-    }  # fmt: skip
+        "moe_num_experts": WIDTH,
+        "moe_k": WIDTH,
+        "moe_groups": OPTIONAL_WIDTH,
+        "moe_loss_coef": (0, 1e38),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.moe_k >= self.moe_num_experts:
-            raise UserError(f"moe_k={self.moe_k} must be less than moe_num_experts={self.moe_num_experts}")
+            raise UserError(
+                f"moe_k={self.moe_k} must be less than moe_num_experts={self.moe_num_experts}"
+            )
         if groups := self.moe_groups:
             size, rest = divmod(self.moe_num_experts, groups)
             if rest or not self.moe_k < min(groups, size):
                 raise UserError(
-                    f"moe_groups={groups}: must divide moe_num_experts={self.moe_num_experts}, and both the number of "
-                    f"groups and their size must exceed moe_k={self.moe_k}"
+                    f"moe_groups={groups}: must divide moe_num_experts={self.moe_num_experts}, "
+                    f"and both the number of groups and their size must exceed moe_k={self.moe_k}"
                 )
 
     @property
@@ -67,41 +82,65 @@ class ExpertsHParams(HParams):
 
 
 class Experts(Layer):
-    """n feed-forward networks max(0, x W1) W2, and the gating network that chooses K of them for each position."""
+    """n feed-forward networks max(0, x W1) W2, and the gating network that chooses K of them for
+    each position.
+    """
 
     def __init__(self, hparams: ExpertsHParams, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.activation = ACTIVATIONS[hparams.activation]
         width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
-        self.k, self.groups, self.loss_weight = hparams.moe_k, hparams.moe_groups, hparams.moe_loss_coef
+        self.k, self.groups, self.loss_weight = (
+            hparams.moe_k,
+            hparams.moe_groups,
+            hparams.moe_loss_coef,
+        )
         self.chosen = self.k**2 if self.groups else self.k
         # Zeros, so that all experts are equally likely at first (appendix A).
-        self.gate_kernel = self.add_weight(shape=(width, self.count), initializer="zeros", name="gate")
-        self.noise_kernel = self.add_weight(shape=(width, self.count), initializer="zeros", name="noise")
+        self.gate_kernel = self.add_weight(
+            shape=(width, self.count), initializer="zeros", name="gate"
+        )
+        self.noise_kernel = self.add_weight(
+            shape=(width, self.count), initializer="zeros", name="noise"
+        )
         if self.groups:
-            self.group_gate_kernel = self.add_weight((width, self.groups), "zeros", name="group_gate")
-            self.group_noise_kernel = self.add_weight((width, self.groups), "zeros", name="group_noise")
+            self.group_gate_kernel = self.add_weight(
+                (width, self.groups), "zeros", name="group_gate"
+            )
+            self.group_noise_kernel = self.add_weight(
+                (width, self.groups), "zeros", name="group_noise"
+            )
         # Each expert's kernels [D, F] and [F, D] are drawn like those of a feed-forward network.
         limit = (6.0 * hparams.initializer_gain / (width + inner)) ** 0.5
         initializer = keras.initializers.RandomUniform(-limit, limit)
-        self.kernels1 = self.add_weight(shape=(self.count, width, inner), initializer=initializer, name="kernels1")
-        self.kernels2 = self.add_weight(shape=(self.count, inner, width), initializer=initializer, name="kernels2")
+        self.kernels1 = self.add_weight(
+            shape=(self.count, width, inner), initializer=initializer, name="kernels1"
+        )
+        self.kernels2 = self.add_weight(
+            shape=(self.count, inner, width), initializer=initializer, name="kernels2"
+        )
 
     def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the sum of the chosen experts' outputs, weighted by their gates: [B, T, D] for x [B, T, D].
+        """Returns the sum of the chosen experts' outputs, weighted by their gates: [B, T, D] for x
+        [B, T, D].
 
-        In training, noise is added before the choice, and the two balancing losses are added to the step's loss.
+        In training, noise is added before the choice, and the two balancing losses are added to the
+        step's loss.
         """
         gates, experts = self.gate(x, seeds)
-        outputs = self.apply(ops.reshape(x, (-1, x.shape[-1])), ops.reshape(experts, (-1, self.chosen)))
+        outputs = self.apply(
+            ops.reshape(x, (-1, x.shape[-1])), ops.reshape(experts, (-1, self.chosen))
+        )
         mixed = ops.sum(outputs * ops.reshape(gates, (-1, self.chosen, 1)), axis=1)
         return ops.reshape(mixed, ops.shape(x))
 
     def gate(self, x: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the gates, float32 [B, T, K] with sum 1, and the chosen experts, int [B, T, K]."""
+        """Returns the gates, float32 [B, T, K] with sum 1, and the chosen experts, int [B, T, K]."""  # noqa: E501
         products = self.products(x, self.gate_kernel, self.noise_kernel)
         is_token = None if seeds is None else seeds.is_token
-        weights = ops.ones_like(x[..., :1]) if is_token is None else float32(is_token)[..., None]  # [B, T, 1]
+        weights = (
+            ops.ones_like(x[..., :1]) if is_token is None else float32(is_token)[..., None]
+        )  # [B, T, 1]
         if self.groups:
             gates, experts, load = self.choose_in_groups(x, *products, seeds, weights)
         else:
@@ -109,15 +148,19 @@ class Experts(Layer):
             load = ops.sum(probability * weights, axis=(0, 1))
         if seeds is not None:
             importance = self.sums(gates * weights, experts)
-            auxiliary_losses.add(self.loss_weight * (squared_variation(importance) + squared_variation(load)))
+            auxiliary_losses.add(
+                self.loss_weight * (squared_variation(importance) + squared_variation(load))
+            )
         return gates, experts
 
     def choose_in_groups(
         self, x: Tensor, logits: Tensor, noise: Tensor, seeds: Seeds | None, weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the gates and the experts [B, T, K], and the load of each expert [n] (appendix B).
+        """Returns the gates and the experts [B, T, K], and the load of each expert [n] (appendix
+        B).
 
-        `logits` and `noise` [B, T, n] are the products of all groups' networks; `weights` [B, T, 1] is 0 for padding.
+        `logits` and `noise` [B, T, n] are the products of all groups' networks; `weights` [B, T, 1]
+        is 0 for padding.
         """
         size, shape = self.count // self.groups, (*ops.shape(x)[:-1], self.chosen)
 
@@ -127,37 +170,55 @@ class Experts(Layer):
             return ops.take_along_axis(y, groups[..., None], axis=-2)
 
         products = self.products(x, self.group_gate_kernel, self.group_noise_kernel)
-        group_gates, groups, group_probability = choose(*products, self.k, seeds)  # [B, T, k], [B, T, k], [B, T, a]
+        group_gates, groups, group_probability = choose(
+            *products, self.k, seeds
+        )  # [B, T, k], [B, T, k], [B, T, a]
         inner_gates, inner, probability = choose(in_groups(logits), in_groups(noise), self.k, seeds)
         gates = ops.reshape(group_gates[..., None] * inner_gates, shape)
         experts = ops.reshape(groups[..., None] * size + inner, shape)
-        members = ops.reshape(ops.one_hot(groups, self.groups) * weights[..., None], (-1, self.groups))  # [N * k, a]
-        share = ops.sum(group_probability * weights, axis=(0, 1)) / ops.maximum(ops.sum(members, axis=0), 1.0)
-        load = ops.matmul(ops.transpose(members), ops.reshape(probability, (-1, size))) * share[:, None]  # [a, b]
+        members = ops.reshape(
+            ops.one_hot(groups, self.groups) * weights[..., None], (-1, self.groups)
+        )  # [N * k, a]
+        share = ops.sum(group_probability * weights, axis=(0, 1)) / ops.maximum(
+            ops.sum(members, axis=0), 1.0
+        )
+        load = (
+            ops.matmul(ops.transpose(members), ops.reshape(probability, (-1, size)))
+            * share[:, None]
+        )  # [a, b]
         return gates, experts, ops.reshape(load, (-1,))
 
     @staticmethod
     def products(x: Tensor, gate_kernel: Tensor, noise_kernel: Tensor) -> tuple[Tensor, Tensor]:
         """Returns x W_g and x W_noise, float32 [B, T, c], of a gating network."""
-        return float32(ops.matmul(x, float32(gate_kernel))), float32(ops.matmul(x, float32(noise_kernel)))
+        return float32(ops.matmul(x, float32(gate_kernel))), float32(
+            ops.matmul(x, float32(noise_kernel))
+        )
 
     def sums(self, values: Tensor, experts: Tensor) -> Tensor:
         """Returns for each expert the sum, float32 [n], of the values that have its number."""
-        return ops.segment_sum(ops.reshape(values, (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count)
+        return ops.segment_sum(
+            ops.reshape(values, (-1,)), ops.reshape(experts, (-1,)), num_segments=self.count
+        )
 
     def apply(self, x: Tensor, experts: Tensor) -> Tensor:
-        """Returns the outputs of the experts, float32 [N, K, D], for x [N, D] and the numbers of the experts [N, K].
+        """Returns the outputs of the experts, float32 [N, K, D], for x [N, D] and the numbers of
+        the experts [N, K].
 
-        The N * K pairs of a position and an expert are sorted by expert and cut into blocks of M pairs, so that all
-        pairs of a block have the same expert. The last block of each expert is filled with zeros.
+        The N * K pairs of a position and an expert are sorted by expert and cut into blocks of M
+        pairs, so that all pairs of a block have the same expert. The last block of each expert is
+        filled with zeros.
         """
         pairs = ops.shape(experts)[0] * self.chosen
         size = pairs // (BLOCKS_PER_EXPERT * self.count) + 1  # M
-        blocks = (pairs + self.count * (size - 1)) // size  # G: enough for any division of the pairs among the experts
+        blocks = (
+            pairs + self.count * (size - 1)
+        ) // size  # G: enough for any division of the pairs among the experts
         experts = ops.cast(ops.reshape(experts, (-1,)), "int64")
         counts = ops.cast(self.sums(ops.ones_like(experts, "float32"), experts), "int64")
         zeros = -counts % ops.cast(size, "int64")  # [n], rows of zeros after each expert's pairs
-        # The row of a pair in the blocks is its place in the order by expert, plus the rows of zeros before it.
+        # The row of a pair in the blocks is its place in the order by expert, plus the rows of
+        # zeros before it.
         order = ops.argsort(experts, axis=0)[:, None]
         places = ops.scatter(order, ops.arange(pairs, dtype="int64"), (pairs,))
         rows = (places + ops.take(ops.cumsum(zeros) - zeros, experts))[:, None]
@@ -167,8 +228,12 @@ class Experts(Layer):
         inputs = ops.scatter(rows, inputs, (blocks * size, width))
         inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]
         block_ends = ops.cumsum(counts + zeros) // ops.cast(size, "int64")
-        block_experts = ops.searchsorted(block_ends, ops.arange(blocks, dtype="int64"), side="right")  # [G]
-        block_experts = ops.minimum(block_experts, self.count - 1)  # for blocks that no expert needs
+        block_experts = ops.searchsorted(
+            block_ends, ops.arange(blocks, dtype="int64"), side="right"
+        )  # [G]
+        block_experts = ops.minimum(
+            block_experts, self.count - 1
+        )  # for blocks that no expert needs
         kernels1 = ops.take(ops.cast(self.kernels1, dtype), block_experts, axis=0)  # [G, D, F]
         kernels2 = ops.take(ops.cast(self.kernels2, dtype), block_experts, axis=0)
         inner = self.activation(ops.matmul(inputs, kernels1))
@@ -176,11 +241,14 @@ class Experts(Layer):
         return ops.reshape(float32(ops.take(outputs, rows[:, 0], axis=0)), (-1, self.chosen, width))
 
 
-def choose(logits: Tensor, noise: Tensor, k: int, seeds: Seeds | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the choice of k of c: the gates with sum 1 (equations 3 to 5) and their numbers, both [..., k].
+def choose(
+    logits: Tensor, noise: Tensor, k: int, seeds: Seeds | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the choice of k of c: the gates with sum 1 (equations 3 to 5) and their numbers, both
+    [..., k].
 
-    The third result [..., c] is the probability that each of all is chosen in training (equations 8 and 9), or else 0.
-    `logits` and `noise` [..., c] are the products x W_g and x W_noise.
+    The third result [..., c] is the probability that each of all is chosen in training (equations 8
+    and 9), or else 0. `logits` and `noise` [..., c] are the products x W_g and x W_noise.
     """
     if seeds is None:
         logits, chosen = ops.top_k(logits, k)
@@ -188,13 +256,15 @@ def choose(logits: Tensor, noise: Tensor, k: int, seeds: Seeds | None) -> tuple[
     deviation = ops.softplus(noise) + MIN_DEVIATION
     noisy = logits + standard_normal(ops.shape(logits), seeds) * deviation
     highest, chosen = ops.top_k(noisy, k + 1)
-    # The probability that one is chosen if only its own noise is drawn again: its new logit must then exceed the kth
-    # largest logit of the others.
+    # The probability that one is chosen if only its own noise is drawn again: its new logit must
+    # then exceed the kth largest logit of the others.
     threshold = ops.where(noisy > highest[..., -1:], highest[..., -1:], highest[..., -2:-1])
     probability = 0.5 * (1.0 + ops.erf((logits - threshold) / deviation * 2**-0.5))
     return ops.softmax(highest[..., :-1]), chosen[..., :-1], probability
 
 
 def squared_variation(x: Tensor) -> Tensor:
-    """Returns the squared coefficient of variation of x [n]: variance / mean ** 2 (equation 7); 0 if all are 0."""
+    """Returns the squared coefficient of variation of x [n]: variance / mean ** 2 (equation 7); 0
+    if all are 0.
+    """
     return ops.var(x) / (ops.square(ops.mean(x)) + 1e-10)

@@ -4,12 +4,12 @@ At each position, with [i, f, o, g] = x W + y' W_r + b, the layer computes
 
     c = sigmoid(f) c' + sigmoid(i) tanh(g)          y = sigmoid(o) tanh(c)
 
-x is the input, y the output and c the cell at the position; y' and c' are those of the position before it. With a
-projection (Sak et al. 2014, without their peephole connections), y = (sigmoid(o) tanh(c)) P, so that a layer can have
-many cells but narrow inputs and outputs.
+x is the input, y the output and c the cell at the position; y' and c' are those of the position
+before it. With a projection (Sak et al. 2014, without their peephole connections), y = (sigmoid(o)
+tanh(c)) P, so that a layer can have many cells but narrow inputs and outputs.
 
-Shapes: B batch, T length, I width of the input, D width of the output, C number of cells, which is D in a layer without
-a projection.
+Shapes: B batch, T length, I width of the input, D width of the output, C number of cells, which is
+D in a layer without a projection.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,9 @@ from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
 
 CLOSED = -1e9
-"""Added to the sums of all gates, this makes the output and the cell 0, as they are before the first position."""
+"""Added to the sums of all gates, this makes the output and the cell 0, as they are before the
+first position.
+"""
 
 
 class State(NamedTuple):
@@ -37,7 +39,8 @@ class State(NamedTuple):
 class LSTM(Layer):
     """A layer of long short-term memory. Its state is float32 in every precision.
 
-    hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for D cells and none.
+    hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for
+    D cells and none.
     """
 
     def __init__(self, hparams: HParams, width_in: int, cells: int = 0, **kwargs: Any) -> None:
@@ -47,16 +50,22 @@ class LSTM(Layer):
         self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
         self.recurrent_kernel = self.kernel("recurrent_kernel", self.width, (self.cells,) * 4, gain)
         self.projection = self.kernel("projection", self.cells, self.width, gain) if cells else None
-        # With a forget bias of 1, gradients reach earlier positions from the first step on (Jozefowicz et al. 2015).
+        # With a forget bias of 1, gradients reach earlier positions from the first step on
+        # (Jozefowicz et al. 2015).
         forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
-        self.bias = self.add_weight(shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32")
+        self.bias = self.add_weight(
+            shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32"
+        )
 
-    def call(self, x: Tensor, is_padding: Tensor | None = None, caches: Caches | None = None) -> Tensor:
+    def call(
+        self, x: Tensor, is_padding: Tensor | None = None, caches: Caches | None = None
+    ) -> Tensor:
         """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
 
         Args:
-            is_padding: bool [B, T] in a layer that reads from right to left. Its state is 0 at padding, so it begins at
-                each sentence's own end. None in a layer that reads from left to right, for which padding comes last.
+            is_padding: bool [B, T] in a layer that reads from right to left. Its state is 0 at
+                padding, so it begins at each sentence's own end. None in a layer that reads from
+                left to right, for which padding comes last.
             caches: None, or the states for a step of decoding, in which T is K; see `step`.
         """
         if caches:
@@ -64,7 +73,7 @@ class LSTM(Layer):
         return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding)
 
     def outputs(self, sums: Tensor, is_padding: Tensor | None = None) -> Tensor:
-        """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""
+        """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""  # noqa: E501
         if is_padding is not None:
             sums = sums + CLOSED * float32(ops.transpose(is_padding))[..., None]
 
@@ -72,28 +81,38 @@ class LSTM(Layer):
             state = self.next_state(sums, state)
             return state, state
 
-        _, states = ops.scan(step, self.start(ops.shape(sums)[1]), sums, reverse=is_padding is not None)
+        _, states = ops.scan(
+            step, self.start(ops.shape(sums)[1]), sums, reverse=is_padding is not None
+        )
         return ops.transpose(states.output, (1, 0, 2))
 
     def step(self, sums: Tensor, caches: Caches) -> Tensor:
-        """Returns the output [B, K, D] at a new position of K hypotheses, given the result [B, K, 4 C] of `sums`.
+        """Returns the output [B, K, D] at a new position of K hypotheses, given the result [B, K, 4
+        C] of `sums`.
 
         The layer's cache is its state, which has B * K rows.
         """
         state = caches.old.pop(0)
         # In the loop of a search, the widths of the state are unknown.
-        state = State(ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells)))
+        state = State(
+            ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells))
+        )
         state = self.next_state(ops.reshape(sums, (-1, 4 * self.cells)), state)
         caches.new.append(state)
         return ops.reshape(state.output, (*outer_shape(sums), self.width))
 
     def next_state(self, sums: Tensor, state: State) -> State:
-        """Returns the state at a position, given x W + b [B, 4 C] and the state at the position before."""
+        """Returns the state at a position, given x W + b [B, 4 C] and the state at the position
+        before.
+        """
         sums = sums + float32(self.product(state.output, self.recurrent_kernel))
         i, f, o = ops.split(ops.sigmoid(sums[:, : 3 * self.cells]), 3, axis=-1)
         cell = f * state.cell + i * ops.tanh(sums[:, 3 * self.cells :])
         output = o * ops.tanh(cell)
-        return State(output if self.projection is None else float32(self.product(output, self.projection)), cell)
+        return State(
+            output if self.projection is None else float32(self.product(output, self.projection)),
+            cell,
+        )
 
     def sums(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., 4 C], for x [..., I]."""

@@ -1,7 +1,9 @@
-"""Asks a served model for translations, over gRPC or over TensorFlow Serving's REST API, which needs no TensorFlow.
+"""Asks a served model for translations, over gRPC or over TensorFlow Serving's REST API, which
+needs no TensorFlow.
 
-Connections are not encrypted and use no proxy. The client does not trust the server: SECURITY.md says what it checks.
-In shapes, B is the number of texts in a request and n is the number of hypotheses per text.
+Connections are not encrypted and use no proxy. The client does not trust the server: SECURITY.md
+says what it checks. In shapes, B is the number of texts in a request and n is the number of
+hypotheses per text.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ from t2t_repro.errors import UserError, counted, shortened, text_list
 GRPC_PORT, REST_PORT = 8500, 8501
 """TensorFlow Serving's default ports for gRPC and for the REST API."""
 FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
-"""Seconds before the first repetition of a request. Each later pause is twice as long, up to the maximum."""
+"""Seconds before the first repetition of a request. Each later pause is twice as long, up to the
+maximum.
+"""
 MAX_ANSWER_BYTES = 64 << 20
 """Maximum size of an answer. The answer to 1,000 texts has about 1 MB."""
 HTTP_CODES = {404: "NOT_FOUND", 502: "UNAVAILABLE", 503: "UNAVAILABLE"}
@@ -34,8 +38,13 @@ HTTP_CODES = {404: "NOT_FOUND", 502: "UNAVAILABLE", 503: "UNAVAILABLE"}
 TEMPORARY = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 """Errors after which a request is repeated."""
 CURES = {
-    "UNAVAILABLE": f"check that a server is ready at --server (ports: {GRPC_PORT} for gRPC, {REST_PORT} for --rest)",
-    "DEADLINE_EXCEEDED": "no answer within --timeout_secs: raise it, lower --batch_size, or check the server",
+    "UNAVAILABLE": (
+        f"check that a server is ready at --server (ports: {GRPC_PORT} for gRPC, {REST_PORT} for "
+        "--rest)"
+    ),
+    "DEADLINE_EXCEEDED": (
+        "no answer within --timeout_secs: raise it, lower --batch_size, or check the server"
+    ),
     "NOT_FOUND": "correct --servable_name or --servable_version",
 }
 """Cures of errors, by their names in gRPC."""
@@ -46,7 +55,9 @@ class Answer:
     """The model's outputs for one text. An empty text has no outputs."""
 
     outputs: tuple[str, ...]
-    """Hypotheses (candidate translations), best first. The signature serving_default gives only one."""
+    """Hypotheses (candidate translations), best first. The signature serving_default gives only
+    one.
+    """
     scores: tuple[float, ...]
     """Score of each hypothesis: its log-probability in nats, divided by the length penalty."""
 
@@ -60,7 +71,9 @@ EMPTY = Answer((), ())
 
 
 class RequestError(Exception):
-    """A failed request: a status code of gRPC, such as UNAVAILABLE, and the server's or system's explanation."""
+    """A failed request: a status code of gRPC, such as UNAVAILABLE, and the server's or system's
+    explanation.
+    """
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(shortened(" ".join(detail.split()), 300))
@@ -86,11 +99,15 @@ class Client(contextlib.AbstractContextManager):
     servable_version: int = 0
     """version of the model; 0 for the server's latest"""
     target_language: str = ""
-    """language of the translations, for a model with several; not needed if each line begins with its tag"""
+    """language of the translations, for a model with several; not needed if each line begins with
+    its tag
+    """
     timeout_secs: float = field(default=10.0, metadata={"lower_bound": 0.001, "upper_bound": 1e6})
     """seconds after which a request fails"""
     retries: int = 4
-    """how often to repeat a request while the server is unavailable or slow, after 0.5 s, 1 s, 2 s, ... up to 30 s"""
+    """how often to repeat a request while the server is unavailable or slow, after 0.5 s, 1 s, 2 s,
+    ... up to 30 s
+    """
 
     def __post_init__(self) -> None:
         port = REST_PORT if self.rest else GRPC_PORT
@@ -104,10 +121,11 @@ class Client(contextlib.AbstractContextManager):
             self._channel.close()
 
     def translate(self, texts: Iterable[str]) -> list[Answer]:
-        """Sends one request and returns an answer for each text, in order. Empty texts are not sent.
+        """Sends one request and returns an answer for each text, in order. Empty texts are not
+        sent.
 
-        `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with an error, or has no
-        model of this project.
+        `texts` have no line breaks. Raises UserError if the server cannot be reached, answers with
+        an error, or has no model of this project.
         """
         texts = text_list("texts", texts)
         sources = [text for text in texts if not is_empty(text)]
@@ -120,29 +138,41 @@ class Client(contextlib.AbstractContextManager):
             return [_answer(*rows) for _, *rows in zip(sources, outputs, scores, strict=True)]
         except (TypeError, ValueError):
             raise UserError(
-                f"{self.server}: signature {self.signature_name!r} of model {self.servable_name!r} does not give "
-                "outputs (string) and scores (float); give --servable_name of a model that t2t-exporter wrote"
+                f"{self.server}: signature {self.signature_name!r} of model "
+                f"{self.servable_name!r} does not give outputs (string) and scores (float); give "
+                "--servable_name of a model that t2t-exporter wrote"
             ) from None
 
     def _repeat(self, sources: Sequence[str]) -> tuple[Any, Any]:
-        """Sends a request. Repeats it after temporary errors, which gRPC itself would do at most four times."""
+        """Sends a request. Repeats it after temporary errors, which gRPC itself would do at most
+        four times.
+        """
         repetitions = 0
         while True:
             try:
                 return self._predict(sources)
             except RequestError as error:
                 if error.code not in TEMPORARY or repetitions == self.retries:
-                    cure = CURES.get(error.code, "check --signature_name, --target_language and the server's log")
+                    cure = CURES.get(
+                        error.code, "check --signature_name, --target_language and the server's log"
+                    )
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
-                    say(f"{self.server}: {error}; trying again up to {counted(self.retries, 'time')}")
+                    say(
+                        f"{self.server}: {error}; trying again up to "
+                        f"{counted(self.retries, 'time')}"
+                    )
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
             repetitions += 1
 
     def _inputs(self, texts: Sequence[str]) -> dict[str, list[str]]:
-        """Returns the signature's inputs. Only models with several target languages take the language of each text."""
+        """Returns the signature's inputs. Only models with several target languages take the
+        language of each text.
+        """
         has_languages = self.target_language or all(split_tag(text)[0] for text in texts)
-        languages = {"target_language": [self.target_language] * len(texts)} if has_languages else {}
+        languages = (
+            {"target_language": [self.target_language] * len(texts)} if has_languages else {}
+        )
         return {"inputs": list(texts), **languages}
 
     @functools.cached_property
@@ -152,31 +182,45 @@ class Client(contextlib.AbstractContextManager):
         options = {
             "grpc.max_receive_message_length": MAX_ANSWER_BYTES,
             "grpc.enable_http_proxy": 0,
-            # While gRPC waits to reconnect, every call fails. Keep this wait short, because the client makes pauses.
+            # While gRPC waits to reconnect, every call fails. Keep this wait short, because the
+            # client makes pauses.
             "grpc.initial_reconnect_backoff_ms": 100,
             "grpc.max_reconnect_backoff_ms": 400,
         }
         return grpc.insecure_channel(self.server, options=[*options.items()])
 
     def _predict_grpc(self, texts: Sequence[str]) -> tuple[Any, Any]:
-        """Sends `texts` [B]. Returns the signature's "outputs" and "scores", which should be lists [B, n] or [B]."""
+        """Sends `texts` [B]. Returns the signature's "outputs" and "scores", which should be lists
+        [B, n] or [B].
+        """
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis.predict_pb2 import PredictRequest
         from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
         request = PredictRequest()
-        request.model_spec.name, request.model_spec.signature_name = self.servable_name, self.signature_name
+        request.model_spec.name, request.model_spec.signature_name = (
+            self.servable_name,
+            self.signature_name,
+        )
         if self.servable_version:
             request.model_spec.version.value = self.servable_version
         for name, column in self._inputs(texts).items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto([text.encode("utf-8") for text in column], tf.string))
+            request.inputs[name].CopyFrom(
+                tf.make_tensor_proto([text.encode("utf-8") for text in column], tf.string)
+            )
         try:
-            outputs = PredictionServiceStub(self._channel).Predict(request, timeout=self.timeout_secs).outputs
+            outputs = (
+                PredictionServiceStub(self._channel)
+                .Predict(request, timeout=self.timeout_secs)
+                .outputs
+            )
         except grpc.RpcError as error:
             code = error.code().name
             raise RequestError(code, error.details() or code) from None
-        strings = [value.decode("utf-8", errors="replace") for value in outputs["outputs"].string_val]
+        strings = [
+            value.decode("utf-8", errors="replace") for value in outputs["outputs"].string_val
+        ]
         return _rows(strings, len(texts)), _rows(list(outputs["scores"].float_val), len(texts))
 
     def _predict_rest(self, texts: Sequence[str]) -> tuple[Any, Any]:
@@ -190,58 +234,92 @@ class Client(contextlib.AbstractContextManager):
             except Exception as error:
                 answered.set_exception(error)
 
-        # A thread, because a socket's timeout limits only the time between two bytes. At exit, nobody waits for it.
+        # A thread, because a socket's timeout limits only the time between two bytes. At exit,
+        # nobody waits for it.
         threading.Thread(target=post, daemon=True).start()
         try:
             status, text = answered.result(self.timeout_secs)
         except TimeoutError:
             raise RequestError("DEADLINE_EXCEEDED", "timed out") from None
-        except (OSError, HTTPException, UnicodeError, OverflowError) as error:  # the last two: no valid host or port
+        except (
+            OSError,
+            HTTPException,
+            UnicodeError,
+            OverflowError,
+        ) as error:  # the last two: no valid host or port
             raise RequestError("UNAVAILABLE", str(error) or type(error).__name__) from None
         try:
             answer = json.loads(text, strict=False, parse_int=float)
-        except (ValueError, RecursionError):  # The answer is an error page, an old server's invalid JSON, or hostile.
+        except (
+            ValueError,
+            RecursionError,
+        ):  # The answer is an error page, an old server's invalid JSON, or hostile.
             answer = None
         if status != 200 or not isinstance(answer, dict):
             reason = answer.get("error") if isinstance(answer, dict) else text
             raise RequestError(HTTP_CODES.get(status, "UNKNOWN"), f"HTTP {status}, {reason}")
-        # If a signature has only one output, the API omits the output's name. The client needs two outputs.
+        # If a signature has only one output, the API omits the output's name. The client needs two
+        # outputs.
         outputs = answer.get("outputs")
-        return (outputs.get("outputs"), outputs.get("scores")) if isinstance(outputs, dict) else (None, None)
+        return (
+            (outputs.get("outputs"), outputs.get("scores"))
+            if isinstance(outputs, dict)
+            else (None, None)
+        )
 
     def _post(self, body: bytes) -> tuple[int, str]:
         """Returns the HTTP status and the text of the server's answer to a request."""
         version = f"/versions/{self.servable_version}" if self.servable_version else ""
-        path, data = f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict", bytearray()
-        with contextlib.closing(HTTPConnection(self.server, timeout=self.timeout_secs)) as connection:
+        path, data = (
+            f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict",
+            bytearray(),
+        )
+        with contextlib.closing(
+            HTTPConnection(self.server, timeout=self.timeout_secs)
+        ) as connection:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             with connection.getresponse() as response:
-                while piece := response.read1(1 << 16):  # only what has arrived, whatever length the server claims
+                while piece := response.read1(
+                    1 << 16
+                ):  # only what has arrived, whatever length the server claims
                     data += piece
                     if len(data) > MAX_ANSWER_BYTES:
-                        excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower --batch_size"
+                        excess = (
+                            f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower "
+                            "--batch_size"
+                        )
                         raise RequestError("UNKNOWN", excess)
         return response.status, data.decode("utf-8", errors="replace")
 
 
 def _rows(values: list, count: int) -> list[list]:
-    """Returns the values of a tensor [B, n] or [B] as B = `count` rows of equal length, or [] if there are none."""
+    """Returns the values of a tensor [B, n] or [B] as B = `count` rows of equal length, or [] if
+    there are none.
+    """
     size = len(values) // count
     return [values[start : start + size] for start in range(0, len(values), size)] if size else []
 
 
 def _answer(texts: Any, scores: Any) -> Answer:
-    """Returns the Answer for one text, whose hypotheses are `texts` and `scores`, or a single hypothesis.
+    """Returns the Answer for one text, whose hypotheses are `texts` and `scores`, or a single
+    hypothesis.
 
-    Raises ValueError or TypeError if a text is not a string, a score is not a float, or their numbers differ.
+    Raises ValueError or TypeError if a text is not a string, a score is not a float, or their
+    numbers differ.
     """
     if not isinstance(texts, list):
         texts, scores = [texts], [scores]
     pairs = list(zip(texts, scores, strict=True))
-    if not pairs or not all(isinstance(text, str) and isinstance(score, float) for text, score in pairs):
+    if not pairs or not all(
+        isinstance(text, str) and isinstance(score, float) for text, score in pairs
+    ):
         raise ValueError
-    # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop them.
+    # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop
+    # them.
     kept = [(text, score) for text, score in pairs if score != -math.inf]
     if not kept:
-        raise UserError("the model gives all outputs the probability 0: its training has diverged; export another one")
+        raise UserError(
+            "the model gives all outputs the probability 0: its training has diverged; export "
+            "another one"
+        )
     return Answer(tuple(text for text, _ in kept), tuple(score for _, score in kept))

@@ -1,7 +1,8 @@
-"""Exports a SavedModel for TensorFlow Serving. The graph contains the tokenizer: its inputs and outputs are raw text.
+"""Exports a SavedModel for TensorFlow Serving. The graph contains the tokenizer: its inputs and
+outputs are raw text.
 
-In shapes, B is the number of texts in a request, W the number of nonempty texts, S the source length, n the number
-of hypotheses per text, and L the length of the longest output.
+In shapes, B is the number of texts in a request, W the number of nonempty texts, S the source
+length, n the number of hypotheses per text, and L the length of the longest output.
 """
 
 import dataclasses
@@ -34,18 +35,21 @@ from t2t_repro.serving.versions import new_version
 
 
 class Served(tf.Module):
-    """A TensorFlow graph that translates texts as `translator` does, with the translator's tokenizer and search.
+    """A TensorFlow graph that translates texts as `translator` does, with the translator's
+    tokenizer and search.
 
-    The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each source to max_input_size
-    tokens or, if max_input_size is 0, to the model's max_length. It cuts a target to extra_length more tokens, the
-    longest output of the search. It works through a large request in batches of at most batch_size tokens, as the
-    translator does. With `long_lines` "sentences" instead of "truncate", the signatures "serving_default" and "nbest"
-    translate each sentence of a text separately and join the translations, as t2t-decoder --long_lines=sentences does.
+    The graph accepts any text: it replaces bytes that are not UTF-8 by U+FFFD, and cuts each source
+    to max_input_size tokens or, if max_input_size is 0, to the model's max_length. It cuts a target
+    to extra_length more tokens, the longest output of the search. It works through a large request
+    in batches of at most batch_size tokens, as the translator does. With `long_lines` "sentences"
+    instead of "truncate", the signatures "serving_default" and "nbest" translate each sentence of a
+    text separately and join the translations, as t2t-decoder --long_lines=sentences does.
 
-    If the translator has tags, the signatures whose inputs are texts also take the target language of each text.
+    If the translator has tags, the signatures whose inputs are texts also take the target language
+    of each text.
 
-    The translator's decode_hparams are fixed in the graph. Raises UserError if it samples, or if `Translator.check`
-    refuses its decode_hparams for its model.
+    The translator's decode_hparams are fixed in the graph. Raises UserError if it samples, or if
+    `Translator.check` refuses its decode_hparams for its model.
     """
 
     def __init__(self, translator: Translator, long_lines: str = "truncate") -> None:
@@ -56,15 +60,23 @@ class Served(tf.Module):
         refuse_decode_hparams(params, ["sampling_method"], "a served model always uses beam search")
         self._translator = translator
         self._best_params = dataclasses.replace(params, n=1)
-        self._nbest_params = dataclasses.replace(params, n=params.n if params.n > 1 else params.beam_size)
-        self._longest_source = params.max_input_size or translator.max_length  # in tokens; 0 for any length
+        self._nbest_params = dataclasses.replace(
+            params, n=params.n if params.n > 1 else params.beam_size
+        )
+        self._longest_source = (
+            params.max_input_size or translator.max_length
+        )  # in tokens; 0 for any length
         self._longest_target = self._longest_source and self._longest_source + params.extra_length
         # TensorFlow saves only variables that are attributes of this object.
         copies = getattr(translator.model, "non_trainable_variables", [])
-        self._weights = [variable.value for variable in (*translator.model.trainable_variables, *copies)]
+        self._weights = [
+            variable.value for variable in (*translator.model.trainable_variables, *copies)
+        ]
         self._vocabulary = graph_vocabulary(translator.vocabulary)
         sources = translator.vocabulary.sources
-        self._sources = self._vocabulary if sources is translator.vocabulary else graph_vocabulary(sources)
+        self._sources = (
+            self._vocabulary if sources is translator.vocabulary else graph_vocabulary(sources)
+        )
         texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         languages = [texts] if translator.tags else []
         self.functions = {
@@ -81,20 +93,22 @@ class Served(tf.Module):
     def translate(self, inputs: Any, target_language: Any = None) -> dict[str, Any]:
         """Translates texts, strings [B], each without a line break.
 
-        If the translator has tags, `target_language`, strings [B], has a language for each text without a tag.
+        If the translator has tags, `target_language`, strings [B], has a language for each text
+        without a tag.
 
         Returns:
-            "outputs": string [B], the translations; empty for empty inputs.
-            "scores": float32 [B], log-probability in nats divided by the length penalty; 0 for empty inputs.
+            "outputs": string [B], the translations; empty for empty inputs. "scores": float32 [B],
+            log-probability in nats divided by the length penalty; 0 for empty inputs.
         """
         results = self._translate(inputs, target_language, self._best_params)
         return {name: values[:, 0] for name, values in results.items()}
 
     def translate_nbest(self, inputs: Any, target_language: Any = None) -> dict[str, Any]:
-        """Returns the n best translations of texts, strings [B], best first: "outputs" and "scores", both [B, n].
+        """Returns the n best translations of texts, strings [B], best first: "outputs" and
+        "scores", both [B, n].
 
-        If a text has fewer than n translations, its row ends with empty outputs of score -inf. For an empty text, all
-        outputs are empty and all scores are 0.
+        If a text has fewer than n translations, its row ends with empty outputs of score -inf. For
+        an empty text, all outputs are empty and all scores are 0.
         """
         return self._translate(inputs, target_language, self._nbest_params)
 
@@ -102,53 +116,71 @@ class Served(tf.Module):
         """Translates texts that are encoded as subword ids.
 
         Args:
-            inputs: int32 [B, S]. Ids after the first 1, the end token, of a row are ignored. A row without an end
-                token gets one. Ids that are not in the vocabulary are dropped.
+            inputs: int32 [B, S]. Ids after the first 1, the end token, of a row are ignored. A row
+                without an end token gets one. Ids that are not in the vocabulary are dropped.
 
         Returns:
             "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
             "scores": float32 [B], as in `translate`.
         """
         has_ended = tf.cumsum(tf.cast(inputs == EOS_ID, tf.int32), axis=1) > 0
-        is_valid = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size) & ~has_ended
+        is_valid = (
+            (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size) & ~has_ended
+        )
         inputs = _with_ends(tf.ragged.boolean_mask(inputs, is_valid), self._longest_source)
-        not_empty = tf.where(tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1))  # nonempty rows, [W, 1]
+        not_empty = tf.where(
+            tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1)
+        )  # nonempty rows, [W, 1]
         sources = tf.gather(inputs, not_empty[:, 0])
         best = self._search(sources, _decode(self._sources, sources), self._best_params)
         shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
         return {
-            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]),
+            "outputs": tf.tensor_scatter_nd_update(
+                tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]
+            ),
             "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), not_empty, best.scores[:, 0]),
         }
 
     def score(self, inputs: Any, targets: Any, target_language: Any = None) -> dict[str, Any]:
-        """Scores each translation in `targets`, string [B], given its source text in `inputs`, string [B].
+        """Scores each translation in `targets`, string [B], given its source text in `inputs`,
+        string [B].
 
         Returns:
-            "log_probs": float32 [B], log-probability of the target including its end token, in nats.
-            "lengths": int32 [B], number of the target's scored tokens, counting the end token.
+            "log_probs": float32 [B], log-probability of the target including its end token, in
+            nats. "lengths": int32 [B], number of the target's scored tokens, counting the end
+            token.
         """
 
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
-            return (tf.reduce_sum(target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1),)
+            return (
+                tf.reduce_sum(
+                    target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1
+                ),
+            )
 
         target_ids = self._vocabulary.tokenize(graph_strip(graph_utf8(targets)))
         ids = [
             self._source_ids(*self._split_tags(graph_utf8(inputs), target_language)),
             _with_ends(target_ids, self._longest_target),
         ]
-        (sums,) = graph_run_in_batches(log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size)
+        (sums,) = graph_run_in_batches(
+            log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size
+        )
         return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
 
-    def _translate(self, inputs: Any, target_language: Any, params: DecodeHParams) -> dict[str, Any]:
-        """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""
+    def _translate(
+        self, inputs: Any, target_language: Any, params: DecodeHParams
+    ) -> dict[str, Any]:
+        """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""  # noqa: E501
         tags, texts = self._split_tags(graph_utf8(inputs), target_language)
         not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
         tags, texts = tf.gather(tags, not_empty[:, 0]), tf.gather_nd(texts, not_empty)
         if self._splits_sentences:
             sentences = graph_split_sentences(texts)
             tags = tf.gather(tags, sentences.value_rowids())
-            outputs, scores = _joined(sentences, *self._outputs(tags, sentences.flat_values, params))
+            outputs, scores = _joined(
+                sentences, *self._outputs(tags, sentences.flat_values, params)
+            )
         else:
             outputs, scores = self._outputs(tags, texts, params)
         shape = tf.stack([tf.shape(inputs)[0], params.n])
@@ -158,9 +190,11 @@ class Served(tf.Module):
         }
 
     def _split_tags(self, texts: Any, languages: Any) -> tuple[Any, Any]:
-        """Returns the id of the tag of each text in strings [B], int32 [B, (0 or 1)], and the other text, strings [B].
+        """Returns the id of the tag of each text in strings [B], int32 [B, (0 or 1)], and the other
+        text, strings [B].
 
-        If `languages`, strings [B], are given, a nonempty text without a tag has that of its language.
+        If `languages`, strings [B], are given, a nonempty text without a tag has that of its
+        language.
         """
         id_of = self._translator.vocabulary.tags
         if not id_of:
@@ -168,26 +202,42 @@ class Served(tf.Module):
         tags, rests = graph_split_tag(texts)
         if languages is not None:
             needs_tag = (tags == "") & ~graph_is_empty(texts)
-            tags, names = tf.where(needs_tag, tf.strings.join([">>", languages, "<<"]), tags), self._translator.tags
-            wrong = tf.boolean_mask(tags, (tags != "") & ~tf.reduce_any(tags[:, None] == list(names), axis=1))
-            message = f"unknown or missing target_language; the tags are {', '.join(names)}; the first wrong one is"
+            tags, names = (
+                tf.where(needs_tag, tf.strings.join([">>", languages, "<<"]), tags),
+                self._translator.tags,
+            )
+            wrong = tf.boolean_mask(
+                tags, (tags != "") & ~tf.reduce_any(tags[:, None] == list(names), axis=1)
+            )
+            message = (
+                f"unknown or missing target_language; the tags are {', '.join(names)}; the first "
+                "wrong one is"
+            )
             tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong], 1)
         is_tag = tags[:, None] == list(id_of)  # [B, number of tags]
         ids = tf.where(is_tag, list(id_of.values()), PAD_ID)
-        return tf.ragged.boolean_mask(ids, is_tag), tf.where(tf.reduce_any(is_tag, axis=1), rests, texts)
+        return tf.ragged.boolean_mask(ids, is_tag), tf.where(
+            tf.reduce_any(is_tag, axis=1), rests, texts
+        )
 
     def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
-        """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their scores [W, n].
+        """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their
+        scores [W, n].
 
         `tags` are the ids of their tags, int32 [W, (0 or 1)].
         """
         best = self._search(self._source_ids(tags, texts), texts, params)
-        # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W * n] --> texts [W, n].
+        # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W *
+        # n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
-        return tf.reshape(graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)), best.scores
+        return tf.reshape(
+            graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)
+        ), best.scores
 
     def _search(self, sources: Any, texts: Any, params: DecodeHParams) -> Hypotheses:
-        """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the sources as text."""
+        """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the
+        sources as text.
+        """
         arrays, rules = {"inputs": sources}, self._translator.rules(params)
         if rules:
             arrays["facts"] = rules.graph_facts(texts, self._vocabulary)
@@ -198,10 +248,14 @@ class Served(tf.Module):
             batch = Sources(**dict(zip(arrays, rows, strict=True)))
             return generate_outputs(self._translator.model, params, batch, rules)
 
-        return Hypotheses(*graph_run_in_batches(search, list(arrays.values()), results, params.batch_size))
+        return Hypotheses(
+            *graph_run_in_batches(search, list(arrays.values()), results, params.batch_size)
+        )
 
     def _source_ids(self, tags: Any, texts: Any) -> Any:
-        """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as `_with_ends` does."""
+        """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as
+        `_with_ends` does.
+        """
         ids = tf.concat([tags, self._sources.tokenize(graph_strip(texts))], axis=1)
         return _with_ends(ids, self._longest_source)
 
@@ -209,7 +263,8 @@ class Served(tf.Module):
 def _joined(sentences: Any, outputs: Any, scores: Any) -> tuple[Any, Any]:
     """Joins the outputs of sentences, strings [W, (N)], as `long_lines.join_translations` does.
 
-    `outputs` and `scores` have a row for each of the M sentences of all texts: [M, n]. Returns both as [W, n].
+    `outputs` and `scores` have a row for each of the M sentences of all texts: [M, n]. Returns both
+    as [W, n].
     """
     rows, count = sentences.value_rowids(), sentences.nrows()
     is_last = rows != tf.concat([rows[1:], [-1]], axis=0)
@@ -232,7 +287,9 @@ def _with_ends(ids: Any, longest: int) -> Any:
 
 
 def _decode(vocabulary: GraphVocabulary, ids: Any) -> Any:
-    """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all later ids."""
+    """Returns the texts of ids [B, S] as strings [B]. Ignores the first end or padding id and all
+    later ids.
+    """
     return vocabulary.detokenize(tf.RaggedTensor.from_tensor(ids, graph_output_length(ids)))
 
 
@@ -242,11 +299,12 @@ def export(
     add_files: Callable[[Path], None] = lambda folder: None,
     long_lines: str = "truncate",
 ) -> Path:
-    """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's path.
+    """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's
+    path.
 
-    `long_lines` is that of `Served`. `add_files` adds files to the SavedModel's folder, before a server can see the
-    folder. Raises UserError as `Served` does, or if another process is exporting; and OSError if the version cannot be
-    written.
+    `long_lines` is that of `Served`. `add_files` adds files to the SavedModel's folder, before a
+    server can see the folder. Raises UserError as `Served` does, or if another process is
+    exporting; and OSError if the version cannot be written.
     """
     served = Served(translator, long_lines)
     with new_version(export_dir) as (temporary, version):

@@ -1,4 +1,6 @@
-"""Writes the files around a SavedModel: a description, and TensorFlow Serving's configuration and warm-up requests."""
+"""Writes the files around a SavedModel: a description, and TensorFlow Serving's configuration and
+warm-up requests.
+"""
 
 import json
 import math
@@ -15,7 +17,9 @@ from t2t_repro.hparam import DecodeHParams
 WARMUP_LENGTHS = (1, 8, 32)
 """Lengths, in tokens, of the three default warm-up texts."""
 WARMUP_BATCH = 32
-"""Maximum number of texts in a warm-up request. A server with a smaller max_batch_size refuses to load the model."""
+"""Maximum number of texts in a warm-up request. A server with a smaller max_batch_size refuses to
+load the model.
+"""
 
 BATCHING = """\
 # For tensorflow_model_server --enable_batching --batching_parameters_file=...
@@ -39,23 +43,33 @@ model_config_list {{
     model_version_policy {{ latest {{ num_versions: 1 }} }}
   }}
 }}
-"""
+"""  # noqa: E501
 
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
-    """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary of the sources."""
+    """Returns one text for each length in `WARMUP_LENGTHS`, made of subwords from the vocabulary of
+    the sources.
+    """
     tags = vocabulary.tags.values()
-    subwords = [i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2 and i not in tags]
+    subwords = [
+        i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2 and i not in tags
+    ]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
 
 def write_warmup(
-    folder: Path, texts: Sequence[str], servable_name: str, signatures: Sequence[str], target_language: str = ""
+    folder: Path,
+    texts: Sequence[str],
+    servable_name: str,
+    signatures: Sequence[str],
+    target_language: str = "",
 ) -> None:
-    """Writes warm-up requests to assets.extra/tf_serving_warmup_requests in the folder of a SavedModel.
+    """Writes warm-up requests to assets.extra/tf_serving_warmup_requests in the folder of a
+    SavedModel.
 
-    Each of the signatures, whose inputs must be raw strings, gets one request per text, and one request with up to
-    `WARMUP_BATCH` texts. If the model has several target languages, `target_language` is one of them.
+    Each of the signatures, whose inputs must be raw strings, gets one request per text, and one
+    request with up to `WARMUP_BATCH` texts. If the model has several target languages,
+    `target_language` is one of them.
     """
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
@@ -63,28 +77,47 @@ def write_warmup(
         for signature in signatures:
             for batch in [*([text] for text in texts), texts[:WARMUP_BATCH]]:
                 strings = tf.make_tensor_proto(batch, tf.string)
-                inputs = {"inputs": strings} | ({"targets": strings} if signature == "score" else {})
+                inputs = {"inputs": strings} | (
+                    {"targets": strings} if signature == "score" else {}
+                )
                 if target_language:
-                    inputs["target_language"] = tf.make_tensor_proto([target_language] * len(batch), tf.string)
+                    inputs["target_language"] = tf.make_tensor_proto(
+                        [target_language] * len(batch), tf.string
+                    )
                 request = predict_pb2.PredictRequest(
-                    model_spec=model_pb2.ModelSpec(name=servable_name, signature_name=signature), inputs=inputs
+                    model_spec=model_pb2.ModelSpec(name=servable_name, signature_name=signature),
+                    inputs=inputs,
                 )
                 log = prediction_log_pb2.PredictLog(request=request)
                 writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
 
 
-def write_description(folder: Path, checkpoint: str, precision: str, decode_hparams: DecodeHParams) -> None:
-    """Writes to assets.extra/export.json how a SavedModel was made: its checkpoint, precision and search options."""
+def write_description(
+    folder: Path, checkpoint: str, precision: str, decode_hparams: DecodeHParams
+) -> None:
+    """Writes to assets.extra/export.json how a SavedModel was made: its checkpoint, precision and
+    search options.
+    """
     path = folder / "assets.extra" / "export.json"
     path.parent.mkdir(exist_ok=True)
     # JSON has no infinity, which repeat_ngram_penalty may be: it is written as the string "inf".
-    fields = {name: str(value) if value == math.inf else value for name, value in vars(decode_hparams).items()}
+    fields = {
+        name: str(value) if value == math.inf else value
+        for name, value in vars(decode_hparams).items()
+    }
     description = {"checkpoint": checkpoint, "precision": precision, "decode_hparams": fields}
-    path.write_text(json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+    path.write_text(
+        json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8"
+    )
 
 
 def write_configs(export_dir: Path, servable_name: str) -> None:
-    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which users may edit."""
-    for name, text in (("models.config", MODELS.format(name=servable_name)), ("batching_parameters.txt", BATCHING)):
+    """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which
+    users may edit.
+    """
+    for name, text in (
+        ("models.config", MODELS.format(name=servable_name)),
+        ("batching_parameters.txt", BATCHING),
+    ):
         if not (export_dir / name).exists():
             write_file(export_dir / name, text)

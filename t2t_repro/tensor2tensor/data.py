@@ -1,6 +1,7 @@
 """Opens a data directory that tensor2tensor's t2t-datagen wrote.
 
-Its shards have the names and the format of ours. It has vocabulary files, but no indexes and no description.
+Its shards have the names and the format of ours. It has vocabulary files, but no indexes and no
+description.
 """
 
 import dataclasses
@@ -18,28 +19,35 @@ from t2t_repro.problem import Problem
 
 
 def open_data(data_dir: str, problem_name: str) -> Data:
-    """Returns the data of a problem that our t2t-datagen or tensor2tensor's wrote. Errors are those of both loaders."""
+    """Returns the data of a problem that our t2t-datagen or tensor2tensor's wrote. Errors are those
+    of both loaders.
+    """
     if has_t2t_data(data_dir, problem_name):
         return load_t2t_data(data_dir, registry.problem(problem_name))
     return load_data(data_dir, problem_name)
 
 
 def has_t2t_data(data_dir: str, problem_name: str) -> bool:
-    """Returns True if the directory has shards of a problem that tensor2tensor can have, and no description."""
+    """Returns True if the directory has shards of a problem that tensor2tensor can have, and no
+    description.
+    """
     problem = registry.problem(problem_name)
     has_shards = problem.t2t_vocabularies[1] and find_files(data_dir, problem.base_name, SPLITS[0])
     return bool(has_shards) and not has_data(data_dir, problem_name)
 
 
 def load_t2t_data(data_dir: str, problem: Problem) -> Data:
-    """Returns the data that tensor2tensor generated for a problem. At first use, writes an index beside each shard.
+    """Returns the data that tensor2tensor generated for a problem. At first use, writes an index
+    beside each shard.
 
     Raises UserError if a file is missing or damaged, or has packed examples.
     """
     names = problem.t2t_vocabularies[::-1] if problem.was_reversed else problem.t2t_vocabularies
     vocabulary = load_vocabularies(Path(data_dir), targets=names[1], sources=names[0])
     records = _load_records(data_dir, problem, vocabulary)
-    digest = hashlib.sha256(vocabulary.model + b"".join(records[split].index_lines for split in SPLITS))
+    digest = hashlib.sha256(
+        vocabulary.model + b"".join(records[split].index_lines for split in SPLITS)
+    )
     description = Description(
         problem=problem.base_name,
         settings=dataclasses.asdict(problem.settings),
@@ -58,14 +66,14 @@ def _load_records(data_dir: str, problem: Problem, vocabulary: Vocabulary) -> di
     for split in SPLITS:
         if not shards[split]:
             raise UserError(
-                f"{data_dir}/{problem.base_name}-{split}-00000-of-00001: this shard is missing; copy it here from the "
-                "folder in which tensor2tensor's t2t-datagen wrote it"
+                f"{data_dir}/{problem.base_name}-{split}-00000-of-00001: this shard is missing; "
+                "copy it here from the folder in which tensor2tensor's t2t-datagen wrote it"
             )
     with open(shards["train"][0], "rb") as file:
         if b"targets_segmentation" in file.read(1 << 16):
             raise UserError(
-                f"{shards['train'][0]}: packed examples, which are not supported; generate the data of a problem "
-                "without packed_length"
+                f"{shards['train'][0]}: packed examples, which are not supported; generate the "
+                "data of a problem without packed_length"
             )
     if new := sum(not index_path(path).exists() for paths in shards.values() for path in paths):
         say(f"{data_dir}: indexing {counted(new, 'shard')} of problem {problem.base_name}")

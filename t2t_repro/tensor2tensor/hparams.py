@@ -1,4 +1,6 @@
-"""Translates tensor2tensor's hparams of a Transformer into ours, and compares them with the weights."""
+"""Translates tensor2tensor's hparams of a Transformer into ours, and compares them with the
+weights.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -25,51 +27,82 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "num_area_layers": (0,),
     "vocab_divisor": (1,),
 }
-"""For each of tensor2tensor's hparams that changes what its Transformer computes: the values that can be imported."""
+"""For each of tensor2tensor's hparams that changes what its Transformer computes: the values that
+can be imported.
+"""
 NUMBERS = (
-    "num_hidden_layers", "hidden_size", "filter_size", "num_heads", "norm_epsilon", "initializer_gain",
-    "layer_prepostprocess_dropout", "attention_dropout", "relu_dropout", "label_smoothing", "max_length", "train_steps",
-    "learning_rate_constant", "learning_rate_warmup_steps", "learning_rate_decay_rate", "learning_rate_decay_steps",
-    "learning_rate_decay_staircase", "optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon",
+    "num_hidden_layers",
+    "hidden_size",
+    "filter_size",
+    "num_heads",
+    "norm_epsilon",
+    "initializer_gain",
+    "layer_prepostprocess_dropout",
+    "attention_dropout",
+    "relu_dropout",
+    "label_smoothing",
+    "max_length",
+    "train_steps",
+    "learning_rate_constant",
+    "learning_rate_warmup_steps",
+    "learning_rate_decay_rate",
+    "learning_rate_decay_steps",
+    "learning_rate_decay_staircase",
+    "optimizer_adam_beta1",
+    "optimizer_adam_beta2",
+    "optimizer_adam_epsilon",
     "max_relative_position",
-)  # fmt: skip
+)
 """Hparams with the same name and meaning in tensor2tensor and here. All are numbers or booleans."""
 NO_ZERO = (
-    "max_length", "train_steps", "learning_rate_warmup_steps", "learning_rate_constant", "learning_rate_decay_steps"
-)  # fmt: skip
+    "max_length",
+    "train_steps",
+    "learning_rate_warmup_steps",
+    "learning_rate_constant",
+    "learning_rate_decay_steps",
+)
 """Hparams that can be 0 in tensor2tensor but not here."""
 
 
 def translate(old: dict[str, Any], sizes: dict[str, Any]) -> HParams:
     """Returns our hparams for a model that tensor2tensor trained.
 
-    `old` are tensor2tensor's hparams, from its file hparams.json, and `sizes` are those of `OldVariables.sizes`. A
-    learning-rate schedule that does not exist here becomes that of transformer_base_v3. batch_size is always that of
-    transformer_base_v3, because tensor2tensor counts it in other units: padded positions on each GPU.
+    `old` are tensor2tensor's hparams, from its file hparams.json, and `sizes` are those of
+    `OldVariables.sizes`. A learning-rate schedule that does not exist here becomes that of
+    transformer_base_v3. batch_size is always that of transformer_base_v3, because tensor2tensor
+    counts it in other units: padded positions on each GPU.
 
     Raises UserError for what no Transformer here computes, or if `old` contradicts the weights.
     """
     for name, values in SUPPORTED.items():
         if name in old and old[name] not in values:
             raise UserError(
-                f"{name}={shortened(repr(old[name]))} cannot be imported, only {' or '.join(map(repr, values))}"
+                f"{name}={shortened(repr(old[name]))} cannot be imported, only "
+                f"{' or '.join(map(repr, values))}"
             )
-    # tensor2tensor's 0 means "no limit" or "not used" for some hparams. Ours have no such value, and get the default.
-    translated = {name: old[name] for name in NUMBERS if name in old and (old[name] or name not in NO_ZERO)}
+    # tensor2tensor's 0 means "no limit" or "not used" for some hparams. Ours have no such value,
+    # and get the default.
+    translated = {
+        name: old[name] for name in NUMBERS if name in old and (old[name] or name not in NO_ZERO)
+    }
     _compare(translated, sizes)
     translated["pos"] = old.get("pos", "timing") or "none"
     return HParams(**{**translated, **_schedule(old), **sizes})
 
 
 def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
-    """Returns the hparams of one of our sets, changed to fit the weights of a model that tensor2tensor trained.
+    """Returns the hparams of one of our sets, changed to fit the weights of a model that
+    tensor2tensor trained.
 
-    tensor2tensor's sets can have the same names as ours but other norms, for example, so only widths are compared.
+    tensor2tensor's sets can have the same names as ours but other norms, for example, so only
+    widths are compared.
 
     `sizes` are those of `OldVariables.sizes`. Raises UserError if the set contradicts them.
     """
     _compare(vars(hparams), sizes)
-    return replace(hparams, **{"pos": "none" if sizes["max_relative_position"] else "timing", **sizes})
+    return replace(
+        hparams, **{"pos": "none" if sizes["max_relative_position"] else "timing", **sizes}
+    )
 
 
 def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
@@ -77,21 +110,30 @@ def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
     for name in ("hidden_size", "filter_size", "num_heads"):
         if name in hparams and hparams[name] != sizes.get(name, hparams[name]):
             raise UserError(
-                f"{name}={hparams[name]}, but the checkpoint has {name}={sizes[name]}; give the hparams of its training"
+                f"{name}={hparams[name]}, but the checkpoint has {name}={sizes[name]}; give the "
+                "hparams of its training"
             )
 
 
 def _schedule(old: dict[str, Any]) -> dict[str, Any]:
-    """Returns the hparams of our learning rate, which is tensor2tensor's if it used Adam with a schedule that we have.
+    """Returns the hparams of our learning rate, which is tensor2tensor's if it used Adam with a
+    schedule that we have.
 
-    In its schedule "legacy" with "noam", the rate is 0.002 * 5000 * learning_rate times equation 3 of the paper.
+    In its schedule "legacy" with "noam", the rate is 0.002 * 5000 * learning_rate times equation 3
+    of the paper.
     """
     schedule = old.get("learning_rate_schedule", "")
     if "adam" in str(old.get("optimizer")).lower():
         rate = old.get("learning_rate")
-        if schedule == "legacy" and old.get("learning_rate_decay_scheme") == "noam" and isinstance(rate, int | float):
+        if (
+            schedule == "legacy"
+            and old.get("learning_rate_decay_scheme") == "noam"
+            and isinstance(rate, int | float)
+        ):
             return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
-        if set(str(schedule).split("*")) <= SCHEDULE_FACTORS.keys() - {"linear_decay"}:  # theirs has another formula
+        if set(str(schedule).split("*")) <= SCHEDULE_FACTORS.keys() - {
+            "linear_decay"
+        }:  # theirs has another formula
             return {"learning_rate_schedule": schedule}
     return {
         "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",

@@ -1,4 +1,5 @@
-"""Reads the weights of tensor2tensor's Transformer from a TensorFlow 1 checkpoint, and gives them our names.
+"""Reads the weights of tensor2tensor's Transformer from a TensorFlow 1 checkpoint, and gives them
+our names.
 
 In shapes, D is the width, V the number of entries in a vocabulary.
 """
@@ -17,14 +18,20 @@ SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`, and of ours."""
 ONLY = "only tensor2tensor's model transformer, which turns one text into another, can be imported"
 UNUSED = {
-    "optimizer variables": r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power",
+    "optimizer variables": r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power",  # noqa: E501
     "averages of losses": r"losses_avg/.*",
     "step counters": r"global_step|train_stats/.*",
 }
 """Kinds of variables that are not weights, and patterns of their names."""
 
-_LAYER, _NORM = r"body/(\w+)/(layer_\d+)", r"layer_(?:prepost|post)process/layer_norm/layer_norm_(scale|bias)"
-_SELF, _MEMORY = rf"{_LAYER}/self_attention/multihead_attention", rf"{_LAYER}/encdec_attention/multihead_attention"
+_LAYER, _NORM = (
+    r"body/(\w+)/(layer_\d+)",
+    r"layer_(?:prepost|post)process/layer_norm/layer_norm_(scale|bias)",
+)
+_SELF, _MEMORY = (
+    rf"{_LAYER}/self_attention/multihead_attention",
+    rf"{_LAYER}/encdec_attention/multihead_attention",
+)
 _RELATIVE = "dot_product_attention_relative/relative_positions"
 NAMES = {
     r"symbol_modality_\d+_\d+/(?:shared|input_emb)/weights_(?P<part>\d+)": "embedding/table",
@@ -46,16 +53,19 @@ NAMES = {
     rf"{_MEMORY}/(?P<part>[kv])/kernel": r"\1/\2/memory_attention/kv",
     rf"{_MEMORY}/output_transform/kernel": r"\1/\2/memory_attention/output",
 }
-"""Patterns of tensor2tensor's names without `SCOPE`, and our names. Variables with a "part" are joined."""
+"""Patterns of tensor2tensor's names without `SCOPE`, and our names. Variables with a "part" are
+joined.
+"""
 
 
 def by_our_names(
     weights: Mapping[str, np.ndarray], path: str, names: Mapping[str, str] = NAMES, only: str = ONLY
 ) -> dict[str, np.ndarray]:
-    """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our names.
+    """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our
+    names.
 
-    Raises UserError if no Transformer here has one of the weights, or two weights have the same meaning. `names` and
-    `only` are those of `OldVariables`.
+    Raises UserError if no Transformer here has one of the weights, or two weights have the same
+    meaning. `names` and `only` are those of `OldVariables`.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     for name, value in weights.items():
@@ -72,16 +82,19 @@ def by_our_names(
             raise UserError(f"{path}: has a second variable like {name}; {only}")
         values[number] = matrix.astype(np.float32)
     return {  # tables are joined along V, kernels along their last dimension
-        name: np.concatenate([values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1)
+        name: np.concatenate(
+            [values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1
+        )
         for name, values in parts.items()
     }
 
 
 class OldVariables:
-    """The weights in checkpoints that tensor2tensor wrote, one or more. With several, they are the means.
+    """The weights in checkpoints that tensor2tensor wrote, one or more. With several, they are the
+    means.
 
-    The paths are without ".index". Raises UserError if a checkpoint is missing or damaged, or has a weight that no
-    Transformer here has.
+    The paths are without ".index". Raises UserError if a checkpoint is missing or damaged, or has a
+    weight that no Transformer here has.
     """
 
     names: ClassVar[Mapping[str, str]] = NAMES
@@ -95,19 +108,26 @@ class OldVariables:
         self.path, self.step = paths[-1], 0
         self.unused: Counter[str] = Counter()
         """Number of variables of each of the `kinds`, or "other variables"."""
-        dtype = np.float64 if len(paths) > 1 else np.float32  # a sum of many weights needs the precision
+        dtype = (
+            np.float64 if len(paths) > 1 else np.float32
+        )  # a sum of many weights needs the precision
         checkpoints = [self._read(path, dtype) for path in paths]
-        means = {name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]}
+        means = {
+            name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]
+        }
         self.weights = by_our_names(means, self.path, self.names, self.only)
         """The weights, float32, by our names."""
 
     def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
-        """Returns the weights in a checkpoint by tensor2tensor's names. Sets `step` and `unused`."""
+        """Returns the weights in a checkpoint by tensor2tensor's names. Sets `step` and `unused`."""  # noqa: E501
         weights: dict[str, np.ndarray] = {}
         self.unused.clear()
         with open_checkpoint(path) as reader:
             for name in sorted(reader.get_variable_to_shape_map()):
-                kind = next((kind for kind, pattern in self.kinds.items() if re.fullmatch(pattern, name)), "")
+                kind = next(
+                    (kind for kind, pattern in self.kinds.items() if re.fullmatch(pattern, name)),
+                    "",
+                )
                 if name.startswith(self.scope) and not kind:
                     weights[name] = np.asarray(reader.get_tensor(name), dtype)
                 else:
@@ -126,10 +146,16 @@ class OldVariables:
         values = self._shape(f"{attention}/output")[0]
         keys = (self._shape(f"{attention}/qkv")[1] - values) // 2
         encoder, decoder = (
-            sum(bool(re.fullmatch(rf"{SCOPE}{stack}/layer_\d+/self_attention/output", name)) for name in self.weights)
+            sum(
+                bool(re.fullmatch(rf"{SCOPE}{stack}/layer_\d+/self_attention/output", name))
+                for name in self.weights
+            )
             for stack in ("encoder", "decoder")
         )
-        has_softmax, has_target_embedding = self._has("softmax/table"), self._has("target_embedding/table")
+        has_softmax, has_target_embedding = (
+            self._has("softmax/table"),
+            self._has("target_embedding/table"),
+        )
         sizes = {
             "num_hidden_layers": encoder,
             "num_encoder_layers": 0,
@@ -158,7 +184,9 @@ class OldVariables:
 
     def vocab_sizes(self) -> tuple[int, int]:
         """Returns the numbers of entries in the vocabularies of sources and targets."""
-        target = "target_embedding/table" if self._has("target_embedding/table") else "embedding/table"
+        target = (
+            "target_embedding/table" if self._has("target_embedding/table") else "embedding/table"
+        )
         return self._shape("embedding/table")[0], self._shape(target)[0]
 
     def _has(self, name: str) -> bool:

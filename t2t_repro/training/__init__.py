@@ -1,1 +1,3 @@
-"""Modules that train a model: learning rate, loss, training step, loop, checkpoints, evaluation and logs."""
+"""Modules that train a model: learning rate, loss, training step, loop, checkpoints, evaluation and
+logs.
+"""

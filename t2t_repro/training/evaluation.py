@@ -1,7 +1,8 @@
-"""Evaluates a model on the dev split: loss, accuracy and perplexity (Table 3), and scores of decoded text.
+"""Evaluates a model on the dev split: loss, accuracy and perplexity (Table 3), and scores of
+decoded text.
 
-It also measures how much the model uses the source. A decoder can learn a language model of the target that hardly
-looks at the source. Its dev loss looks plausible, but its translations are poor.
+It also measures how much the model uses the source. A decoder can learn a language model of the
+target that hardly looks at the source. Its dev loss looks plausible, but its translations are poor.
 """
 
 from __future__ import annotations
@@ -29,14 +30,21 @@ from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.step import IDS
 
 EVAL_TOKENS = 4096
-"""Maximum number of positions, counting padding, on each side (source or target) of an evaluation batch."""
+"""Maximum number of positions, counting padding, on each side (source or target) of an evaluation
+batch.
+"""
 SOURCE_USE_TOKENS = 1024
-"""The same maximum for the batch that measures the source use, which has at least two examples of any length."""
+"""The same maximum for the batch that measures the source use, which has at least two examples of
+any length.
+"""
 MIN_SOURCE_USE = 0.1
-"""Source use, in nats per target token, below which training warns that the model ignores its source."""
+"""Source use, in nats per target token, below which training warns that the model ignores its
+source.
+"""
 EVAL_BEAM = 4
-"""Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned to end its
-outputs."""
+"""Maximum beam size in an evaluation. Parsing's beam of 21 is slow while the model has not learned
+to end its outputs.
+"""
 SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
 
@@ -48,12 +56,16 @@ class Decoded:
     lines: int
     """Number of decoded lines."""
     samples: list[tuple[str, str, str]]
-    """Source, reference and output of the first decoded lines, at most `SAMPLES`, after `Problem.finish`."""
+    """Source, reference and output of the first decoded lines, at most `SAMPLES`, after
+    `Problem.finish`.
+    """
     corpora: dict[str, Decoded] = field(default_factory=dict)
     """The result of each corpus with lines, by name. Empty if the split has only one corpus."""
 
     def score_by(self, name: str) -> Score:
-        """Returns the score of the metric `name`, e.g. "chrf". Raises UserError if the problem does not have it."""
+        """Returns the score of the metric `name`, e.g. "chrf". Raises UserError if the problem does
+        not have it.
+        """
         names = [score.name for score in self.scores]
         refuse_unknown("score of --best_by", name, [LOSS, *dict.fromkeys(names)])
         return self.scores[names.index(name)]
@@ -61,24 +73,36 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model predicts each target token from the source and the correct earlier ones, and how it decodes."""
+    """How well a model predicts each target token from the source and the correct earlier ones, and
+    how it decodes.
+    """
 
     loss: float
-    """Mean negative log-likelihood of the target tokens in nats, counting end tokens, without label smoothing."""
+    """Mean negative log-likelihood of the target tokens in nats, counting end tokens, without label
+    smoothing.
+    """
     accuracy: float
     """Fraction of the target tokens that are the model's most probable prediction, 0 .. 1."""
     batches: int = 0
-    """Number of evaluated batches if the evaluation skipped other batches; 0 if it covered the whole split."""
+    """Number of evaluated batches if the evaluation skipped other batches; 0 if it covered the
+    whole split.
+    """
     source_use: float | None = None
-    """Rise of the loss if each target is paired with the source of another example; None if it was not measured."""
+    """Rise of the loss if each target is paired with the source of another example; None if it was
+    not measured.
+    """
     decoded: Decoded | None = None
     """Decoded lines; None if the evaluation decoded none."""
     corpora: dict[str, Evaluation] = field(default_factory=dict)
-    """Loss, accuracy and decoded lines of each evaluated corpus by name; empty if the split has only one corpus."""
+    """Loss, accuracy and decoded lines of each evaluated corpus by name; empty if the split has
+    only one corpus.
+    """
 
     @property
     def perplexity(self) -> float:
-        """exp(loss), the perplexity per subword. Comparable only between models with the same vocabulary."""
+        """exp(loss), the perplexity per subword. Comparable only between models with the same
+        vocabulary.
+        """
         return math.exp(min(self.loss, 700.0))
 
     @property
@@ -88,23 +112,36 @@ class Evaluation:
 
     @property
     def score_text(self) -> str:
-        """The main score for a message, e.g. ", BLEU 12.30 of 100 lines"; "" if no lines were decoded."""
+        """The main score for a message, e.g. ", BLEU 12.30 of 100 lines"; "" if no lines were
+        decoded.
+        """
         if not self.decoded:
             return ""
-        return f", {self.decoded.scores[0].label} {self.score:.2f} of {counted(self.decoded.lines, 'line')}"
+        return (
+            f", {self.decoded.scores[0].label} {self.score:.2f} of "
+            f"{counted(self.decoded.lines, 'line')}"
+        )
 
     def describe(self, is_best: bool, best_by: str = LOSS) -> str:
-        """Returns the text that t2t-trainer prints; `is_best` marks the best value of the measure `best_by` so far."""
+        """Returns the text that t2t-trainer prints; `is_best` marks the best value of the measure
+        `best_by` so far.
+        """
         mark, scores = " (best)" if is_best else "", self.score_text
         if self.decoded and best_by != LOSS:
             score = self.decoded.score_by(best_by)
             is_main = score.name == self.decoded.scores[0].name
-            mark, scores = "", f"{scores}{'' if is_main else f', {score.label} {score.score:.2f}'}{mark}"
+            mark, scores = (
+                "",
+                f"{scores}{'' if is_main else f', {score.label} {score.score:.2f}'}{mark}",
+            )
         source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
-        corpora = [f"{name}: dev loss {part.loss:.4f}{part.score_text}" for name, part in self.corpora.items()]
+        corpora = [
+            f"{name}: dev loss {part.loss:.4f}{part.score_text}"
+            for name, part in self.corpora.items()
+        ]
         return (
-            f"dev loss {self.loss:.4f}{mark}, perplexity {self.perplexity:.3f} a token, accuracy {self.accuracy:.1%}"
-            f"{source_use}{scores}{'; '.join(['', *corpora])}"
+            f"dev loss {self.loss:.4f}{mark}, perplexity {self.perplexity:.3f} a token, accuracy "
+            f"{self.accuracy:.1%}{source_use}{scores}{'; '.join(['', *corpora])}"
         )
 
 
@@ -114,11 +151,13 @@ class Evaluator:
     Args:
         model: called as model(inputs, targets) -> logits.
         records: examples of the split.
-        max_tokens: maximum number of positions, counting padding, on each side (source or target) of a batch.
-        max_batches: number of batches to evaluate, spread evenly over each corpus's batches from short to long
-            examples; 0 evaluates all batches.
+        max_tokens: maximum number of positions, counting padding, on each side (source or target)
+            of a batch.
+        max_batches: number of batches to evaluate, spread evenly over each corpus's batches from
+            short to long examples; 0 evaluates all batches.
         decoder: decodes lines of the split; None for no lines.
-        max_length: examples with more tokens on a side are omitted, as in training. UserError if all are longer.
+        max_length: examples with more tokens on a side are omitted, as in training. UserError if
+            all are longer.
     """
 
     def __init__(
@@ -135,14 +174,18 @@ class Evaluator:
         self._decoder = decoder
         if records and records.lengths.max(axis=0).min() > max_length:
             raise UserError(
-                f"all {len(records):,} dev pairs are longer than max_length={max_length} tokens; generate the data "
-                "again with shorter text, or give a higher --hparams=max_length=N"
+                f"all {len(records):,} dev pairs are longer than max_length={max_length} tokens; "
+                "generate the data again with shorter text, or give a higher "
+                "--hparams=max_length=N"
             )
 
         def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Returns a batch's loss, summed over its target tokens, and its number of correctly predicted tokens."""
+            """Returns a batch's loss, summed over its target tokens, and its number of correctly
+            predicted tokens.
+            """
             logits = model(inputs, targets)
-            # If several tokens have the largest logit, as often in bfloat16, argmax predicts the one of lowest id.
+            # If several tokens have the largest logit, as often in bfloat16, argmax predicts the
+            # one of lowest id.
             predicted = tf.argmax(logits, axis=-1)
             correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
             return smoothed_cross_entropy(logits, targets, 0.0), correct
@@ -150,9 +193,13 @@ class Evaluator:
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
     def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Evaluation:
-        """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and line, returns True."""
+        """Evaluates the split. Raises `Stopped` if `should_stop`, called before each batch and
+        line, returns True.
+        """
         corpora = self._records.corpora
-        sums = np.zeros([len(corpora), 3])  # each corpus's loss, correctly predicted tokens, and target tokens
+        sums = np.zeros(
+            [len(corpora), 3]
+        )  # each corpus's loss, correctly predicted tokens, and target tokens
         batches = list(batches_once(self._records, self._max_tokens, self._max_length))
         is_sample = 0 < self._max_batches < len(batches)
         if is_sample:
@@ -165,7 +212,10 @@ class Evaluator:
         source_use = self.source_use()
         decoded = self._decoder(should_stop) if self._decoder else None
         number = len(batches) if is_sample else 0
-        means = [(total / max(tokens, 1), correct / max(tokens, 1)) for total, correct, tokens in (sums.sum(0), *sums)]
+        means = [
+            (total / max(tokens, 1), correct / max(tokens, 1))
+            for total, correct, tokens in (sums.sum(0), *sums)
+        ]
         parts, results = {}, decoded.corpora if decoded else {}
         for corpus, mean, tokens in zip(corpora, means[1:], sums[:, 2], strict=True):
             if tokens and len(corpora) > 1:
@@ -173,12 +223,16 @@ class Evaluator:
         return Evaluation(*means[0], number, source_use, decoded, parts)
 
     def source_use(self) -> float | None:
-        """Returns the rise of the loss, in nats per target token, if each target gets the source of another example.
+        """Returns the rise of the loss, in nats per target token, if each target gets the source of
+        another example.
 
-        A model that ignores its source has a source use of 0. To cost little, the measurement uses only one small
-        batch, `distinct_sources`. Returns None if the split does not have two different sources.
+        A model that ignores its source has a source use of 0. To cost little, the measurement uses
+        only one small batch, `distinct_sources`. Returns None if the split does not have two
+        different sources.
         """
-        batch = distinct_sources(self._records, min(self._max_tokens, SOURCE_USE_TOKENS), self._max_length)
+        batch = distinct_sources(
+            self._records, min(self._max_tokens, SOURCE_USE_TOKENS), self._max_length
+        )
         if batch is None:
             return None
         inputs, targets, _ = batch
@@ -188,46 +242,65 @@ class Evaluator:
 
 
 class DevDecoder:
-    """Decodes lines of a split as t2t-decoder would, but with a beam of at most `EVAL_BEAM`, and scores the outputs.
+    """Decodes lines of a split as t2t-decoder would, but with a beam of at most `EVAL_BEAM`, and
+    scores the outputs.
 
     Args:
         model: the model, which must be able to decode.
         folder: the model folder. Its problem's `finish` and `scores` are applied to the outputs.
-        records: examples of the split. If the problem is reversed, `Records` has already swapped sources and targets.
-        lines: number of lines of each corpus to decode, spread evenly over the corpus, or more than it has for all.
-            While a model has not learned to end its outputs, each output has the maximum length, and decoding is slow.
+        records: examples of the split. If the problem is reversed, `Records` has already swapped
+            sources and targets.
+        lines: number of lines of each corpus to decode, spread evenly over the corpus, or more than
+            it has for all. While a model has not learned to end its outputs, each output has the
+            maximum length, and decoding is slow.
     """
 
     def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:
-        self._problem, vocabulary, max_length = folder.problem, folder.vocabulary, folder.hparams.max_length
+        self._problem, vocabulary, max_length = (
+            folder.problem,
+            folder.vocabulary,
+            folder.hparams.max_length,
+        )
         search = self._problem.decode_hparams
         search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
-        self.translator = Translator(model, vocabulary, search, max_length, self._problem.tree_symbols, folder.tags)
+        self.translator = Translator(
+            model, vocabulary, search, max_length, self._problem.tree_symbols, folder.tags
+        )
         self._corpora, is_short = records.corpora, records.lengths.max(axis=0) <= max_length
-        short = [corpus.start + np.flatnonzero(is_short[corpus.start : corpus.stop]) for corpus in self._corpora]
+        short = [
+            corpus.start + np.flatnonzero(is_short[corpus.start : corpus.stop])
+            for corpus in self._corpora
+        ]
         numbers = [[int(part[place]) for place in spread(len(part), lines)] for part in short]
         self._counts = [len(part) for part in numbers]
         pairs = [records[number] for part in numbers for number in part]
         self._sources = vocabulary.decode_sources([source.tolist() for source, _ in pairs])
-        # Outputs and references are compared after `finish`. In parsing, for example, `finish` makes trees.
+        # Outputs and references are compared after `finish`. In parsing, for example, `finish`
+        # makes trees.
         self._references, _ = self._problem.finish(
             self._sources, vocabulary.decode(target.tolist() for _, target in pairs)
         )
 
     def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Decoded:
-        """Decodes with the model's current weights. Raises `Stopped` if `should_stop` returns True after a line."""
+        """Decodes with the model's current weights. Raises `Stopped` if `should_stop` returns True
+        after a line.
+        """
 
         def advance(count: int) -> None:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
 
         translations = self.translator.translate(self._sources, advance=advance)
-        outputs, _ = self._problem.finish(self._sources, [translation.text for translation in translations])
+        outputs, _ = self._problem.finish(
+            self._sources, [translation.text for translation in translations]
+        )
         lines = list(zip(self._sources, self._references, outputs, strict=True))
         order = np.argsort([rank for count in self._counts for rank in range(count)], kind="stable")
         samples = [lines[index] for index in order[:SAMPLES]]  # of all corpora
         scores = self._problem.scores(outputs, self._references)
-        return Decoded(scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {})
+        return Decoded(
+            scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {}
+        )
 
     def _parts(self, lines: list[tuple[str, str, str]]) -> dict[str, Decoded]:
         """Returns the result of each corpus with lines, scored as its target language."""
@@ -238,26 +311,38 @@ class DevDecoder:
                 problem = copy.copy(self._problem)
                 problem.target_language = corpus.target_language or problem.target_language
                 _, references, outputs = zip(*part, strict=True)
-                parts[corpus.name] = Decoded(problem.scores(outputs, references), count, part[:SAMPLES])
+                parts[corpus.name] = Decoded(
+                    problem.scores(outputs, references), count, part[:SAMPLES]
+                )
         return parts
 
 
 def refuse_missing_score(data: Data, name: str) -> None:
-    """Raises UserError if the problem of the data does not have the score `name`. Reads a pair of the dev split."""
+    """Raises UserError if the problem of the data does not have the score `name`. Reads a pair of
+    the dev split.
+    """
     if name != LOSS:
         source, target = data.records["dev"][0]
-        sources, targets = data.vocabulary.decode_sources([source.tolist()]), data.vocabulary.decode([target.tolist()])
+        sources, targets = (
+            data.vocabulary.decode_sources([source.tolist()]),
+            data.vocabulary.decode([target.tolist()]),
+        )
         references, _ = data.problem.finish(sources, list(targets))
         Decoded(data.problem.scores(references, references), 1, []).score_by(name)
 
 
 def spread(size: int, count: int) -> list[int]:
-    """Returns `count` increasing integers, spread evenly over 0 .. size - 1; all `size` if `count` is larger.
+    """Returns `count` increasing integers, spread evenly over 0 .. size - 1; all `size` if `count`
+    is larger.
 
     The integers are random, but calls with the same arguments return the same integers.
     """
     count = min(size, count)
-    # Draws one number from each of `count` intervals of equal size. Every n-th number would be a biased sample of text
-    # that alternates. For example, numbers_ende alternates between small and large numbers.
+    # Draws one number from each of `count` intervals of equal size. Every n-th number would be a
+    # biased sample of text that alternates. For example, numbers_ende alternates between small and
+    # large numbers.
     generator = random.Random(0)
-    return [generator.randrange(size * index // count, size * (index + 1) // count) for index in range(count)]
+    return [
+        generator.randrange(size * index // count, size * (index + 1) // count)
+        for index in range(count)
+    ]

@@ -1,7 +1,8 @@
-"""The logs of a training run: metrics.jsonl, and the same values with pictures in TensorBoard's event files.
+"""The logs of a training run: metrics.jsonl, and the same values with pictures in TensorBoard's
+event files.
 
-This module does not use tf.summary, because that needs the package tensorboard, which TensorFlow no longer installs.
-Event files are TFRecord files of `Event` messages.
+This module does not use tf.summary, because that needs the package tensorboard, which TensorFlow no
+longer installs. Event files are TFRecord files of `Event` messages.
 """
 
 import math
@@ -28,14 +29,17 @@ from t2t_repro.training.step import Result
 TENSORBOARD = "tensorboard"
 """Subfolder of a model folder for event files, one for each process."""
 PREFIX = "events.out.tfevents."
-"""Prefix of the event files' names. TensorBoard reads all files with "tfevents" in the name, sorted by name."""
+"""Prefix of the event files' names. TensorBoard reads all files with "tfevents" in the name, sorted
+by name.
+"""
 
 
 class Speed:
     """Tokens per second and share of padding.
 
-    The measurement starts at `start`, a value of time.monotonic(). None starts it at the end of the first step, whose
-    tokens do not count: a process's first step takes longer, because TensorFlow builds the graph.
+    The measurement starts at `start`, a value of time.monotonic(). None starts it at the end of the
+    first step, whose tokens do not count: a process's first step takes longer, because TensorFlow
+    builds the graph.
     """
 
     def __init__(self, start: float | None = None) -> None:
@@ -65,7 +69,9 @@ class Speed:
         return "" if speed is None else f"{speed:,.0f} tokens/s"
 
     def figures(self) -> dict[str, float]:
-        """Returns the measured values by their names in metrics.jsonl; no speeds if only the first step was counted."""
+        """Returns the measured values by their names in metrics.jsonl; no speeds if only the first
+        step was counted.
+        """
         figures = {"padding": round(padding_share(self._filled, self._positions), 5)}
         if self._target and self._start is not None:
             seconds = max(time.monotonic() - self._start, 1e-9)
@@ -77,9 +83,9 @@ class Speed:
 class TensorBoardLog:
     """Writes events for TensorBoard, which can read each event as soon as it is written.
 
-    The first event creates the file, so a process that logs nothing leaves no file. `start` is the step from which the
-    run continues. TensorBoard no longer shows the later steps that an earlier process logged. If `start` is 0,
-    TensorBoard shows nothing that was logged before.
+    The first event creates the file, so a process that logs nothing leaves no file. `start` is the
+    step from which the run continues. TensorBoard no longer shows the later steps that an earlier
+    process logged. If `start` is 0, TensorBoard shows nothing that was logged before.
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
@@ -87,12 +93,16 @@ class TensorBoardLog:
         self._path: Path | None = None
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train/loss": 1.2}."""
-        self._add(step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()))
+        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train/loss": 1.2}."""  # noqa: E501
+        self._add(
+            step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items())
+        )
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        self._add(step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown)))
+        self._add(
+            step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown))
+        )
 
     def image(self, step: int, tag: str, png: bytes) -> None:
         width, height = struct.unpack(">II", png[16:24])
@@ -105,9 +115,9 @@ class TensorBoardLog:
             self._folder.mkdir(parents=True, exist_ok=True)
             numbers = [int(path.suffix[1:]) for path in self._folder.glob(PREFIX + "[0-9]" * 5)]
             self._path = self._folder / f"{PREFIX}{max(numbers, default=0) + 1:05d}"
-            # When TensorBoard reads a START event, it drops all points of that event's step and of later steps.
-            # TensorBoard's faster reader ignores START. With that reader, each new point drops the points of the same
-            # tag that have the same step or a later one.
+            # When TensorBoard reads a START event, it drops all points of that event's step and of
+            # later steps. TensorBoard's faster reader ignores START. With that reader, each new
+            # point drops the points of the same tag that have the same step or a later one.
             first = self._start + 1 if self._start else 0
             start = Event(step=first, session_log=SessionLog(status=SessionLog.START))
             events = [Event(file_version="brain.Event:2"), start, *events]
@@ -117,23 +127,33 @@ class TensorBoardLog:
 
 
 class Logs:
-    """Writes the logs of a training run that continues from step `start`. Entries of later steps are removed.
+    """Writes the logs of a training run that continues from step `start`. Entries of later steps
+    are removed.
 
-    `workers` is the number of worker processes that train together. For `on_metrics` and `best_by`, see `MetricsLog`.
+    `workers` is the number of worker processes that train together. For `on_metrics` and `best_by`,
+    see `MetricsLog`.
     """
 
     def __init__(
-        self, folder: Path, start: int, workers: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
+        self,
+        folder: Path,
+        start: int,
+        workers: int,
+        on_metrics: OnMetrics | None = None,
+        best_by: str = LOSS,
     ) -> None:
-        self.metrics, self.tensorboard = MetricsLog(folder, start, on_metrics, best_by), TensorBoardLog(folder, start)
+        self.metrics, self.tensorboard = (
+            MetricsLog(folder, start, on_metrics, best_by),
+            TensorBoardLog(folder, start),
+        )
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
     def step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Logs the measurements of training step `step`.
 
-        `seconds` are those of training until this step, without earlier processes of the run. `speed` is that since the
-        last logged step.
+        `seconds` are those of training until this step, without earlier processes of the run.
+        `speed` is that since the last logged step.
         """
         values = {
             "train_loss": result.loss,
@@ -143,14 +163,21 @@ class Logs:
             **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),
             **speed.figures(),
         }
-        # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not finite and is not
-        # logged.
+        # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not
+        # finite and is not logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
         self.tensorboard.scalars(step, _tags("train", values))
-        self.metrics.add(step, seconds=round(self.metrics.seconds_before + seconds, 3), **values, **self._hardware)
+        self.metrics.add(
+            step,
+            seconds=round(self.metrics.seconds_before + seconds, 3),
+            **values,
+            **self._hardware,
+        )
 
     def is_best(self, evaluation: Evaluation) -> bool:
-        """Returns True if an evaluation is better than all that the log has, see `MetricsLog.is_best`."""
+        """Returns True if an evaluation is better than all that the log has, see
+        `MetricsLog.is_best`.
+        """
         values, details = self._fields(evaluation)
         return self.metrics.is_best(values | details)
 
@@ -162,7 +189,9 @@ class Logs:
         self.metrics.add(step, **values, **details)
 
     def _fields(self, evaluation: Evaluation) -> tuple[dict[str, float], dict[str, Any]]:
-        """Returns the fields of an evaluation's line in metrics.jsonl: those to draw as curves, and the others."""
+        """Returns the fields of an evaluation's line in metrics.jsonl: those to draw as curves, and
+        the others.
+        """
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
@@ -177,8 +206,12 @@ class Logs:
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
             if (best_by := self.metrics.best_by) != LOSS:
                 values[f"dev_{best_by}"] = decoded.score_by(best_by).score
-                # Also if F1 is NaN, because evaluations with other signatures are not compared with this one.
-                details |= {"best_by": best_by, "signature": f"{score.signature}|lines:{decoded.lines}"}
+                # Also if F1 is NaN, because evaluations with other signatures are not compared with
+                # this one.
+                details |= {
+                    "best_by": best_by,
+                    "signature": f"{score.signature}|lines:{decoded.lines}",
+                }
             details["dev_translations"] = decoded.samples
         for name, part in evaluation.corpora.items():
             values[f"dev_loss/{name}"] = part.loss
@@ -188,11 +221,16 @@ class Logs:
 
 
 def _tags(group: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Returns the values by the names under which TensorBoard groups them, e.g. "dev/loss" for "dev_loss"."""
+    """Returns the values by the names under which TensorBoard groups them, e.g. "dev/loss" for
+    "dev_loss".
+    """
     return {f"{group}/{name.removeprefix(f'{group}_')}": value for name, value in values.items()}
 
 
 def _markdown(rows: list[tuple[str, str, str]]) -> str:
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in [("source", "reference", "output"), *rows]]
+    cells = [
+        [cell.replace("|", "\\|") for cell in row]
+        for row in [("source", "reference", "output"), *rows]
+    ]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])

@@ -23,13 +23,15 @@ from t2t_repro.training.stop import StopSignals
 
 
 def train(run: Run) -> Prepared | None:
-    """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's latest checkpoint.
+    """Trains a model until it has taken `hparams.train_steps` steps; resumes from the folder's
+    latest checkpoint.
 
-    Returns the parts of the run in the chief, such as its folder and its model; None in other workers.
+    Returns the parts of the run in the chief, such as its folder and its model; None in other
+    workers.
 
     Raises:
-        UserError: if the run cannot begin or resume in this folder, the disk is full, a loss is not finite, memory runs
-            out, or the connection to a worker is lost.
+        UserError: if the run cannot begin or resume in this folder, the disk is full, a loss is not
+            finite, memory runs out, or the connection to a worker is lost.
         Stopped: if SIGTERM or SIGINT asked the run to stop.
     """
     try:
@@ -38,11 +40,14 @@ def train(run: Run) -> Prepared | None:
             Loop(prepared).run()
     except tf.errors.OpError as error:
         if shortage := memory_shortage(error):
-            positions = min(run.config.max_tokens_per_replica, run.hparams.batch_size)  # of the largest micro-batch
+            positions = min(
+                run.config.max_tokens_per_replica, run.hparams.batch_size
+            )  # of the largest micro-batch
             raise UserError(
-                f"the device has too little memory ({shortage}); give --max_tokens_per_replica="
-                f"{max(positions // 2, 1)} with the same command, which resumes from the last checkpoint; if that does "
-                "not help, the model is too large for the device"
+                f"the device has too little memory ({shortage}); give "
+                f"--max_tokens_per_replica={max(positions // 2, 1)} with the same command, which "
+                "resumes from the last checkpoint; if that does not help, the model is too large "
+                "for the device"
             ) from None
         if distribution.workers() == 1 or not isinstance(error, distribution.LOST):
             raise
@@ -56,7 +61,9 @@ class Due(NamedTuple):
     logs: bool = False
     saves: bool = False
     saves_by_request: bool = False
-    """True if a signal that stops the run is the only reason to save. The next save deletes this checkpoint."""
+    """True if a signal that stops the run is the only reason to save. The next save deletes this
+    checkpoint.
+    """
     evaluates: bool = False
     stops: bool = False
     """True if the run stops after this step, as a signal requested."""
@@ -65,8 +72,8 @@ class Due(NamedTuple):
 def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stops: bool) -> Due:
     """Returns the tasks that are due after `step` steps of `last_step`.
 
-    `seconds` have passed since this process saved a checkpoint, or since its first step if it has saved none. `stops`
-    says whether a signal asked the run to stop.
+    `seconds` have passed since this process saved a checkpoint, or since its first step if it has
+    saved none. `stops` says whether a signal asked the run to stop.
     """
     is_last = step == last_step
     saves = evaluates = is_last or step % config.local_eval_frequency == 0
@@ -75,10 +82,12 @@ def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stop
     return Due(
         logs=evaluates or step % config.log_step_count_steps == 0,
         saves=saves or stops,
-        # With save_checkpoints_secs, a checkpoint saved at a stop is kept like a regular one. If signals stop every
-        # process of a run before a regular checkpoint is due, the run has no other checkpoints.
+        # With save_checkpoints_secs, a checkpoint saved at a stop is kept like a regular one. If
+        # signals stop every process of a run before a regular checkpoint is due, the run has no
+        # other checkpoints.
         saves_by_request=stops and not saves and not config.save_checkpoints_secs,
-        evaluates=evaluates and not stops,  # the process that resumes the run does this evaluation first
+        evaluates=evaluates
+        and not stops,  # the process that resumes the run does this evaluation first
         stops=stops,
     )
 
@@ -91,7 +100,9 @@ class Loop:
         self._step, self._last_step = prepared.start, prepared.run.hparams.train_steps
         self._signals = StopSignals()
         self._start_time = self._save_time = time.monotonic()
-        """Times at which this process started to take steps, and at which it last saved a checkpoint."""
+        """Times at which this process started to take steps, and at which it last saved a
+        checkpoint.
+        """
         self._speed = Speed()
         self._has_converged = False
         """True if early stopping ends the run."""
@@ -110,8 +121,8 @@ class Loop:
         distribution.leave_together(self._run.strategy)  # the chief has saved
         if self._signals.requested or not self._has_ended:
             raise Stopped(
-                f"{self._prepared.folder.path}: saved after step {self._step:,}, as requested; run the same command to "
-                "resume"
+                f"{self._prepared.folder.path}: saved after step {self._step:,}, as requested; "
+                "run the same command to resume"
             )
 
     @property
@@ -120,13 +131,18 @@ class Loop:
 
     @property
     def _stop_requested(self) -> bool:
-        """True if a signal asked a run with one worker to stop. Several workers vote instead, see `Result`."""
+        """True if a signal asked a run with one worker to stop. Several workers vote instead, see
+        `Result`.
+        """
         return distribution.workers() == 1 and self._signals.requested
 
     def _say_how_it_starts(self) -> None:
         start = f"{self._prepared.folder.path}:"
         if self._step >= self._last_step:
-            self._run.say(f"{start} has taken step {self._step:,} already; give a higher --train_steps to continue")
+            self._run.say(
+                f"{start} has taken step {self._step:,} already; give a higher --train_steps to "
+                "continue"
+            )
         elif self._step and not self._has_converged:
             self._run.say(f"{start} resuming after step {self._step:,}")
 
@@ -138,12 +154,14 @@ class Loop:
         with self._progress() as progress:
             for batch in self._prepared.pipeline.batches(self._step, self._last_step, replicas):
                 earlier, running = running, (batch, self._take_step(batch))
-                # Reads the earlier step's result while this step runs. Waiting for this step would leave a GPU idle
-                # while Python prepares the next one.
+                # Reads the earlier step's result while this step runs. Waiting for this step would
+                # leave a GPU idle while Python prepares the next one.
                 previous = self._read(*earlier) if earlier else None
                 self._speed.count(batch)
                 if progress:
-                    progress.advance(note=f"loss {previous.loss:.3f}, {self._speed}" if previous else "")
+                    progress.advance(
+                        note=f"loss {previous.loss:.3f}, {self._speed}" if previous else ""
+                    )
                 # All workers read the same votes, so they stop after the same step.
                 stops = self._stop_requested or (previous is not None and previous.votes > 0)
                 seconds = time.monotonic() - self._save_time
@@ -157,16 +175,24 @@ class Loop:
         return contextlib.closing(Progress("training", self._last_step, "steps", done=self._step))
 
     def _take_step(self, batch: Batch) -> tf.Tensor:
-        """Takes a training step, and returns its output for `_read`. On a GPU, the step may still be running."""
+        """Takes a training step, and returns its output for `_read`. On a GPU, the step may still
+        be running.
+        """
         seed = self._run.random_seed, batch.step
-        returned = self._prepared.step(batch.micro_batches, batch.target_tokens, seed, self._signals.requested)
+        returned = self._prepared.step(
+            batch.micro_batches, batch.target_tokens, seed, self._signals.requested
+        )
         self._step = batch.step + 1
         return returned
 
     def _ends_after(self, due: Due, result: Result) -> bool:
-        """Performs the tasks that are due after a step with this result; returns whether training ends."""
+        """Performs the tasks that are due after a step with this result; returns whether training
+        ends.
+        """
         if due.logs and self._prepared.logs:
-            self._prepared.logs.step(self._step, time.monotonic() - self._start_time, result, self._speed)
+            self._prepared.logs.step(
+                self._step, time.monotonic() - self._start_time, result, self._speed
+            )
         with self._speed.paused():
             if due.saves:
                 self._save(due.saves_by_request)
@@ -186,72 +212,99 @@ class Loop:
         self._save_time = time.monotonic()
 
     def _read(self, batch: Batch, returned: tf.Tensor) -> Result:
-        """Waits for a step, and returns its result. Raises UserError if the loss or the gradient is not finite."""
+        """Waits for a step, and returns its result. Raises UserError if the loss or the gradient is
+        not finite.
+        """
         result = TrainStep.read(returned)
-        # With mixed_float16 (loss scale above 1), gradients sometimes overflow. This is not an error: `TrainStep` has
-        # then skipped the step and lowered the scale.
-        if math.isfinite(result.loss) and (math.isfinite(result.gradient_norm) or result.loss_scale > 1.0):
+        # With mixed_float16 (loss scale above 1), gradients sometimes overflow. This is not an
+        # error: `TrainStep` has then skipped the step and lowered the scale.
+        if math.isfinite(result.loss) and (
+            math.isfinite(result.gradient_norm) or result.loss_scale > 1.0
+        ):
             return result
         raise self._not_finite(batch, result)
 
     def _not_finite(self, batch: Batch, result: Result) -> UserError:
-        """Returns the error for a result that is not finite. The chief lists the step's examples in a file."""
+        """Returns the error for a result that is not finite. The chief lists the step's examples in
+        a file.
+        """
         folder, records = self._prepared.folder, self._run.data.records["train"]
         path = folder.path / f"not_finite-{batch.step + 1}.tsv"
         places = [records.locate(number) for number in sorted(batch.examples.tolist())]
         if self._run.is_chief:
             write_file(path, "".join(f"{shard}\t{record}\n" for shard, record in places))
-        # Omits a checkpoint that was saved just before this step. The previous step may have damaged the weights, even
-        # if the previous step's loss and gradient were finite.
-        good_checkpoint = next((path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), "")
-        warm_start = f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
+        # Omits a checkpoint that was saved just before this step. The previous step may have
+        # damaged the weights, even if the previous step's loss and gradient were finite.
+        good_checkpoint = next(
+            (path for path in reversed(folder.checkpoints()) if step_of(path) < batch.step), ""
+        )
+        warm_start = (
+            f" with --warm_start_from={shlex.quote(good_checkpoint)}" if good_checkpoint else ""
+        )
         precision = ", --precision=float32" if self._config.precision != "float32" else ""
         return UserError(
-            f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, which is not finite; "
-            f"{path} lists its {counted(len(places), 'example')}; the last good checkpoint is "
-            f"{good_checkpoint or 'none'}; try another --output_dir{warm_start}, and a lower learning rate{precision} "
-            "or longer warmup"
+            f"step {batch.step + 1:,}: loss {result.loss}, gradient norm {result.gradient_norm}, "
+            f"which is not finite; {path} lists its {counted(len(places), 'example')}; the last "
+            f"good checkpoint is {good_checkpoint or 'none'}; try another "
+            f"--output_dir{warm_start}, and a lower learning rate{precision} or longer warmup"
         )
 
     def _evaluate_if_missing(self) -> None:
-        """Evaluates the weights of a warm start, or a checkpoint that an earlier process saved but did not evaluate."""
+        """Evaluates the weights of a warm start, or a checkpoint that an earlier process saved but
+        did not evaluate.
+        """
         logs, step = self._prepared.logs, self._step
         is_due = due_after(step, self._last_step, self._config, seconds=0.0, stops=False).evaluates
-        if logs and (is_due if step else self._config.warm_start_from) and not logs.metrics.has_evaluation(step):
+        if (
+            logs
+            and (is_due if step else self._config.warm_start_from)
+            and not logs.metrics.has_evaluation(step)
+        ):
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """In the chief, evaluates the dev split, logs the result, and saves the best checkpoint if it is the best."""
+        """In the chief, evaluates the dev split, logs the result, and saves the best checkpoint if
+        it is the best.
+        """
         prepared, step, logs = self._prepared, self._step, self._prepared.logs
         if not logs:
             return
         try:
             evaluation = prepared.evaluator(lambda: self._stop_requested)
         except Stopped:
-            self._run.say(f"step {step:,}: evaluation interrupted, as requested; the same command evaluates first")
+            self._run.say(
+                f"step {step:,}: evaluation interrupted, as requested; the same command evaluates "
+                "first"
+            )
             return
         is_best = logs.is_best(evaluation)
         if is_best and step:  # a warm start's own checkpoint exists
             prepared.checkpoints.save_best(step)
-        if self._run.draw_attention and (picture := self._run.draw_attention(prepared.model, self._run.data)):
+        if self._run.draw_attention and (
+            picture := self._run.draw_attention(prepared.model, self._run.data)
+        ):
             logs.tensorboard.image(step, "dev/attention", picture)
-        # This log line is written last. If the process is killed before, the next process evaluates this step again.
+        # This log line is written last. If the process is killed before, the next process evaluates
+        # this step again.
         logs.evaluation(step, evaluation)
         self._run.say(f"step {step:,}: {evaluation.describe(is_best, self._config.best_by)}")
         source_use = evaluation.source_use
         is_warm = step >= min(self._run.hparams.learning_rate_warmup_steps, self._last_step)
         if is_warm and source_use is not None and source_use < MIN_SOURCE_USE:
             self._run.say(
-                "warning: the model hardly uses its source: the source of another example raises the dev loss by only "
-                f"{source_use:z.3f} nats a token; check that the source and target files match line by line, train "
-                "longer, or start again with fewer layers or lower dropout; docs/training.md has more advice"
+                "warning: the model hardly uses its source: the source of another example raises "
+                f"the dev loss by only {source_use:z.3f} nats a token; check that the source and "
+                "target files match line by line, train longer, or start again with fewer layers "
+                "or lower dropout; docs/training.md has more advice"
             )
 
     def _follow_evaluations(self) -> None:
-        """Deletes checkpoints that are no longer among the best. Ends the run, and says so, if it has converged.
+        """Deletes checkpoints that are no longer among the best. Ends the run, and says so, if it
+        has converged.
 
-        It has converged if the last `early_stopping_patience` evaluations brought no new best one. Every worker must
-        call this method. It depends only on the log, so a run that was killed and resumed does the same.
+        It has converged if the last `early_stopping_patience` evaluations brought no new best one.
+        Every worker must call this method. It depends only on the log, so a run that was killed and
+        resumed does the same.
         """
         patience, logs = self._config.early_stopping_patience, self._prepared.logs
         if logs and (number := self._config.max_checkpoints_by_score):
@@ -261,6 +314,6 @@ class Loop:
         if self._has_converged:
             self._run.say(
                 f"{self._prepared.folder.path}: no new best dev {self._config.best_by}, so "
-                f"--early_stopping_patience={patience} ended the run after step {self._step:,}; omit this flag, or "
-                "give a higher value, to continue"
+                f"--early_stopping_patience={patience} ended the run after step {self._step:,}; "
+                "omit this flag, or give a higher value, to continue"
             )

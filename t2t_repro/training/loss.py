@@ -1,4 +1,5 @@
-"""Losses of training: label-smoothed cross-entropy (section 5.4 of the paper), and the consistency loss of R-Drop.
+"""Losses of training: label-smoothed cross-entropy (section 5.4 of the paper), and the consistency
+loss of R-Drop.
 
 Shapes: B batch size, T target length, V vocabulary size.
 """
@@ -12,13 +13,16 @@ Tensor = Any
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the cross-entropy in nats, float32 [], summed over all target tokens; padding does not count.
+    """Returns the cross-entropy in nats, float32 [], summed over all target tokens; padding does
+    not count.
 
-    As in tensor2tensor, the target distribution gives probability 1 - e to the correct token and e/(V-1) to each other
-    token. The entropy of this distribution is subtracted, so that the lowest possible loss is 0.
+    As in tensor2tensor, the target distribution gives probability 1 - e to the correct token and
+    e/(V-1) to each other token. The entropy of this distribution is subtracted, so that the lowest
+    possible loss is 0.
 
     Args:
-        logits: float32 [B, T, V], the model's unnormalized log-probability of each token at each target position.
+        logits: float32 [B, T, V], the model's unnormalized log-probability of each token at each
+            target position.
         targets: int [B, T], token ids, padded with 0.
         label_smoothing: e in the paragraph above; 0 gives the negative log-likelihood.
     """
@@ -29,8 +33,9 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
     targets = ops.reshape(targets, (-1,))
     weights = ops.cast(targets != 0, "float32")
 
-    # The gradient is written by hand: softmax minus smoothed target. A small model spends much of its time on arrays
-    # [N, V], and automatic differentiation would read and write these arrays more than twice as often.
+    # The gradient is written by hand: softmax minus smoothed target. A small model spends much of
+    # its time on arrays [N, V], and automatic differentiation would read and write these arrays
+    # more than twice as often.
     @ops.custom_gradient
     def cross_entropy(logits: Tensor) -> Any:
         highest = ops.max(logits, axis=-1)
@@ -43,11 +48,16 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
 
         def gradient(upstream: Tensor) -> Tensor:
             factors = upstream * weights
-            # First the gradients of all logits as if none were a target's, then those of the targets' logits.
+            # First the gradients of all logits as if none were a target's, then those of the
+            # targets' logits.
             gradients = exponentials * (factors / sums)[:, None] - (other * factors)[:, None]
             target_gradients = (ops.exp(target_logits - highest) / sums - correct) * factors
-            rows = ops.cast(ops.arange(ops.shape(targets)[0]), targets.dtype)  # the cast keeps them on a GPU
-            return ops.scatter_update(gradients, ops.stack([rows, targets], axis=-1), target_gradients)
+            rows = ops.cast(
+                ops.arange(ops.shape(targets)[0]), targets.dtype
+            )  # the cast keeps them on a GPU
+            return ops.scatter_update(
+                gradients, ops.stack([rows, targets], axis=-1), target_gradients
+            )
 
         return ops.sum(loss * weights), gradient
 
@@ -55,11 +65,15 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
 
 
 def consistency_loss(logits: Tensor, other_logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean of the Kullback-Leibler divergences of p from q and of q from p, float32 [], in nats.
+    """Returns the mean of the Kullback-Leibler divergences of p from q and of q from p, float32 [],
+    in nats.
 
-    It is summed over all target tokens. p and q are what two passes with different dropout masks predict (R-Drop, Liang
-    et al. 2021, equation 2). Their logits are float32 [B, T, V], and the target ids, padded with 0, are int [B, T].
+    It is summed over all target tokens. p and q are what two passes with different dropout masks
+    predict (R-Drop, Liang et al. 2021, equation 2). Their logits are float32 [B, T, V], and the
+    target ids, padded with 0, are int [B, T].
     """
     log_p, log_q = ops.log_softmax(logits), ops.log_softmax(other_logits)
-    divergences = ops.sum((ops.exp(log_p) - ops.exp(log_q)) * (log_p - log_q), axis=-1)  # the sum of both
+    divergences = ops.sum(
+        (ops.exp(log_p) - ops.exp(log_q)) * (log_p - log_q), axis=-1
+    )  # the sum of both
     return 0.5 * ops.sum(divergences * ops.cast(targets != 0, "float32"))

@@ -1,10 +1,11 @@
 """metrics.jsonl in the model folder: the measurements of a training run, one JSON object per line.
 
-Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last step. After each
-evaluation, it writes a line whose fields begin with "dev_". docs/training.md describes the fields.
+Every --log_step_count_steps steps, and before each evaluation, the run writes a line about the last
+step. After each evaluation, it writes a line whose fields begin with "dev_". docs/training.md
+describes the fields.
 
-Numbers have eight significant digits. Most of them are computed in float32, which has seven to eight. A number that is
-not finite is null.
+Numbers have eight significant digits. Most of them are computed in float32, which has seven to
+eight. A number that is not finite is null.
 """
 
 import itertools
@@ -27,7 +28,8 @@ MAX_BYTES = 1 << 28
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """Returns the lines of a model folder's metrics.jsonl; an empty list if the file does not exist.
+    """Returns the lines of a model folder's metrics.jsonl; an empty list if the file does not
+    exist.
 
     Skips damaged lines, e.g. a line that a killed process left half-written.
 
@@ -49,7 +51,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _is_sound(line: dict[str, Any]) -> bool:
-    """Returns True if a line has a step, and all fields that this project reads have valid values."""
+    """Returns True if a line has a step, and all fields that this project reads have valid values."""  # noqa: E501
     counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
     # A dev loss that is not finite is null. In older files it is NaN or Infinity.
     numbers = [line[name] for name in ("seconds", "train_loss") if name in line]
@@ -58,7 +60,10 @@ def _is_sound(line: dict[str, Any]) -> bool:
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
         and all(isinstance(line.get(name, ""), str) for name in ("hardware", "best_by"))
-        and all(type(number) is float or (type(number) is int and abs(number) < 1 << 63) for number in numbers)
+        and all(
+            type(number) is float or (type(number) is int and abs(number) < 1 << 63)
+            for number in numbers
+        )
         and math.isfinite(line.get("seconds", 0))
     )
 
@@ -66,24 +71,30 @@ def _is_sound(line: dict[str, Any]) -> bool:
 class Evaluations:
     """The evaluations of a training run, and which of them are the best.
 
-    `lines` are those of metrics.jsonl, oldest first, of which only those of evaluations count. `best_by` is the measure
-    of the best evaluation, see `RunConfig`; "" for that of the last evaluation.
+    `lines` are those of metrics.jsonl, oldest first, of which only those of evaluations count.
+    `best_by` is the measure of the best evaluation, see `RunConfig`; "" for that of the last
+    evaluation.
     """
 
     def __init__(self, lines: Iterable[dict[str, Any]], best_by: str = "") -> None:
         self._lines = [line for line in lines if "dev_loss" in line]
-        self.best_by: str = best_by or (self._lines[-1].get("best_by", LOSS) if self._lines else LOSS)
+        self.best_by: str = best_by or (
+            self._lines[-1].get("best_by", LOSS) if self._lines else LOSS
+        )
 
     def has_evaluation(self, step: int) -> bool:
         return any(line["step"] == step for line in self._lines)
 
     def is_best(self, line: dict[str, Any]) -> bool:
-        """Returns True if an evaluation, with the fields of its line, is better than all since its kind last changed.
+        """Returns True if an evaluation, with the fields of its line, is better than all since its
+        kind last changed.
 
-        The kind changes with --best_by, and with --eval_steps for the loss or --eval_decode_lines for a score, because
-        other measures, batches and lines are not comparable.
+        The kind changes with --best_by, and with --eval_steps for the loss or --eval_decode_lines
+        for a score, because other measures, batches and lines are not comparable.
         """
-        return self._measure(line) < min(map(self._measure, self._last_of_kind(line)), default=math.inf)
+        return self._measure(line) < min(
+            map(self._measure, self._last_of_kind(line)), default=math.inf
+        )
 
     def evaluations_since_best(self) -> int:
         """Returns the number of evaluations after the best one, since their kind last changed."""
@@ -91,21 +102,32 @@ class Evaluations:
         return len(measures) - 1 - measures.index(min(measures)) if measures else 0
 
     def best_steps(self, number: int) -> list[int]:
-        """Returns the steps of the `number` best evaluations since their kind last changed, the best one first.
+        """Returns the steps of the `number` best evaluations since their kind last changed, the
+        best one first.
 
-        Of equal ones, the earlier comes first. Omits the evaluation of a warm start, which is not a checkpoint of the
-        run, and values that are not finite.
+        Of equal ones, the earlier comes first. Omits the evaluation of a warm start, which is not a
+        checkpoint of the run, and values that are not finite.
         """
-        lines = [line for line in self._last_of_kind() if line["step"] and math.isfinite(self._measure(line))]
+        lines = [
+            line
+            for line in self._last_of_kind()
+            if line["step"] and math.isfinite(self._measure(line))
+        ]
         return [line["step"] for line in sorted(lines, key=self._measure)[:number]]
 
     def _last_of_kind(self, line: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Returns the last evaluations, oldest first, back to one of another kind than `line`, by default the last."""
+        """Returns the last evaluations, oldest first, back to one of another kind than `line`, by
+        default the last.
+        """
         kind = self._kind(line or (self._lines or [{}])[-1])
-        return list(itertools.takewhile(lambda line: self._kind(line) == kind, self._lines[::-1]))[::-1]
+        return list(itertools.takewhile(lambda line: self._kind(line) == kind, self._lines[::-1]))[
+            ::-1
+        ]
 
     def _kind(self, line: dict[str, Any]) -> tuple[str, Any]:
-        return line.get("best_by", LOSS), line.get("eval_steps", 0) if self.best_by == LOSS else line.get("signature")
+        return line.get("best_by", LOSS), line.get(
+            "eval_steps", 0
+        ) if self.best_by == LOSS else line.get("signature")
 
     def _measure(self, line: dict[str, Any]) -> float:
         """Returns the loss, or the score times -1; infinity if it is missing or not finite."""
@@ -119,13 +141,17 @@ class Evaluations:
 class MetricsLog(Evaluations):
     """Appends lines to metrics.jsonl.
 
-    The run continues from step `start`. Lines of later steps, which an earlier process wrote, are removed. `on_metrics`
-    is called with each line after it has been written. `best_by` is the measure of the best evaluation, see
-    `RunConfig`.
+    The run continues from step `start`. Lines of later steps, which an earlier process wrote, are
+    removed. `on_metrics` is called with each line after it has been written. `best_by` is the
+    measure of the best evaluation, see `RunConfig`.
     """
 
     def __init__(
-        self, folder: str | Path, start: int, on_metrics: OnMetrics | None = None, best_by: str = LOSS
+        self,
+        folder: str | Path,
+        start: int,
+        on_metrics: OnMetrics | None = None,
+        best_by: str = LOSS,
     ) -> None:
         self._path, self._on_metrics = Path(folder) / FILE, on_metrics
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
@@ -147,5 +173,8 @@ class MetricsLog(Evaluations):
 
 def append(path: Path, contents: bytes) -> None:
     """Appends to a log. Raises UserError if that fails, e.g. because the disk is full."""
-    with named_errors(path, "free space, then run the same command again"), open(path, "ab") as file:
+    with (
+        named_errors(path, "free space, then run the same command again"),
+        open(path, "ab") as file,
+    ):
         file.write(contents)

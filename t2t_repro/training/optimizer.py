@@ -1,4 +1,6 @@
-"""Adam (section 5.3 of the paper), stochastic gradient descent, and the loss scale of training in float16."""
+"""Adam (section 5.3 of the paper), stochastic gradient descent, and the loss scale of training in
+float16.
+"""
 
 from typing import Any
 
@@ -12,21 +14,32 @@ from t2t_repro.training.schedule import Schedule
 class Optimizer(keras.optimizers.Optimizer):
     """The base class of optimizers that update a weight by the sum of all replicas' gradients.
 
-    `TrainStep` calls `step_size` and `update`, and clips gradients itself. `fit` of Keras calls `apply`. Weight decay
-    applies only to weights with two or more dimensions. A subclass also has a base class of Keras, such as Adam.
+    `TrainStep` calls `step_size` and `update`, and clips gradients itself. `fit` of Keras calls
+    `apply`. Weight decay applies only to weights with two or more dimensions. A subclass also has a
+    base class of Keras, such as Adam.
     """
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """Takes a step with the sum of the replicas' gradients. Every replica calls this method with its own."""
+        """Takes a step with the sum of the replicas' gradients. Every replica calls this method
+        with its own.
+        """
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
-        if self.global_clipnorm and replicas > 1:  # Keras would clip before it sums the gradients of the replicas
-            grads = context.all_reduce(tf.distribute.ReduceOp.SUM, list(map(tf.convert_to_tensor, grads)))
-            grads = [total / replicas for total in tf.clip_by_global_norm(grads, self.global_clipnorm)[0]]
+        if (
+            self.global_clipnorm and replicas > 1
+        ):  # Keras would clip before it sums the gradients of the replicas
+            grads = context.all_reduce(
+                tf.distribute.ReduceOp.SUM, list(map(tf.convert_to_tensor, grads))
+            )
+            grads = [
+                total / replicas for total in tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+            ]
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Updates a weight by the gradient's sum over the replicas; `apply` of Keras calls this method."""
+        """Updates a weight by the gradient's sum over the replicas; `apply` of Keras calls this
+        method.
+        """
         self.update(variable, tf.convert_to_tensor(gradient), self.step_size(learning_rate))
 
     def _apply_weight_decay(self, variables: Any) -> None:
@@ -46,7 +59,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.add_gradient(variable, gradient, step_size)
 
     def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Does what `update` does after weight decay; in this class, what Keras's optimizer does."""
+        """Does what `update` does after weight decay; in this class, what Keras's optimizer does."""  # noqa: E501
         super().update_step(gradient, variable, step_size)
 
 
@@ -55,8 +68,9 @@ class Adam(Optimizer, keras.optimizers.Adam):
     """Keras's Adam with a faster update: one operation for each weight instead of fifteen.
 
     Args:
-        has_relative_steps: True to multiply each update of a weight by the weight's root mean square, as Adafactor does
-            (Shazeer and Stern 2018, section 8). The factor is at least `MIN_SCALE`.
+        has_relative_steps: True to multiply each update of a weight by the weight's root mean
+            square, as Adafactor does (Shazeer and Stern 2018, section 8). The factor is at least
+            `MIN_SCALE`.
         arguments, options: those of keras.optimizers.Adam.
     """
 
@@ -70,7 +84,9 @@ class Adam(Optimizer, keras.optimizers.Adam):
         return super().get_config() | {"has_relative_steps": self.has_relative_steps}
 
     def step_size(self, rate: tf.Tensor) -> tf.Tensor:
-        """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t, counted from 1."""
+        """Returns rate * sqrt(1 - beta2^t) / (1 - beta1^t) for the learning rate `rate` in step t,
+        counted from 1.
+        """
         t = tf.cast(self.iterations.value + 1, tf.float32)
         return rate * tf.sqrt(1.0 - self.beta_2**t) / (1.0 - self.beta_1**t)
 
@@ -82,7 +98,8 @@ class Adam(Optimizer, keras.optimizers.Adam):
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            # TensorFlow multiplies the rate by sqrt(1 - beta2_power) / (1 - beta1_power), which `step_size` contains.
+            # TensorFlow multiplies the rate by sqrt(1 - beta2_power) / (1 - beta1_power), which
+            # `step_size` contains.
             beta1_power=0.0,
             beta2_power=0.0,
             lr=step_size,
@@ -104,15 +121,18 @@ def make_optimizer(hparams: HParams) -> Optimizer:
         "learning_rate": Schedule(hparams),
         "global_clipnorm": hparams.clip_grad_norm or None,
         "weight_decay": hparams.weight_decay or None,
-        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's variables would have other
-        # names than those in checkpoints.
+        # Without a name, Keras numbers the optimizers of a process, and a second optimizer's
+        # variables would have other names than those in checkpoints.
         "name": hparams.optimizer,
     }
     match hparams.optimizer:
         case "sgd":
             return SGD(**options)
         case "momentum":
-            momentum, is_nesterov = hparams.optimizer_momentum_momentum, hparams.optimizer_momentum_nesterov
+            momentum, is_nesterov = (
+                hparams.optimizer_momentum_momentum,
+                hparams.optimizer_momentum_nesterov,
+            )
             return SGD(momentum=momentum, nesterov=is_nesterov, **options)
     return Adam(
         beta_1=hparams.optimizer_adam_beta1,
@@ -124,17 +144,22 @@ def make_optimizer(hparams: HParams) -> Optimizer:
 
 
 class LossScale:
-    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018, section 3.2).
+    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018,
+    section 3.2).
 
-    A step in which a gradient is not finite leaves the weights unchanged and halves the factor. After `GOOD_STEPS`
-    consecutive steps with finite gradients, the factor is doubled.
+    A step in which a gradient is not finite leaves the weights unchanged and halves the factor.
+    After `GOOD_STEPS` consecutive steps with finite gradients, the factor is doubled.
     """
 
     INITIAL, GOOD_STEPS = 2.0**15, 2000
 
     def __init__(self) -> None:
-        self.factor = keras.Variable(self.INITIAL, dtype="float32", trainable=False, name="loss_scale")
-        self.good_steps = keras.Variable(0, dtype="int64", trainable=False, name="loss_scale_good_steps")
+        self.factor = keras.Variable(
+            self.INITIAL, dtype="float32", trainable=False, name="loss_scale"
+        )
+        self.good_steps = keras.Variable(
+            0, dtype="int64", trainable=False, name="loss_scale_good_steps"
+        )
 
         self.variables = [self.factor, self.good_steps]
         """Variables to save in checkpoints."""
@@ -142,13 +167,17 @@ class LossScale:
     def update(self, strategy: Any, is_finite: Any) -> None:
         """Adjusts the factor after a step, in TensorFlow's cross-replica context of `strategy`.
 
-        This object was created in the scope of `strategy`. `is_finite` says whether all gradients of the step were
-        finite.
+        This object was created in the scope of `strategy`. `is_finite` says whether all gradients
+        of the step were finite.
         """
 
         def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
             is_due = good_steps + 1 >= self.GOOD_STEPS
             factor.assign(tf.where(is_finite, tf.where(is_due, factor * 2.0, factor), factor / 2.0))
-            good_steps.assign(tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0))
+            good_steps.assign(
+                tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0)
+            )
 
-        strategy.extended.update(self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False)
+        strategy.extended.update(
+            self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False
+        )

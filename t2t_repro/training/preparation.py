@@ -1,4 +1,6 @@
-"""Prepares a training run for its first step: opens the folder, builds the model and restores the checkpoint."""
+"""Prepares a training run for its first step: opens the folder, builds the model and restores the
+checkpoint.
+"""
 
 import contextlib
 import functools
@@ -31,7 +33,9 @@ from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep, trained_weights
 
 DrawAttention = Callable[[Any, Data], bytes | None]
-"""Draws the attention of a model for an example of the dev split, as PNG; None if the model has no attention."""
+"""Draws the attention of a model for an example of the dev split, as PNG; None if the model has no
+attention.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,15 @@ class Run:
     """Seed of the initial weights, the order of the data and dropout."""
     config: RunConfig
     strategy: Any
-    """The tf.distribute strategy that computes on the run's devices, see `distribution.make_strategy`."""
+    """The tf.distribute strategy that computes on the run's devices, see
+    `distribution.make_strategy`.
+    """
     draw_attention: DrawAttention | None = None
     """Draws the picture of an evaluation for TensorBoard; None for no picture."""
     on_metrics: OnMetrics | None = None
-    """The chief calls it with each new line of metrics.jsonl, e.g. to draw a curve while the model trains."""
+    """The chief calls it with each new line of metrics.jsonl, e.g. to draw a curve while the model
+    trains.
+    """
 
     @property
     def is_chief(self) -> bool:
@@ -81,10 +89,11 @@ class Prepared:
 
 
 def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
-    """Returns a training run that is ready for its first step. Every worker must call this function.
+    """Returns a training run that is ready for its first step. Every worker must call this
+    function.
 
-    Writes the description of the model folder last, so that a run that cannot begin leaves no files. `at_end` receives
-    the lock on the model folder; closing it releases the lock.
+    Writes the description of the model folder last, so that a run that cannot begin leaves no
+    files. `at_end` receives the lock on the model folder; closing it releases the lock.
     """
     hparams, config, data, seed = run.hparams, run.config, run.data, run.random_seed
     replicas, max_tokens = run.strategy.num_replicas_in_sync, config.max_tokens_per_replica
@@ -93,7 +102,9 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     _refuse_other_settings(run)
     if run.is_chief:
         at_end.enter_context(ModelFolder.locked(run.output_dir))
-    folder = ModelFolder.for_run(run.output_dir, hparams, data.vocabulary, _origin(run), data.problem)
+    folder = ModelFolder.for_run(
+        run.output_dir, hparams, data.vocabulary, _origin(run), data.problem
+    )
     model, step = _build(run)
     checkpoints = Checkpoints(folder, model, step.state, config.keep_checkpoint_max)
     run.say(_summary(run, pipeline, model))
@@ -104,12 +115,21 @@ def prepare(run: Run, at_end: contextlib.ExitStack) -> Prepared:
     evaluator = _evaluator(run, folder, model)
     if start < hparams.train_steps:
         _save_description(run, folder, model)
-    logs = Logs(folder.path, start, workers(), run.on_metrics, config.best_by) if run.is_chief else None
+    logs = (
+        Logs(folder.path, start, workers(), run.on_metrics, config.best_by)
+        if run.is_chief
+        else None
+    )
     return Prepared(run, pipeline, folder, model, step, checkpoints, start, evaluator, logs)
 
 
 def _refuse_other_settings(run: Run) -> None:
-    settings = run.hparams, replace(run.config, worker_gpu=0), run.random_seed, run.data.description.fingerprint
+    settings = (
+        run.hparams,
+        replace(run.config, worker_gpu=0),
+        run.random_seed,
+        run.data.description.fingerprint,
+    )
     message = "the workers have different flags or data; start all with the same command"
     refuse_differences(run.strategy, zlib.crc32(repr(settings).encode()), message)
 
@@ -137,7 +157,11 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
     with run.strategy.scope():
         vocabulary = data.vocabulary
         model = make_model(
-            run.hparams, vocabulary.size, data.problem.target_space_id, precision, vocabulary.separate_source_size
+            run.hparams,
+            vocabulary.size,
+            data.problem.target_space_id,
+            precision,
+            vocabulary.separate_source_size,
         )
         optimizer = make_optimizer(run.hparams)
         loss_scale = LossScale() if precision == "mixed_float16" else None
@@ -145,26 +169,37 @@ def _build(run: Run) -> tuple[Model, TrainStep]:
 
 
 def _restore(run: Run, checkpoints: Checkpoints, model: Model) -> int:
-    """Restores the checkpoint that the chief chooses, or a warm start; returns the number of steps already taken."""
+    """Restores the checkpoint that the chief chooses, or a warm start; returns the number of steps
+    already taken.
+    """
     start = from_chief(run.strategy, checkpoints.restore() if run.is_chief else 0)
     if start and not run.is_chief:
         checkpoints.restore_step(start)
     if not start and run.config.warm_start_from:
         source = warm_start(model, run.data.vocabulary, run.config.warm_start_from)
         run.say(
-            f"{source}: training starts from its weights; learning rate {learning_rates(run.hparams)}; to keep more of "
-            "what the model has learned, give a lower --hparams=learning_rate_constant"
+            f"{source}: training starts from its weights; learning rate "
+            f"{learning_rates(run.hparams)}; to keep more of what the model has learned, give a "
+            "lower --hparams=learning_rate_constant"
         )
         if other := other_hparams(source, run.hparams):
             values = ",".join(f"{name}={value}" for name, value in other.items())
-            run.say(f"warning: {source} was trained with other hparams; for the same model, give --hparams={values}")
+            run.say(
+                f"warning: {source} was trained with other hparams; for the same model, give "
+                f"--hparams={values}"
+            )
     return start
 
 
 def _refuse_other_weights(run: Run, variables: list[Any]) -> None:
     if workers() > 1:
-        checksum = functools.reduce(lambda crc, each: zlib.crc32(each.numpy().tobytes(), crc), variables, 0)
-        message = "the workers start with different weights; put --output_dir and --warm_start_from on a disk that all "
+        checksum = functools.reduce(
+            lambda crc, each: zlib.crc32(each.numpy().tobytes(), crc), variables, 0
+        )
+        message = (
+            "the workers start with different weights; put --output_dir and --warm_start_from on "
+            "a disk that all "
+        )
         refuse_differences(run.strategy, checksum, f"{message}share")
 
 
@@ -173,21 +208,28 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
     if config.eval_decode_lines:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
         decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
-    max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)  # larger batches may not fit in memory
+    max_tokens = min(
+        EVAL_TOKENS, config.max_tokens_per_replica
+    )  # larger batches may not fit in memory
     return Evaluator(model, dev, max_tokens, config.eval_steps, decoder, run.hparams.max_length)
 
 
 def _save_description(run: Run, folder: ModelFolder, model: Model) -> None:
-    """In the chief, writes the folder's description, unless the disk is full. Other workers wait for it."""
+    """In the chief, writes the folder's description, unless the disk is full. Other workers wait
+    for it.
+    """
     if run.is_chief:
-        if warning := refuse_full_disk(folder.path, parameter_count(model), run.hparams, run.config):
+        if warning := refuse_full_disk(
+            folder.path, parameter_count(model), run.hparams, run.config
+        ):
             run.say(warning)
         folder.save()
     from_chief(run.strategy, 0)  # returns when the chief has saved
     if not (folder.path / "problem.json").exists():
         raise UserError(
-            f"{folder.path}: the chief created it, but this worker does not see it; put --output_dir on a disk that "
-            "all workers share; if it is on one, start all workers again"
+            f"{folder.path}: the chief created it, but this worker does not see it; put "
+            "--output_dir on a disk that all workers share; if it is on one, start all workers "
+            "again"
         )
 
 
@@ -197,9 +239,11 @@ def warnings(hparams: HParams, config: RunConfig) -> Iterator[str]:
     if kind in ("tf32", "bfloat16") and not devices.multiplies(kind):
         # No error, because a run that began on another machine must be able to resume here.
         result = "trains faster" if kind == "bfloat16" else "gives the same"
-        yield f"{devices.names()[0]} has no {kind} instructions, so --precision=float32 {result} here"
+        yield f"{devices.names()[0]} has no {kind} instructions, so --precision=float32 {result} here"  # noqa: E501
     steps, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
-    if steps <= warmup and {"noam", "linear_warmup"} & set(hparams.learning_rate_schedule.split("*")):
+    if steps <= warmup and {"noam", "linear_warmup"} & set(
+        hparams.learning_rate_schedule.split("*")
+    ):
         yield (
             f"the learning rate only rises, because train_steps={steps} is not more than "
             f"learning_rate_warmup_steps={warmup}; give a lower number with --hparams"
@@ -222,11 +266,14 @@ def _summary(run: Run, pipeline: Pipeline, model: Model) -> str:
     """Returns the first line that a run prints: its data, model and devices."""
     limit = run.hparams.max_length
     skipped = pipeline.too_long, int((run.data.records["dev"].lengths.max(axis=0) > limit).sum())
-    long_pairs = f", longer than {limit} tokens and skipped: {skipped[0]:,}, in the dev split {skipped[1]:,}"
+    long_pairs = (
+        f", longer than {limit} tokens and skipped: {skipped[0]:,}, in the dev split {skipped[1]:,}"
+    )
     return (
-        f"{run.data.problem.name}: {counted(len(run.data.records['train']), 'pair')}"
-        f"{long_pairs if any(skipped) else ''}, {counted(pipeline.steps_per_epoch, 'step')} an epoch; "
-        f"{run.hparams.model}: {size_text(model, run.hparams.frozen)}; "
-        f"{run.strategy.num_replicas_in_sync} x {devices.names()[0]}"
-        f"{f', in {workers()} workers' if workers() > 1 else ''}, {run.config.precision}"
+        f"{run.data.problem.name}: "
+        f"{counted(len(run.data.records['train']), 'pair')}{long_pairs if any(skipped) else ''}, "
+        f"{counted(pipeline.steps_per_epoch, 'step')} an epoch; {run.hparams.model}: "
+        f"{size_text(model, run.hparams.frozen)}; {run.strategy.num_replicas_in_sync} x "
+        f"{devices.names()[0]}{f', in {workers()} workers' if workers() > 1 else ''}, "
+        f"{run.config.precision}"
     )

@@ -11,10 +11,11 @@ from t2t_repro.hparam import HParams
 
 @keras.saving.register_keras_serializable("t2t_repro")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that is the product of the factors in `hparams.learning_rate_schedule`, as in tensor2tensor.
+    """A learning rate that is the product of the factors in `hparams.learning_rate_schedule`, as in
+    tensor2tensor.
 
-    The schedule is a list of names, separated by "*". In the formulas, s is the number of steps already taken, w is
-    learning_rate_warmup_steps, n is train_steps, and d is hidden_size:
+    The schedule is a list of names, separated by "*". In the formulas, s is the number of steps
+    already taken, w is learning_rate_warmup_steps, n is train_steps, and d is hidden_size:
 
     - constant: learning_rate_constant
     - noam: d^-0.5 * min((s+1)^-0.5, (s+1) * w^-1.5), which is equation 3 at step_num = s+1
@@ -22,8 +23,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     - rsqrt_decay: max(s, w)^-0.5
     - rsqrt_hidden_size: d^-0.5
     - linear_decay: 1 until step w, then decreasing linearly to 0 at step n
-    - exp_decay: r ** max(0, (s - w) / k) for r, learning_rate_decay_rate, and k, learning_rate_decay_steps; the
-      exponent is rounded down if learning_rate_decay_staircase is true
+    - exp_decay: r ** max(0, (s - w) / k) for r, learning_rate_decay_rate, and k,
+      learning_rate_decay_steps; the exponent is rounded down if learning_rate_decay_staircase is
+      true
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -38,7 +40,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return cls(SimpleNamespace(**config))  # type: ignore[arg-type]  # it has all fields that a schedule reads
 
     def __call__(self, step: Any) -> Any:
-        """Returns the learning rate, float32 [], of the next step after `step` steps have been taken."""
+        """Returns the learning rate, float32 [], of the next step after `step` steps have been
+        taken.
+        """
         hparams = self.hparams
         s = ops.cast(step, "float32")
         w = float(hparams.learning_rate_warmup_steps)
@@ -47,7 +51,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         decays = ops.floor(decays) if hparams.learning_rate_decay_staircase else decays
         factors = {
             "constant": lambda: hparams.learning_rate_constant,
-            "noam": lambda: hparams.hidden_size**-0.5 * ops.minimum((s + 1) * w**-1.5, ops.rsqrt(s + 1)),
+            "noam": lambda: (
+                hparams.hidden_size**-0.5 * ops.minimum((s + 1) * w**-1.5, ops.rsqrt(s + 1))
+            ),
             "linear_warmup": lambda: ops.minimum(1.0, s / w),
             "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(s, w)),
             "rsqrt_hidden_size": lambda: hparams.hidden_size**-0.5,
@@ -61,11 +67,16 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def learning_rates(hparams: HParams) -> str:
-    """Returns the highest learning rate with the first step that has it, and the learning rate of the last step."""
+    """Returns the highest learning rate with the first step that has it, and the learning rate of
+    the last step.
+    """
     last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
-    # No factor of the schedule falls before the end of the warm-up or rises after it, so one of these steps has the
-    # highest rate.
+    # No factor of the schedule falls before the end of the warm-up or rises after it, so one of
+    # these steps has the highest rate.
     steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]
     rates = {step: float(Schedule(hparams)(step - 1)) for step in steps}
     peak = max(rates, key=lambda step: rates[step])
-    return f"at most {rates[peak]:.3g} (step {peak:,}); {rates[last_step]:.3g} at the last step ({last_step:,})"
+    return (
+        f"at most {rates[peak]:.3g} (step {peak:,}); {rates[last_step]:.3g} at the last step "
+        f"({last_step:,})"
+    )

@@ -15,27 +15,42 @@ FIELDS = ("queries", "keys", "layers", "heads", "weights")
 
 
 def npz(kinds: Mapping[str, Attention]) -> bytes:
-    """Returns an npz file. Its arrays are named by kind and field, such as encoder_weights [L, H, Q, K]."""
-    return _npz({f"{kind}_{field}": getattr(attention, field) for kind, attention in kinds.items() for field in FIELDS})
+    """Returns an npz file. Its arrays are named by kind and field, such as encoder_weights [L, H,
+    Q, K].
+    """
+    return _npz(
+        {
+            f"{kind}_{field}": getattr(attention, field)
+            for kind, attention in kinds.items()
+            for field in FIELDS
+        }
+    )
 
 
 def as_json(kinds: Mapping[str, Attention]) -> bytes:
-    """Returns a JSON file: for each kind, an object with the fields, whose names are those of the fields."""
+    """Returns a JSON file: for each kind, an object with the fields, whose names are those of the
+    fields.
+    """
     objects = {
-        kind: {field: getattr(attention, field) for field in FIELDS[:-1]} | {"weights": attention.weights.tolist()}
+        kind: {field: getattr(attention, field) for field in FIELDS[:-1]}
+        | {"weights": attention.weights.tolist()}
         for kind, attention in kinds.items()
     }
     return f"{to_json_line(objects)}\n".encode()
 
 
 def bertviz(kinds: Mapping[str, Attention]) -> bytes:
-    """Returns an npz file whose arrays are the arguments of BertViz's head_view and model_view, by name.
+    """Returns an npz file whose arrays are the arguments of BertViz's head_view and model_view, by
+    name.
 
-    The weights have a batch of one: encoder_attention [L, 1, H, S, S], decoder_attention [L, 1, H, T, T] and
-    cross_attention [L, 1, H, T, S]. BertViz labels a position of the decoder with the token that the decoder reads
-    there. So decoder_tokens begin with `START` and lack the last token.
+    The weights have a batch of one: encoder_attention [L, 1, H, S, S], decoder_attention [L, 1, H,
+    T, T] and cross_attention [L, 1, H, T, S]. BertViz labels a position of the decoder with the
+    token that the decoder reads there. So decoder_tokens begin with `START` and lack the last
+    token.
     """
-    arrays: dict[str, object] = {f"{kind}_attention": kinds[kind].weights[:, None] for kind in kinds}
+    arrays: dict[str, object] = {
+        f"{kind}_attention": kinds[kind].weights[:, None] for kind in kinds
+    }
     if "decoder" in kinds or "cross" in kinds:
         targets = (kinds.get("decoder") or kinds["cross"]).queries
         arrays["decoder_tokens"] = (START, *targets[:-1])

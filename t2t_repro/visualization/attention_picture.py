@@ -1,4 +1,5 @@
-"""Draws attention as heat maps: a panel for each layer and head, with a row per query and a column per key.
+"""Draws attention as heat maps: a panel for each layer and head, with a row per query and a column
+per key.
 
 Shapes: L layers, H heads, T target tokens, S source tokens.
 """
@@ -28,9 +29,13 @@ MAX_HEADS = 32
 COLUMNS = 4
 """Maximum number of panels in a row, if all panels are of one layer."""
 CELL = 0.16
-"""Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits beside a cell."""
+"""Width and height in inches of a cell, which shows one weight. A label of size `FONT_SIZE` fits
+beside a cell.
+"""
 GAP = 0.25
-"""Inches between panels in a row, enough for a name. The gap between rows is twice as large, for a name and a title."""
+"""Inches between panels in a row, enough for a name. The gap between rows is twice as large, for a
+name and a title.
+"""
 MIN_SIDE = 1.1
 """Minimum width and height of a panel in inches, enough for its title and the names of its axes."""
 FONT_SIZE = 7
@@ -49,9 +54,11 @@ AXES = {
 
 
 def dev_picture(model: Any, data: Data) -> bytes | None:
-    """Returns a PNG picture of a model's encoder-decoder attention for the first short example of the dev split.
+    """Returns a PNG picture of a model's encoder-decoder attention for the first short example of
+    the dev split.
 
-    Returns None if the model has no attention, or Matplotlib, which draws the picture, is not installed.
+    Returns None if the model has no attention, or Matplotlib, which draws the picture, is not
+    installed.
     """
     if not (model.has_attention and find_spec("matplotlib")):
         return None
@@ -62,20 +69,25 @@ def dev_picture(model: Any, data: Data) -> bytes | None:
 
 
 def attention_picture(attention: Attention) -> bytes:
-    """Returns heat maps of the last layer for TensorBoard, as PNG: a panel for each of the first `MAX_HEADS` heads.
+    """Returns heat maps of the last layer for TensorBoard, as PNG: a panel for each of the first
+    `MAX_HEADS` heads.
 
     A panel has the first `MAX_TOKENS` tokens of each side.
     """
     queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
-    part = replace(part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)])
+    part = replace(
+        part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)]
+    )
     return rendered(heat_maps(part), "png")
 
 
 def heat_maps(attention: Attention) -> Figure:
-    """Returns a figure with a panel for each head. A row of panels is a layer; a single layer may have several rows.
+    """Returns a figure with a panel for each head. A row of panels is a layer; a single layer may
+    have several rows.
 
-    In a panel, rows are queries and columns are keys. The darker a cell, the more the query attends to the key.
+    In a panel, rows are queries and columns are keys. The darker a cell, the more the query attends
+    to the key.
 
     A character that no installed font has is drawn as a box.
 
@@ -83,13 +95,20 @@ def heat_maps(attention: Attention) -> Figure:
     """
     layers, heads, rows, columns = attention.weights.shape
     queries, keys = labels(attention.queries), labels(attention.keys)
-    font: dict[str, Any] = {"family": fonts([*queries, *keys])[0], "size": FONT_SIZE, "parse_math": False}
+    font: dict[str, Any] = {
+        "family": fonts([*queries, *keys])[0],
+        "size": FONT_SIZE,
+        "parse_math": False,
+    }
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
     wide, high = max(CELL * columns, MIN_SIDE), max(CELL * rows, MIN_SIDE)
     figure = new_figure(panel_columns * (wide + GAP) - GAP, panel_rows * (high + 2 * GAP) - 2 * GAP)
-    # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include the labels.
-    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / wide, hspace=2 * GAP / high)
+    # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include
+    # the labels.
+    figure.subplots_adjust(
+        left=0, right=1, bottom=0, top=1, wspace=GAP / wide, hspace=2 * GAP / high
+    )
     write_caption(figure, attention.caption, 0.25)
     panels = figure.subplots(panel_rows, panel_columns, squeeze=False).flat
     names = [(layer, head) for layer in attention.layers for head in attention.heads]
@@ -107,44 +126,64 @@ def heat_maps(attention: Attention) -> Figure:
     for panel in panels[len(names) :]:
         panel.remove()
     scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / 2 / wide, 0, GAP / 3 / wide, 1))
-    scale = figure.colorbar(image, scale_place, ticks=(0, 1))  # to the right of the upper right panel
+    scale = figure.colorbar(
+        image, scale_place, ticks=(0, 1)
+    )  # to the right of the upper right panel
     scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
     return figure
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns an empty figure of a size in inches. Raises UserError if it is larger than `MAX_INCHES`."""
+    """Returns an empty figure of a size in inches. Raises UserError if it is larger than
+    `MAX_INCHES`.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     if max(width, height) > MAX_INCHES:
-        raise UserError(f"the picture would be {width:.0f} x {height:.0f} inches; choose fewer --layers and --heads")
+        raise UserError(
+            f"the picture would be {width:.0f} x {height:.0f} inches; choose fewer --layers and "
+            "--heads"
+        )
     figure = Figure((width, height))
     FigureCanvasAgg(figure)
     return figure
 
 
 def write_caption(figure: Figure, caption: Sequence[str], distance: float) -> None:
-    """Writes lines at a distance in inches above a figure. Longer lines are wrapped once, and then cut off."""
+    """Writes lines at a distance in inches above a figure. Longer lines are wrapped once, and then
+    cut off.
+    """
     columns = int(max(figure.get_size_inches()[0], 4) / 0.075)
     lines = [
         part
         for line in map(printable, caption)
-        for part in textwrap.wrap(line, columns * len(line) // width(line), max_lines=2, placeholder=" …")
+        for part in textwrap.wrap(
+            line, columns * len(line) // width(line), max_lines=2, placeholder=" …"
+        )
     ]
     font: Any = {"family": fonts(lines)[0], "size": FONT_SIZE + 2, "parse_math": False}
-    figure.text(0, 1 + distance / figure.get_size_inches()[1], "\n".join(lines), va="bottom", **font)
+    figure.text(
+        0, 1 + distance / figure.get_size_inches()[1], "\n".join(lines), va="bottom", **font
+    )
 
 
 def rendered(figure: Figure, format: str) -> bytes:
-    """Returns a figure as a file of a format from `FORMATS`. The same figure always gives the same bytes."""
+    """Returns a figure as a file of a format from `FORMATS`. The same figure always gives the same
+    bytes.
+    """
     import matplotlib
 
     file = io.BytesIO()
-    # Text stays text in SVG and PDF, so that it can be searched, and other machines can draw it with their fonts.
+    # Text stays text in SVG and PDF, so that it can be searched, and other machines can draw it
+    # with their fonts.
     options: Any = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     with matplotlib.rc_context(options), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Matplotlib warns of characters that no font has
-        figure.savefig(file, format=format, dpi=DPI, bbox_inches="tight", pad_inches=0.1, metadata=undated)
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # Matplotlib warns of characters that no font has
+        figure.savefig(
+            file, format=format, dpi=DPI, bbox_inches="tight", pad_inches=0.1, metadata=undated
+        )
     return file.getvalue()

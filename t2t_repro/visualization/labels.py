@@ -15,13 +15,16 @@ JOINT, SPACE = "‿", "␣"
 def labels(tokens: Sequence[str]) -> list[str]:
     """Returns the labels of a text's tokens, with at most `MAX_LABEL` of their characters.
 
-    If "▁" marks the tokens that begin a word, as in SentencePiece's vocabularies, `JOINT` marks the others instead.
-    Punctuation, special tokens such as </s>, and letters of scripts without spaces have no mark.
+    If "▁" marks the tokens that begin a word, as in SentencePiece's vocabularies, `JOINT` marks the
+    others instead. Punctuation, special tokens such as </s>, and letters of scripts without spaces
+    have no mark.
     """
     has_marks = any(token.startswith("▁") for token in tokens)
     texts: list[str] = []
     for token in tokens:
-        text = printable(token[:MAX_LABEL].replace("▁", " ").strip() or SPACE if has_marks else token[:MAX_LABEL])
+        text = printable(
+            token[:MAX_LABEL].replace("▁", " ").strip() or SPACE if has_marks else token[:MAX_LABEL]
+        )
         continues = has_marks and token[0].isalnum() and width(token[0]) == 1 and texts
         texts.append(f"{JOINT}{text}" if continues else text)
     return texts
@@ -33,12 +36,16 @@ def printable(text: str) -> str:
 
 
 def width(text: str) -> int:
-    """Returns the width of a text in units of half an em. Chinese characters, for example, are twice as wide."""
+    """Returns the width of a text in units of half an em. Chinese characters, for example, are
+    twice as wide.
+    """
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
-    """Returns names of fonts that together can draw `texts`, and the characters that no installed font has."""
+    """Returns names of fonts that together can draw `texts`, and the characters that no installed
+    font has.
+    """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     families, missing = [], set(map(ord, " ".join(texts)))
@@ -53,7 +60,9 @@ def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _families() -> Iterator[str]:
-    """Yields the names of the fonts that can be used: DejaVu Sans, those that Matplotlib knows, then new ones."""
+    """Yields the names of the fonts that can be used: DejaVu Sans, those that Matplotlib knows,
+    then new ones.
+    """
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     yield "DejaVu Sans"  # part of Matplotlib
@@ -62,6 +71,8 @@ def _families() -> Iterator[str]:
     yield from sorted(name for name in regular if not name.startswith("Last Resort"))
     # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
     for path in sorted(set(findSystemFonts()) - {font.fname for font in known}):
-        with contextlib.suppress(OSError, RuntimeError):  # damaged, or of a kind that Matplotlib cannot read
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # damaged, or of a kind that Matplotlib cannot read
             fontManager.addfont(path)
             yield fontManager.ttflist[-1].name

@@ -1,6 +1,7 @@
 """Draws attention like figures 3 to 5 of the paper: words on two lines, joined by strokes.
 
-The upper line has the queries and the lower line the keys. A stroke's color is its head, and its opacity the weight.
+The upper line has the queries and the lower line the keys. A stroke's color is its head, and its
+opacity the weight.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELL, HEAD_CELL, MAX_CELL = 0.18, 0.02, 0.36
-"""Inches between neighboring words on a line: smallest distance, inches added for each head, and largest distance. If
-one line has fewer words, its words are farther apart."""
+"""Inches between neighboring words on a line: smallest distance, inches added for each head, and
+largest distance. If one line has fewer words, its words are farther apart.
+"""
 MIN_WIDTH = 3.0
 """Minimum width of a panel in inches."""
 FONT_SIZE = 8
@@ -33,11 +35,17 @@ GAP = 0.7
 MIN_WEIGHT = 0.02
 """Minimum weight that gets a stroke. Weaker strokes cannot be seen, but make files larger."""
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
-"""Colors that color-blind people can tell apart, by Okabe and Ito. Their yellow is too weak on white."""
+"""Colors that color-blind people can tell apart, by Okabe and Ito. Their yellow is too weak on
+white.
+"""
 STYLES = ("solid", "dashed", "dotted")
-"""Line styles: the first for heads 1 to 7, which have the colors above, the second for heads 8 to 14, and so on."""
+"""Line styles: the first for heads 1 to 7, which have the colors above, the second for heads 8 to
+14, and so on.
+"""
 MAX_THICKNESS = 2.0
-"""Width in points of the stroke of a single head. With several heads, strokes are thinner and side by side."""
+"""Width in points of the stroke of a single head. With several heads, strokes are thinner and side
+by side.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,9 @@ class Panel:
 
 
 def layer_panels(attention: Attention, word: str = "") -> list[Panel]:
-    """Returns a panel for each layer. If there is a word, only the first query with this name has strokes."""
+    """Returns a panel for each layer. If there is a word, only the first query with this name has
+    strokes.
+    """
     query = attention.query(word) if word else None
     return [Panel(attention.select([layer]), f"layer {layer}", query) for layer in attention.layers]
 
@@ -64,19 +74,25 @@ def look(head: int) -> dict[str, Any]:
 
 
 def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
-    """Returns a figure with the panels, `columns` in each row, and a legend of the colors of the heads."""
+    """Returns a figure with the panels, `columns` in each row, and a legend of the colors of the
+    heads.
+    """
     from matplotlib.lines import Line2D
 
     attention = panels[0].attention
     cells = max(len(attention.queries), len(attention.keys))
-    longest = [max(map(width, labels(side))) * LETTER for side in (attention.queries, attention.keys)]
+    longest = [
+        max(map(width, labels(side))) * LETTER for side in (attention.queries, attention.keys)
+    ]
     cell = min(CELL + HEAD_CELL * max(len(panel.attention.heads) for panel in panels), MAX_CELL)
     panel_width = max(cell * cells, MIN_WIDTH)
     height = float(np.clip(panel_width / 5, 1.2, 3))
     rows = -(-len(panels) // columns)
     row_gap = sum(longest) + GAP
     figure = new_figure(columns * (panel_width + GAP) - GAP, rows * (height + row_gap) - row_gap)
-    figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=GAP / panel_width, hspace=row_gap / height)
+    figure.subplots_adjust(
+        left=0, right=1, bottom=0, top=1, wspace=GAP / panel_width, hspace=row_gap / height
+    )
     all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, panel in zip(all_axes, panels, strict=False):
         draw_panel(axes, panel, panel_width / cell)
@@ -84,13 +100,23 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     for axes in all_axes[len(panels) :]:
         axes.remove()
     heads = sorted({head for panel in panels for head in panel.attention.heads})
-    lines = [Line2D([], [], linewidth=MAX_THICKNESS, label=f"head {head}", **look(head)) for head in heads]
+    lines = [
+        Line2D([], [], linewidth=MAX_THICKNESS, label=f"head {head}", **look(head))
+        for head in heads
+    ]
     legend_columns = min(len(heads), max(2, int(columns * panel_width / 0.72)))
     all_axes[0].legend(
-        handles=lines, ncols=legend_columns, fontsize=FONT_SIZE,
-        frameon=False, loc="lower left", bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height), borderaxespad=0,
-    )  # fmt: skip
-    write_caption(figure, attention.caption, longest[0] + 0.5 + 0.2 * -(-len(heads) // legend_columns))
+        handles=lines,
+        ncols=legend_columns,
+        fontsize=FONT_SIZE,
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height),
+        borderaxespad=0,
+    )
+    write_caption(
+        figure, attention.caption, longest[0] + 0.5 + 0.2 * -(-len(heads) // legend_columns)
+    )
     return figure
 
 
@@ -99,17 +125,30 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
     from matplotlib.collections import LineCollection
 
     attention = panel.attention
-    top, bottom = ((np.arange(len(side)) + 0.5) * (span / len(side)) for side in (attention.queries, attention.keys))
+    top, bottom = (
+        (np.arange(len(side)) + 0.5) * (span / len(side))
+        for side in (attention.queries, attention.keys)
+    )
     count = len(attention.heads)
     for number, head in enumerate(attention.heads):
         weights = attention.weights[0, number].copy()
         if panel.query is not None:
             weights[np.arange(len(weights)) != panel.query] = 0
         queries, keys = np.nonzero(weights >= MIN_WEIGHT)
-        shift = 0.8 * (number - (count - 1) / 2) / count  # so that strokes of several heads lie side by side
-        lines = [((top[query] + shift, 1), (bottom[key] + shift, 0)) for query, key in zip(queries, keys, strict=True)]
-        opacity, thickness = np.minimum(weights[queries, keys], 1), max(MAX_THICKNESS / count**0.5, 0.8)
-        axes.add_collection(LineCollection(lines, alpha=opacity, linewidths=thickness, **look(head)))
+        shift = (
+            0.8 * (number - (count - 1) / 2) / count
+        )  # so that strokes of several heads lie side by side
+        lines = [
+            ((top[query] + shift, 1), (bottom[key] + shift, 0))
+            for query, key in zip(queries, keys, strict=True)
+        ]
+        opacity, thickness = (
+            np.minimum(weights[queries, keys], 1),
+            max(MAX_THICKNESS / count**0.5, 0.8),
+        )
+        axes.add_collection(
+            LineCollection(lines, alpha=opacity, linewidths=thickness, **look(head))
+        )
     _write_words(axes, panel, top, bottom)
     axes.set(xlim=(0, span), ylim=(0, 1))
     axes.set_axis_off()
@@ -118,12 +157,21 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
 def _write_words(axes: Axes, panel: Panel, top: np.ndarray, bottom: np.ndarray) -> None:
     """Writes the words of a panel at their positions, and the names of its two lines."""
     sides = [labels(side) for side in (panel.attention.queries, panel.attention.keys)]
-    font: dict[str, Any] = {"family": fonts([*sides[0], *sides[1]])[0], "size": FONT_SIZE, "parse_math": False}
-    for side, (positions, y, vertical) in enumerate(((top, 1.03, "bottom"), (bottom, -0.03, "top"))):
+    font: dict[str, Any] = {
+        "family": fonts([*sides[0], *sides[1]])[0],
+        "size": FONT_SIZE,
+        "parse_math": False,
+    }
+    for side, (positions, y, vertical) in enumerate(
+        ((top, 1.03, "bottom"), (bottom, -0.03, "top"))
+    ):
         for number, (x, text) in enumerate(zip(positions, sides[side], strict=True)):
             is_other = side == 0 and panel.query is not None and number != panel.query
             is_chosen = side == 0 and number == panel.query
-            emphasis = {"color": "gray" if is_other else "black", "weight": "bold" if is_chosen else "normal"}
+            emphasis = {
+                "color": "gray" if is_other else "black",
+                "weight": "bold" if is_chosen else "normal",
+            }
             axes.text(x, y, text, rotation=90, ha="center", va=vertical, **(font | emphasis))
         name = f"{('queries', 'keys')[side]}:\n{AXES[panel.attention.kind][side]}"
         axes.text(-0.3, 1 - side, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")

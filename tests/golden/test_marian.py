@@ -1,4 +1,6 @@
-"""Compares vocabularies and models that were imported from transformers with `MarianTokenizer` and `MarianMTModel`."""
+"""Compares vocabularies and models that were imported from transformers with `MarianTokenizer` and
+`MarianMTModel`.
+"""
 
 import json
 import shutil
@@ -22,18 +24,26 @@ RECORDED_MODEL = Path(__file__).parent / "data" / "marian_model"
 MODELS = Path(__file__).resolve().parents[2].parent / "shared" / "golden" / "huggingface"
 
 
-def check_encoding(vocabulary: Vocabulary, texts: Sequence[str], ids: list[list[int]], numbers: list[int]) -> None:
-    """Asserts that texts have these ids in Python and in the graph. `numbers` has transformers' number of each id."""
+def check_encoding(
+    vocabulary: Vocabulary, texts: Sequence[str], ids: list[list[int]], numbers: list[int]
+) -> None:
+    """Asserts that texts have these ids in Python and in the graph. `numbers` has transformers'
+    number of each id.
+    """
     encoded = vocabulary.encode(texts)
     assert [[numbers[number] for number in row] for row in encoded] == ids
     assert [[*row, 1] for row in graph_vocabulary(vocabulary).tokenize(texts).to_list()] == encoded
 
 
-def check_decoding(vocabulary: Vocabulary, ids: list[list[int]], texts: list[str], numbers: list[int]) -> None:
+def check_decoding(
+    vocabulary: Vocabulary, ids: list[list[int]], texts: list[str], numbers: list[int]
+) -> None:
     rows = [[numbers.index(number) for number in row] for row in ids]
     assert vocabulary.decode(rows) == texts
     ragged = tf.ragged.constant(rows, tf.int32, ragged_rank=1, row_splits_dtype=tf.int64)
-    assert [text.decode() for text in graph_vocabulary(vocabulary).detokenize(ragged).numpy()] == texts
+    assert [
+        text.decode() for text in graph_vocabulary(vocabulary).detokenize(ragged).numpy()
+    ] == texts
 
 
 def test_small_vocabulary_with_languages() -> None:
@@ -43,14 +53,23 @@ def test_small_vocabulary_with_languages() -> None:
     check_encoding(vocabulary, results["texts"], results["target_ids"], target_ids)
     check_decoding(vocabulary, results["rows"], results["decoded"], target_ids)
     assert sorted(vocabulary.tags) == [">>deu<<", ">>nds_Latn<<"]
-    plain = [text for text in results["texts"] if not text.startswith(">>") and text == text.strip("\x00\x01")]
+    plain = [
+        text
+        for text in results["texts"]
+        if not text.startswith(">>") and text == text.strip("\x00\x01")
+    ]
     assert vocabulary.encode_sources(plain) == vocabulary.sources.encode(plain)
 
 
-def check_logits(output_dir: Path, path: Path, source_ids: list[int], target_ids: list[int]) -> None:
+def check_logits(
+    output_dir: Path, path: Path, source_ids: list[int], target_ids: list[int]
+) -> None:
     """Asserts that the model in a model folder has the logits in a file of transformers."""
     folder, golden = ModelFolder(output_dir), np.load(path)
-    inputs, targets = np.argsort(source_ids)[golden["inputs"]], np.argsort(target_ids)[golden["targets"]]
+    inputs, targets = (
+        np.argsort(source_ids)[golden["inputs"]],
+        np.argsort(target_ids)[golden["targets"]],
+    )
     logits = np.asarray(folder.model(folder.checkpoint())(inputs, targets))
     np.testing.assert_allclose(logits, golden["logits"][:, :, target_ids], atol=1e-4)
 
@@ -71,10 +90,15 @@ def test_trained_models(name: str, tmp_path: Path) -> None:
     lines = {path.stem: path.read_text("utf-8").split("\n")[:-1] for path in golden.glob("*.txt")}
     ids = {path.stem: json.loads(path.read_text("utf-8")) for path in golden.glob("*.json")}
     vocabulary, source_ids, target_ids = read_vocabulary(MODELS / name, read_config(MODELS / name))
-    for texts, rows in ((lines["source"], ids["source_ids"]), ([*ids["odd_ids"]], [*ids["odd_ids"].values()])):
+    for texts, rows in (
+        (lines["source"], ids["source_ids"]),
+        ([*ids["odd_ids"]], [*ids["odd_ids"].values()]),
+    ):
         check_encoding(vocabulary.sources, texts, rows, source_ids)
         assert vocabulary.encode_sources(texts) == vocabulary.sources.encode(texts)
-    check_decoding(vocabulary, [row[1:-1] for row in ids["greedy_ids"]], lines["greedy"], target_ids)
+    check_decoding(
+        vocabulary, [row[1:-1] for row in ids["greedy_ids"]], lines["greedy"], target_ids
+    )
     assert vocabulary.separate_source_size == (vocabulary.size if name == "separate" else 0)
 
     MarianImport(MODELS / name).write(str(tmp_path))

@@ -1,4 +1,5 @@
-"""Data directories, model folders and exports of commit 2e29fd7 open, and give the results that it gave.
+"""Data directories, model folders and exports of commit 2e29fd7 open, and give the results that it
+gave.
 
 data/README.md says how the files of data/2e29fd7 were made.
 """
@@ -21,9 +22,25 @@ RECORDED: dict[str, Any] = json.loads((DATA / "results.json").read_text("utf-8")
 PAIRS: list[list[str]] = RECORDED["pairs"]
 SOURCES = [source for source, _ in PAIRS]
 PROBLEM = ("--problem=numbers_ende", "--train_size=400", "--vocab_size=340")
-OTHERS = ("relative", "neighborhood", "transformer_moe", "gnmt", "convs2s", "bytenet", "deep_att", "moe")
+OTHERS = (
+    "relative",
+    "neighborhood",
+    "transformer_moe",
+    "gnmt",
+    "convs2s",
+    "bytenet",
+    "deep_att",
+    "moe",
+)
 """Folders of models that were trained for only 60 steps, so that their translations are bad."""
-RESULTS_OF_TRAINING = ("train_loss", "learning_rate", "gradient_norm", "dev_loss", "dev_accuracy", "dev_exact_matches")
+RESULTS_OF_TRAINING = (
+    "train_loss",
+    "learning_rate",
+    "gradient_norm",
+    "dev_loss",
+    "dev_accuracy",
+    "dev_exact_matches",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +64,22 @@ def rows(text: str) -> list[list[Any]]:
 def resumed(folders: Path, name: str) -> dict[str, float]:
     """Trains a model to step 901, and returns the numbers that t2t-trainer logged there."""
     succeed(
-        "trainer", *PROBLEM, "--data_dir=data", f"--output_dir={name}", "--hparams_set=transformer_tiny",
-        f"--hparams={RECORDED['hparams']}", "--train_steps=901", "--log_step_count_steps=1", "--eval_decode_lines=20",
-        "--local_eval_frequency=100", cwd=folders,
-    )  # fmt: skip
-    lines = [json.loads(line) for line in (folders / name / "metrics.jsonl").read_text("utf-8").splitlines()]
+        "trainer",
+        *PROBLEM,
+        "--data_dir=data",
+        f"--output_dir={name}",
+        "--hparams_set=transformer_tiny",
+        f"--hparams={RECORDED['hparams']}",
+        "--train_steps=901",
+        "--log_step_count_steps=1",
+        "--eval_decode_lines=20",
+        "--local_eval_frequency=100",
+        cwd=folders,
+    )
+    lines = [
+        json.loads(line)
+        for line in (folders / name / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
     numbers = {name: value for line in lines if line["step"] == 901 for name, value in line.items()}
     return {name: numbers[name] for name in RESULTS_OF_TRAINING}
 
@@ -63,8 +91,12 @@ def decoded(folder: Path, scratch: Path) -> list[list[Any]]:
 
 
 def scored(folder: Path, scratch: Path) -> list[list[Any]]:
-    (scratch / "pairs").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), "utf-8")
-    return rows(succeed("decoder", f"--output_dir={folder}", f"--score_file={scratch}/pairs").stdout)
+    (scratch / "pairs").write_text(
+        "".join(f"{source}\t{target}\n" for source, target in PAIRS), "utf-8"
+    )
+    return rows(
+        succeed("decoder", f"--output_dir={folder}", f"--score_file={scratch}/pairs").stdout
+    )
 
 
 def translated(signatures: Any) -> list[list[Any]]:
@@ -75,19 +107,29 @@ def translated(signatures: Any) -> list[list[Any]]:
 
 
 def interface(signatures: Any) -> dict[str, Any]:
-    """Returns the types and numbers of dimensions of all inputs and outputs, by name of the signature."""
+    """Returns the types and numbers of dimensions of all inputs and outputs, by name of the
+    signature.
+    """
     specs = {
-        name: (graph.structured_input_signature[1], graph.structured_outputs) for name, graph in signatures.items()
+        name: (graph.structured_input_signature[1], graph.structured_outputs)
+        for name, graph in signatures.items()
     }
     return tf.nest.map_structure(lambda spec: (spec.dtype, spec.shape.rank), specs)
 
 
 def computed(folder: Path) -> dict[str, list[list[Any]]]:
-    """Returns the translations of a model with their scores, and the log-probability of each target token."""
+    """Returns the translations of a model with their scores, and the log-probability of each target
+    token.
+    """
     translator = Translator.from_dir(str(folder))
     return {
-        "decoded": [[translation.text, translation.score] for translation in translator.translate(SOURCES)],
-        "scored": [list(score.token_scores) for score in translator.score(SOURCES, [target for _, target in PAIRS])],
+        "decoded": [
+            [translation.text, translation.score] for translation in translator.translate(SOURCES)
+        ],
+        "scored": [
+            list(score.token_scores)
+            for score in translator.score(SOURCES, [target for _, target in PAIRS])
+        ],
     }
 
 
@@ -95,7 +137,10 @@ def compare(results: list[list[Any]], recorded: list[list[Any]]) -> None:
     """Asserts that all texts are equal, and all numbers except for rounding."""
     assert len(results) == len(recorded)
     for row, recorded_row in zip(results, recorded, strict=True):
-        assert row == [cell if isinstance(cell, str) else pytest.approx(cell, abs=1e-4) for cell in recorded_row]
+        assert row == [
+            cell if isinstance(cell, str) else pytest.approx(cell, abs=1e-4)
+            for cell in recorded_row
+        ]
 
 
 def test_data_are_recognized_and_left_alone(folders: Path) -> None:
@@ -118,7 +163,10 @@ def test_the_decoder_translates_and_scores_the_same(folders: Path, tmp_path: Pat
 
 def test_exports_give_the_same_answers(folders: Path) -> None:
     succeed("exporter", f"--output_dir={folders / 'transformer'}")
-    exports = [tf.saved_model.load(str(folders / "transformer" / "export" / version)) for version in ("1", "2")]
+    exports = [
+        tf.saved_model.load(str(folders / "transformer" / "export" / version))
+        for version in ("1", "2")
+    ]
     for export in exports:
         compare(translated(export.signatures), RECORDED["transformer"]["served"])
     former, present = (interface(export.signatures) for export in exports)

@@ -1,4 +1,6 @@
-"""The Penn Treebank's free sample has the published numbers of trees and words, and linearization loses nothing."""
+"""The Penn Treebank's free sample has the published numbers of trees and words, and linearization
+loses nothing.
+"""
 
 import re
 from pathlib import Path
@@ -12,9 +14,15 @@ from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
 
 SAMPLE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ptb_sample"
-pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="../shared/data/ptb_sample does not exist")
+pytestmark = pytest.mark.skipif(
+    not SAMPLE.exists(), reason="../shared/data/ptb_sample does not exist"
+)
 
-SPLITS = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}
+SPLITS = {
+    "train_sections": "00,0100-0159",
+    "dev_sections": "0160-0179",
+    "test_sections": "0180-0199",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +35,22 @@ def problem() -> WsjParsing:
 
 @pytest.fixture(scope="module")
 def trees(problem: WsjParsing) -> list[Tree]:
-    return [tree for split in ("train", "dev", "test") for tree in problem.prepared_trees(split, str(SAMPLE)) if tree]
+    return [
+        tree
+        for split in ("train", "dev", "test")
+        for tree in problem.prepared_trees(split, str(SAMPLE))
+        if tree
+    ]
 
 
 def test_the_sample_has_the_trees_and_words_of_its_description(trees: list[Tree]) -> None:
     lengths = [len(list(tree.leaves())) for tree in trees]
-    assert (len(trees), sum(lengths), sum(length <= 40 for length in lengths), max(lengths)) == (3914, 94084, 3629, 249)
+    assert (len(trees), sum(lengths), sum(length <= 40 for length in lengths), max(lengths)) == (
+        3914,
+        94084,
+        3629,
+        249,
+    )
 
 
 def test_prepared_trees_have_only_labels_that_the_vocabulary_reserves(trees: list[Tree]) -> None:
@@ -48,7 +66,9 @@ def test_prepared_trees_have_only_labels_that_the_vocabulary_reserves(trees: lis
 
 
 @pytest.mark.parametrize("word_symbol", ["tag", "XX"])
-def test_a_search_for_trees_may_write_all_trees_of_the_sample(trees: list[Tree], word_symbol: str) -> None:
+def test_a_search_for_trees_may_write_all_trees_of_the_sample(
+    trees: list[Tree], word_symbol: str
+) -> None:
     symbols = registry.problem("wsj_parsing", {"word_symbol": word_symbol}).tree_symbols
     assert symbols
     brackets = {bracket + label for label in symbols.labels for bracket in "()"}
@@ -59,10 +79,19 @@ def test_a_search_for_trees_may_write_all_trees_of_the_sample(trees: list[Tree],
     assert openings == 6 < MAX_OPENINGS
 
 
-def test_the_problem_restores_gold_outputs_to_the_gold_trees(problem: WsjParsing, trees: list[Tree]) -> None:
-    pairs = [pair for split in ("train", "dev", "test") for pair in problem.generate(split, str(SAMPLE))]
-    outputs, repairs = problem.finish((pair["inputs"] for pair in pairs), (pair["targets"] for pair in pairs))
+def test_the_problem_restores_gold_outputs_to_the_gold_trees(
+    problem: WsjParsing, trees: list[Tree]
+) -> None:
+    pairs = [
+        pair for split in ("train", "dev", "test") for pair in problem.generate(split, str(SAMPLE))
+    ]
+    outputs, repairs = problem.finish(
+        (pair["inputs"] for pair in pairs), (pair["targets"] for pair in pairs)
+    )
     assert repairs.trees == repairs.tags_changed
     assert len(list(parse_trees(outputs, "outputs"))) == len(trees)
     # In one tree, the treebank tags the word "Wa" as a comma, and `finish` changes the tag.
-    assert sum(output != str(under_top(tree)) for output, tree in zip(outputs, trees, strict=True)) == 1
+    assert (
+        sum(output != str(under_top(tree)) for output, tree in zip(outputs, trees, strict=True))
+        == 1
+    )

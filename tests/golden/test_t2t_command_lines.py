@@ -1,4 +1,4 @@
-"""Tests that hparams that tensor2tensor wrote into its model folders exist here or have an answer."""
+"""Tests that hparams that tensor2tensor wrote into its model folders exist here or have an answer."""  # noqa: E501
 
 import dataclasses
 import json
@@ -15,5 +15,9 @@ def test_the_hparams_of_a_model_folder_exist_or_have_an_answer() -> None:
     paths = sorted(MODELS.glob("*/model/hparams.json"))
     assert paths
     for path in paths:
-        unknown = [name for name in json.loads(path.read_text()) if name not in ours and not answer("hparam", name)]
+        unknown = [
+            name
+            for name in json.loads(path.read_text())
+            if name not in ours and not answer("hparam", name)
+        ]
         assert unknown == []

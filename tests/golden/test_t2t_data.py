@@ -1,5 +1,5 @@
-"""Tests that tensor2tensor's data directories are read as the text from which they were made, and that its user
-directories generate the same data here.
+"""Tests that tensor2tensor's data directories are read as the text from which they were made, and
+that its user directories generate the same data here.
 """
 
 import ast
@@ -22,7 +22,9 @@ pytestmark = NEED_MODELS
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """Returns a folder with shards and the vocabulary of translate_tatoeba1k, under the names of another problem."""
+    """Returns a folder with shards and the vocabulary of translate_tatoeba1k, under the names of
+    another problem.
+    """
     for name, copy in (
         ("translate_tatoeba1k-train-00000-of-00004", f"{PROBLEM}-train-00000-of-00001"),
         ("translate_tatoeba1k-dev-00000-of-00001", f"{PROBLEM}-dev-00000-of-00001"),
@@ -34,7 +36,10 @@ def data_dir(tmp_path: Path) -> Path:
 
 def dev_texts(is_reversed: bool) -> list[tuple[str, str]]:
     """Returns the sorted pairs of the dev split."""
-    texts = [(MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines() for language in ("en", "de")]
+    texts = [
+        (MODELS / "raw" / f"dev.{language}").read_text("utf-8").splitlines()
+        for language in ("en", "de")
+    ]
     return sorted(zip(*(texts[::-1] if is_reversed else texts), strict=True))
 
 
@@ -69,7 +74,8 @@ class TranslateTatoebaBytes(TranslateProblem):
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize(
-    ("problem_class", "sizes"), [(TranslateTatoebaSep, (1025, 1019)), (TranslateTatoebaBytes, (258, 258))]
+    ("problem_class", "sizes"),
+    [(TranslateTatoebaSep, (1025, 1019)), (TranslateTatoebaBytes, (258, 258))],
 )
 def test_separate_vocabularies_and_bytes_are_read(
     problem_class: type[TranslateProblem], sizes: tuple[int, int], is_reversed: bool, tmp_path: Path
@@ -82,31 +88,48 @@ def test_separate_vocabularies_and_bytes_are_read(
     assert (vocabulary.sources.size, vocabulary.size) == (sizes[::-1] if is_reversed else sizes)
     pairs = [data.records["dev"][number] for number in range(500)]
     sides = [
-        side.decode(ids) for side, ids in zip((vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True)
+        side.decode(ids)
+        for side, ids in zip(
+            (vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True
+        )
     ]
     assert sorted(zip(*sides, strict=True)) == dev_texts(is_reversed)
     names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
     if sizes[0] != sizes[1]:
-        assert [description.source_vocabulary, description.vocabulary] == (names[::-1] if is_reversed else names)
+        assert [description.source_vocabulary, description.vocabulary] == (
+            names[::-1] if is_reversed else names
+        )
     else:
-        assert (description.source_vocabulary, description.vocabulary) == ("", f"vocab.{problem.base_name}.bytes")
+        assert (description.source_vocabulary, description.vocabulary) == (
+            "",
+            f"vocab.{problem.base_name}.bytes",
+        )
 
 
 def test_a_user_directory_of_tensor2tensor_is_answered() -> None:
-    message = error("datagen", "--problem=translate_tatoeba1k", f"--t2t_usr_dir={MODELS / 'usr_dir'}")
+    message = error(
+        "datagen", "--problem=translate_tatoeba1k", f"--t2t_usr_dir={MODELS / 'usr_dir'}"
+    )
     for word in ("usr_dir/tatoeba.py:8: ", "generator_utils", "t2t_repro.corpora.archives.unpack"):
         assert word in message
 
 
-def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(tmp_path: Path) -> None:
-    """With tensor2tensor's vocabulary in the data directory, the dev split has the ids of tensor2tensor's dev shard."""
+def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(
+    tmp_path: Path,
+) -> None:
+    """With tensor2tensor's vocabulary in the data directory, the dev split has the ids of
+    tensor2tensor's dev shard.
+    """
     name, text = "translate_tatoeba1k", (MODELS / "usr_dir" / "tatoeba.py").read_text("utf-8")
     [code] = [
         ast.unparse(node)
         for node in ast.parse(text).body
         if isinstance(node, ast.ClassDef) and node.name == "TranslateTatoeba1k"
     ]
-    imports = "import os\nfrom t2t_repro import problem, registry\nfrom t2t_repro.problems import text_problems\n"
+    imports = (
+        "import os\nfrom t2t_repro import problem, registry\nfrom t2t_repro.problems import "
+        "text_problems\n"
+    )
     directory, raw, data_dir = (tmp_path / part for part in ("usr_tatoeba", "raw", "D"))
     for folder in (directory, raw, data_dir):
         folder.mkdir(mode=0o700)
@@ -114,12 +137,18 @@ def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(t
     shutil.copy(MODELS / "data_dir" / f"{name}-dev-00000-of-00001", tmp_path)
     for language in ("en", "de"):
         shutil.copy(MODELS / "raw" / f"dev.{language}", raw)
-        (raw / f"train.{language}").write_bytes(gzip.decompress((MODELS / "raw" / f"train.{language}.gz").read_bytes()))
+        (raw / f"train.{language}").write_bytes(
+            gzip.decompress((MODELS / "raw" / f"train.{language}.gz").read_bytes())
+        )
     shutil.copy(MODELS / "data_dir" / f"vocab.{name}.1024.subwords", data_dir)
     succeed(
-        "datagen", f"--problem={name}", f"--t2t_usr_dir={directory}", f"--tmp_dir={raw}", f"--data_dir={data_dir}",
+        "datagen",
+        f"--problem={name}",
+        f"--t2t_usr_dir={directory}",
+        f"--tmp_dir={raw}",
+        f"--data_dir={data_dir}",
         "--num_concurrent_processes=1",
-    )  # fmt: skip
+    )
     assert len(find_shards(data_dir, name, "train")) == 4
     ours, theirs = (
         sorted(tuple(side.tolist() for side in shard[number]) for number in range(len(shard)))

@@ -1,4 +1,6 @@
-"""Imports the models that tensor2tensor trained, and compares their outputs and scores with tensor2tensor's own."""
+"""Imports the models that tensor2tensor trained, and compares their outputs and scores with
+tensor2tensor's own.
+"""
 
 import json
 from pathlib import Path
@@ -26,11 +28,15 @@ class Imported(NamedTuple):
     golden: Path
 
 
-@pytest.fixture(scope="module", params=["v1", "v3_src_tgt_separate", "relative", "pos_emb", "bytes"])
+@pytest.fixture(
+    scope="module", params=["v1", "v3_src_tgt_separate", "relative", "pos_emb", "bytes"]
+)
 def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Imported:
     path = tmp_path_factory.mktemp("imported") / "model"
     Import(Request(str(MODELS / request.param / "model"))).write(str(path))
-    return Imported(ModelFolder(path), Translator.from_dir(str(path), n=4), MODELS / request.param / "out")
+    return Imported(
+        ModelFolder(path), Translator.from_dir(str(path), n=4), MODELS / request.param / "out"
+    )
 
 
 def lines(path: Path) -> list[str]:
@@ -50,7 +56,9 @@ def test_the_best_outputs_are_the_same(imported: Imported) -> None:
 
 def test_the_best_outputs_of_an_average_are_the_same(tmp_path: Path) -> None:
     Import(Request(str(MODELS / "v3/avg"))).write(str(tmp_path / "model"))
-    translations = Translator.from_dir(str(tmp_path / "model")).translate(lines(MODELS / "raw" / "test.en")[:50])
+    translations = Translator.from_dir(str(tmp_path / "model")).translate(
+        lines(MODELS / "raw" / "test.en")[:50]
+    )
     expected = lines(MODELS / "v3/out/test.decoded.avg.de")[:50]
     assert [translation.hypotheses[0].text for translation in translations] == expected
 
@@ -58,14 +66,20 @@ def test_the_best_outputs_of_an_average_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_graphs")
 def test_the_scores_of_given_pairs_are_the_same(imported: Imported) -> None:
     rows: list[dict[str, Any]] = json.loads((imported.golden / "scores.json").read_text())["rows"]
-    scores = imported.translator.score([row["source"] for row in rows], [row["target"] for row in rows])
+    scores = imported.translator.score(
+        [row["source"] for row in rows], [row["target"] for row in rows]
+    )
     for score, row in zip(scores, rows, strict=True):
         np.testing.assert_allclose(score.token_scores, row["token_log_probs"], atol=1e-4)
 
 
 def test_training_that_starts_from_an_import_has_its_loss(imported: Imported) -> None:
     folder, golden = imported.folder, np.load(imported.golden / "logits.npz")
-    model = make_model(folder.hparams, folder.vocabulary.size, source_vocab_size=folder.vocabulary.separate_source_size)
+    model = make_model(
+        folder.hparams,
+        folder.vocabulary.size,
+        source_vocab_size=folder.vocabulary.separate_source_size,
+    )
     warm_start(model, folder.vocabulary, str(folder.path))
     logits, targets = model(golden["inputs"], golden["targets"]), golden["targets"]
     is_token = targets != 0
@@ -77,7 +91,10 @@ def test_training_that_starts_from_an_import_has_its_loss(imported: Imported) ->
 
 
 def test_our_average_is_tensor2tensors() -> None:
-    ours, golden = Import(Request(str(MODELS / "v3/model"), average_last=3)), Import(Request(str(MODELS / "v3/avg")))
+    ours, golden = (
+        Import(Request(str(MODELS / "v3/model"), average_last=3)),
+        Import(Request(str(MODELS / "v3/avg"))),
+    )
     assert ours.variables.step == golden.variables.step == 1800
     for name, weight in golden.variables.weights.items():
         np.testing.assert_allclose(ours.variables.weights[name], weight, atol=1e-6)

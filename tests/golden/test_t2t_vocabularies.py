@@ -1,6 +1,7 @@
 """Compares encoded and decoded texts with those of tensor2tensor 1.15.7.
 
-The files come from tensor2tensor's own text encoders; ../shared/golden/t2t_models/README.md describes them.
+The files come from tensor2tensor's own text encoders; ../shared/golden/t2t_models/README.md
+describes them.
 """
 
 import json
@@ -11,7 +12,11 @@ import pytest
 
 from t2t_models import MODELS, NEED_MODELS
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
-from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import (
+    ByteVocabulary,
+    SubwordVocabulary,
+    TokenVocabulary,
+)
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.errors import UserError
 
@@ -61,7 +66,9 @@ def test_words_have_the_same_ids(tmp_path: Path) -> None:
     replacing = TokenVocabulary(contents.replace(b"\nYou\n", b"\nUNK\n"))
     for row in golden["rows"]:
         if "error" in row["plain"]:
-            with pytest.raises(UserError, match="has no word " + row["plain"]["error"].removeprefix("KeyError: ")):
+            with pytest.raises(
+                UserError, match="has no word " + row["plain"]["error"].removeprefix("KeyError: ")
+            ):
                 tokens.encode([row["text"]])
         else:
             assert tokens.encode([row["text"]]) == [[*row["plain"]["ids"], EOS_ID]]

@@ -1,4 +1,5 @@
-"""Compares the model, loss, gradients, search and learning rates with numbers that tensor2tensor computed.
+"""Compares the model, loss, gradients, search and learning rates with numbers that tensor2tensor
+computed.
 
 tests/golden/data/README.md describes the numbers.
 """
@@ -46,23 +47,33 @@ def test_gradients_are_the_same(model: Transformer) -> None:
     expected = by_our_names(load("model_v1_postnorm_grads"), "")
     with tf.GradientTape() as tape:
         logits = model(golden["inputs"], golden["targets"])
-        loss = smoothed_cross_entropy(logits, golden["targets"], 0.1) / float((golden["targets"] != 0).sum())
+        loss = smoothed_cross_entropy(logits, golden["targets"], 0.1) / float(
+            (golden["targets"] != 0).sum()
+        )
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
         np.testing.assert_allclose(
-            tf.convert_to_tensor(gradient), expected[variable.path], atol=1e-4, err_msg=variable.path
+            tf.convert_to_tensor(gradient),
+            expected[variable.path],
+            atol=1e-4,
+            err_msg=variable.path,
         )
 
 
 def search(model: Transformer, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses:
-    # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the batch's longest input.
+    # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the
+    # batch's longest input.
     limits = tf.fill([inputs.shape[0]], inputs.shape[1] + EXTRA_LENGTH)
     cache, memory = model.start(inputs.shape[0] * decode_hparams.beam_size), model.encode(inputs)
     return beam_search(Scoring(model.decode_step), cache, memory, limits, decode_hparams)
 
 
-@pytest.mark.parametrize(("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)])
-def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, alpha: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)]
+)
+def test_four_hypotheses_are_the_same_or_better(
+    model: Transformer, name: str, alpha: float
+) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], DecodeHParams(4, alpha, n=4))
     ids, scores = golden[f"{name}/ids"].tolist(), golden[f"{name}/scores"]
@@ -73,13 +84,18 @@ def test_four_hypotheses_are_the_same_or_better(model: Transformer, name: str, a
         for beam in range(1, 4):
             is_same = unpadded(our_ids[row][beam]) == unpadded(ids[row][beam])
             is_close = float(ours.scores[row, beam]) == pytest.approx(scores[row, beam], abs=1e-4)
-            assert (is_same and is_close) or float(ours.scores[row, beam]) > scores[row, beam], (row, beam)
+            assert (is_same and is_close) or float(ours.scores[row, beam]) > scores[row, beam], (
+                row,
+                beam,
+            )
 
 
 def test_the_output_of_greedy_search_in_a_graph_is_the_same(model: Transformer) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = tf.function(search, autograph=False)(model, golden["inputs"], DecodeHParams(1, 0.0))
-    for row, (ids, score) in enumerate(zip(golden["greedy/ids"], golden["greedy/scores"], strict=True)):
+    for row, (ids, score) in enumerate(
+        zip(golden["greedy/ids"], golden["greedy/scores"], strict=True)
+    ):
         assert unpadded(ours.ids[row, 0].numpy().tolist()) == unpadded(ids.tolist())
         assert float(ours.scores[row, 0]) == pytest.approx(score, abs=1e-4)
 

@@ -1,4 +1,6 @@
-"""Compares vocabularies from elsewhere, in Python and as TensorFlow operations, with results of their own libraries."""
+"""Compares vocabularies from elsewhere, in Python and as TensorFlow operations, with results of
+their own libraries.
+"""
 
 import json
 import re
@@ -21,7 +23,9 @@ def golden() -> dict[str, Any]:
     return results
 
 
-def check_graph(vocabulary: Vocabulary, texts: list[str], ids: list[list[int]], decoded: list[str]) -> None:
+def check_graph(
+    vocabulary: Vocabulary, texts: list[str], ids: list[list[int]], decoded: list[str]
+) -> None:
     """Asserts that the vocabulary as TensorFlow operations has these ids and texts."""
     graph = graph_vocabulary(vocabulary)
     assert [[*row, 1] for row in graph.tokenize(texts).to_list()] == ids
@@ -34,7 +38,10 @@ def test_words_are_cut_as_subword_nmt_does(name: str, golden: dict[str, Any]) ->
     vocabulary = load_vocabulary(DATA / name)
     pieces = set(vocabulary.pieces(range(3, vocabulary.size)))
     ids = vocabulary.encode(golden["texts"])
-    expected = [[piece if piece in pieces else "<unk>" for piece in line.split(" ") if piece] for line in golden[name]]
+    expected = [
+        [piece if piece in pieces else "<unk>" for piece in line.split(" ") if piece]
+        for line in golden[name]
+    ]
     assert [" ".join(vocabulary.pieces(row[:-1])) for row in ids] == list(map(" ".join, expected))
     assert sum("<unk>" not in row for row in expected) > 100
     decoded = [re.sub("(@@ )|(@@ ?$)", "", " ".join(row)) for row in expected]

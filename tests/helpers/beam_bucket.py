@@ -35,13 +35,19 @@ class Bucket(LocalFileSystem):
 
 def local(value: Any) -> Any:
     """Returns local paths for one URL or several."""
-    return [local(path) for path in value] if isinstance(value, list) else value.replace("bucket://b", Bucket.root)
+    return (
+        [local(path) for path in value]
+        if isinstance(value, list)
+        else value.replace("bucket://b", Bucket.root)
+    )
 
 
 def with_local_paths(name: str, paths: int) -> Callable[..., Any]:
     """Returns a method of `LocalFileSystem` that takes URLs as its first `paths` arguments."""
     method = getattr(LocalFileSystem, name)
-    return lambda self, *arguments, **named: method(self, *map(local, arguments[:paths]), *arguments[paths:], **named)
+    return lambda self, *arguments, **named: method(
+        self, *map(local, arguments[:paths]), *arguments[paths:], **named
+    )
 
 
 for name in ("exists", "checksum", "size", "last_updated", "create", "open", "mkdirs", "delete"):
@@ -52,7 +58,9 @@ for name in ("rename", "copy"):
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Callable[[str], str]:
-    """Returns the URL of a name in a file system that only Beam can read, whose files are in the folder "bucket"."""
+    """Returns the URL of a name in a file system that only Beam can read, whose files are in the
+    folder "bucket".
+    """
     Bucket.root = str(tmp_path / "bucket")
     Path(Bucket.root).mkdir()
     return lambda name: f"bucket://b/{name}"

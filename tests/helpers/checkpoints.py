@@ -1,4 +1,6 @@
-"""A fake training run, which saves and restores random weights, and functions that examine its model folder."""
+"""A fake training run, which saves and restores random weights, and functions that examine its
+model folder.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from t2t_repro.training.optimizer import make_optimizer
 
 
 class Training:
-    """A small model, its optimizer and its checkpoints. Instead of training, `draw` sets all variables randomly."""
+    """A small model, its optimizer and its checkpoints. Instead of training, `draw` sets all
+    variables randomly.
+    """
 
     def __init__(self, folder: ModelFolder, keep: int = 20, vocab_size: int = 12) -> None:
         self.strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
@@ -36,7 +40,9 @@ class Training:
             variable.assign(random.integers(-1000, 1000, variable.shape))
 
     def saved(self, *steps: int) -> Training:
-        """Saves a checkpoint for each of `steps`, each with other values of the variables; returns this object."""
+        """Saves a checkpoint for each of `steps`, each with other values of the variables; returns
+        this object.
+        """
         for step in steps:
             self.draw(step)
             self.checkpoints.save(step)
@@ -45,7 +51,9 @@ class Training:
 
 def same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
     """Returns True if both dictionaries have the same names and exactly the same values."""
-    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(
+        np.array_equal(ours[name], theirs[name]) for name in ours
+    )
 
 
 def numbers(folder: ModelFolder) -> list[int]:
@@ -60,5 +68,9 @@ def listed(folder: Path) -> list[str]:
     """
     state = tf.train.get_checkpoint_state(str(folder))
     assert state.model_checkpoint_path == state.all_model_checkpoint_paths[-1]
-    assert tf.train.latest_checkpoint(str(folder)) == state.model_checkpoint_path == checkpoints_in(folder)[-1]
+    assert (
+        tf.train.latest_checkpoint(str(folder))
+        == state.model_checkpoint_path
+        == checkpoints_in(folder)[-1]
+    )
     return [path.rpartition("-")[2] for path in state.all_model_checkpoint_paths]

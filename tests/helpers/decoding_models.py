@@ -1,4 +1,6 @@
-"""Small models of all families, and checks of their decoding, which raise AssertionError if a model fails."""
+"""Small models of all families, and checks of their decoding, which raise AssertionError if a model
+fails.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,29 +20,58 @@ SEED = np.array([1, 2], np.uint32)
 FAMILIES = {
     name: registry.hparams_class(name)(**sizes)
     for name, sizes in {
-        "transformer": {"num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2},
+        "transformer": {
+            "num_hidden_layers": 2,
+            "hidden_size": 16,
+            "filter_size": 24,
+            "num_heads": 2,
+        },
         "opennmt_transformer": {
-            "model": "opennmt_transformer", "num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2
+            "model": "opennmt_transformer",
+            "num_hidden_layers": 2,
+            "hidden_size": 16,
+            "filter_size": 24,
+            "num_heads": 2,
         },
         "transformer_moe": {
-            "num_hidden_layers": 2, "hidden_size": 16, "filter_size": 24, "num_heads": 2, "moe_num_experts": 4
+            "num_hidden_layers": 2,
+            "hidden_size": 16,
+            "filter_size": 24,
+            "num_heads": 2,
+            "moe_num_experts": 4,
         },
         "gnmt": {"num_hidden_layers": 3, "hidden_size": 8},
         "convs2s": {
-            "num_hidden_layers": 3, "num_decoder_layers": 2, "hidden_size": 16, "convolutions": "8x3*2+12x2",
+            "num_hidden_layers": 3,
+            "num_decoder_layers": 2,
+            "hidden_size": 16,
+            "convolutions": "8x3*2+12x2",
             "max_length": 20,
         },
-        "bytenet": {"num_hidden_layers": 3, "num_decoder_layers": 2, "hidden_size": 6, "norm_epsilon": 1e-3},
+        "bytenet": {
+            "num_hidden_layers": 3,
+            "num_decoder_layers": 2,
+            "hidden_size": 6,
+            "norm_epsilon": 1e-3,
+        },
         "moe": {
-            "num_hidden_layers": 2, "hidden_size": 8, "cell_size": 12, "filter_size": 10, "moe_num_experts": 9,
-            "moe_groups": 3, "attention_mechanism": "tanh_product",
+            "num_hidden_layers": 2,
+            "hidden_size": 8,
+            "cell_size": 12,
+            "filter_size": 10,
+            "moe_num_experts": 9,
+            "moe_groups": 3,
+            "attention_mechanism": "tanh_product",
         },
         "deep_att": {
-            "num_encoder_layers": 3, "num_decoder_layers": 2, "hidden_size": 8, "embedding_size": 6,
+            "num_encoder_layers": 3,
+            "num_decoder_layers": 2,
+            "hidden_size": 8,
+            "embedding_size": 6,
             "shared_embedding_and_softmax_weights": False,
         },
     }.items()
-}  # fmt: skip
+}
 """hparams of a small model of each built-in family."""
 
 
@@ -52,8 +83,8 @@ def check_against_numpy(
     """Logits and attention weights are those of `numpy_model`, at once and by steps.
 
     Args:
-        numpy_model: returns the logits [T, V] and each layer's attention weights, [T, S] or [H, T, S], of a model, for
-            ids [S] and [T] without padding.
+        numpy_model: returns the logits [T, V] and each layer's attention weights, [T, S] or [H, T,
+            S], of a model, for ids [S] and [T] without padding.
         atol: tolerance of the logits. That of the attention weights is a tenth of it.
     """
     saved: list[Any] = []
@@ -71,7 +102,9 @@ def check_against_numpy(
 
 
 def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 1e-5) -> None:
-    """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights of `decode`."""
+    """Decoding by steps, with hypotheses that are reordered, gives the logits and attention weights
+    of `decode`.
+    """
     random = np.random.default_rng(hypotheses)
     tokens = random.integers(1, VOCAB, (length, 2, hypotheses))
     parents = random.integers(0, hypotheses, (length, 2, hypotheses))
@@ -81,7 +114,9 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
     for t in range(length):
         saved: list[list[Any]] = [[], []]
         options = [{"save_weights_to": weights} if model.has_attention else {} for weights in saved]
-        logits, cache = model.decode_step(tf.constant(ids), tf.constant(t), cache, memory, **options[0])
+        logits, cache = model.decode_step(
+            tf.constant(ids), tf.constant(t), cache, memory, **options[0]
+        )
         targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
         expected = np.asarray(model.decode(targets, repeated_memory, **options[1]))[:, t]
         np.testing.assert_allclose(logits, expected.reshape(2, hypotheses, VOCAB), atol=atol)
@@ -96,13 +131,14 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
 
 
 def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.2) -> Any:
-    """Returns a model with random weights. Calls with equal arguments return models with equal weights.
+    """Returns a model with random weights. Calls with equal arguments return models with equal
+    weights.
 
     Args:
         hparams: the model and its sizes.
         precision: dtype of weights and products.
-        spread: standard deviation of random numbers that are added to all initial weights, so that no part of the model
-            does almost nothing.
+        spread: standard deviation of random numbers that are added to all initial weights, so that
+            no part of the model does almost nothing.
     """
     keras.utils.set_random_seed(1)
     model, random = make_model(hparams, VOCAB, SPACE, precision), np.random.default_rng(0)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Inside the `with` block, writing a file beyond `size` bytes fails, as if the disk were full."""
+    """Inside the `with` block, writing a file beyond `size` bytes fails, as if the disk were full."""  # noqa: E501
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,6 @@
-"""Small models of several families, with weights and inputs from numpy, which are the same on each backend of Keras."""
+"""Small models of several families, with weights and inputs from numpy, which are the same on each
+backend of Keras.
+"""
 
 from typing import Any
 
@@ -13,7 +15,11 @@ SIZES: dict[str, Any] = {"num_hidden_layers": 1, "hidden_size": 8}
 """Few layers, because JAX takes seconds to compile a model."""
 EXAMPLES = {
     "convs2s": registry.hparams_class("convs2s")(
-        num_decoder_layers=2, convolutions="8x3+12x2", max_length=9, layer_prepostprocess_dropout=0.0, **SIZES
+        num_decoder_layers=2,
+        convolutions="8x3+12x2",
+        max_length=9,
+        layer_prepostprocess_dropout=0.0,
+        **SIZES,
     ),
     "moe": registry.hparams_class("moe")(
         cell_size=12,
@@ -53,7 +59,8 @@ def example_model(family: str) -> Any:
 
 
 def loss_and_logits(model: Any) -> tuple[Any, Any]:
-    """Returns the loss of a model with dropout, which includes the losses that balance experts, and the logits.
+    """Returns the loss of a model with dropout, which includes the losses that balance experts, and
+    the logits.
 
     Args:
         model: the model, or a function that takes source ids, target ids and seeds like a model.

@@ -1,6 +1,8 @@
-"""A Transformer with tensor2tensor's weights, and the numbers that tensor2tensor computed with them.
+"""A Transformer with tensor2tensor's weights, and the numbers that tensor2tensor computed with
+them.
 
-tests/golden/data/README.md describes the numbers. This module does not import TensorFlow, so tests of JAX can use it.
+tests/golden/data/README.md describes the numbers. This module does not import TensorFlow, so tests
+of JAX can use it.
 """
 
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""Computes with JAX the values that tests/system/test_jax.py compares with those of TensorFlow and tensor2tensor.
+"""Computes with JAX the values that tests/system/test_jax.py compares with those of TensorFlow and
+tensor2tensor.
 
-Usage: python jax_process.py FOLDER, in a process in which JAX can be imported, but not TensorFlow. FOLDER holds
-hparams.json, the data directory "data", and the program train_jax.py of docs/jax.md.
+Usage: python jax_process.py FOLDER, in a process in which JAX can be imported, but not TensorFlow.
+FOLDER holds hparams.json, the data directory "data", and the program train_jax.py of docs/jax.md.
 """
 
 import importlib
@@ -44,26 +45,39 @@ def golden_values() -> dict[str, Any]:
         return {"train_loss": loss, "eval_loss": eval_loss, "logits": logits}, gradients
 
     values, gradients = compute([variable.value for variable in variables])
-    return values | {variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)}
+    return values | {
+        variable.path: gradient for variable, gradient in zip(variables, gradients, strict=True)
+    }
 
 
 def functional_values(path: Path) -> dict[str, Any]:
-    """Writes a functional model with tensor2tensor's weights to a .keras file. Returns the loss in `fit`."""
-    inputs, golden = [keras.Input((None,), dtype="int32") for _ in range(2)], load("model_v1_postnorm_fwd")
+    """Writes a functional model with tensor2tensor's weights to a .keras file. Returns the loss in
+    `fit`.
+    """
+    inputs, golden = (
+        [keras.Input((None,), dtype="int32") for _ in range(2)],
+        load("model_v1_postnorm_fwd"),
+    )
     model, x, y = keras.Model(inputs, golden_model()(*inputs)), golden["inputs"], golden["targets"]
     model.save(path)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight"))
+    model.compile(
+        "sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight")
+    )
     return model.fit([x, y], y, sample_weight=y != 0, batch_size=len(y), verbose=0).history
 
 
 def family_values(family: str) -> dict[str, Any]:
-    """Returns the loss and logits of a family's model with dropout, and the gradients of its weights."""
+    """Returns the loss and logits of a family's model with dropout, and the gradients of its
+    weights.
+    """
     model = example_model(family)
 
     def compute(weights: list[Any]) -> Any:
         return loss_and_logits(lambda *inputs: model.stateless_call(weights, [], *inputs)[0])
 
-    weights, paths = zip(*((variable.value, variable.path) for variable in model.trainable_variables), strict=True)
+    weights, paths = zip(
+        *((variable.value, variable.path) for variable in model.trainable_variables), strict=True
+    )
     (loss, logits), gradients = jax.jit(jax.value_and_grad(compute, has_aux=True))(list(weights))
     return {"loss": loss, "logits": logits} | dict(zip(paths, gradients, strict=True))
 
@@ -97,13 +111,19 @@ def main(folder: Path) -> None:
     data_dir, steps = str(folder / "data"), str(hparams.train_steps)
     keras.utils.set_random_seed(1)  # as in train_jax.py
     model = make_model(hparams, load_data(data_dir, "text_files").vocabulary.size)
-    save(folder / "initial.npz", {variable.path: variable.value for variable in model.trainable_variables})
+    save(
+        folder / "initial.npz",
+        {variable.path: variable.value for variable in model.trainable_variables},
+    )
     save(folder / "decoded.npz", jax.jit(partial(decoded, model))())
 
     registry.register_hparams("jax_test")(lambda: hparams)
     sys.argv = ["train_jax.py", data_dir, "text_files", "jax_test", steps, str(folder / "model")]
     example = runpy.run_path(str(folder / "train_jax.py"), run_name="__main__")
-    sizes = [example["padded"](*[np.ones((size, 1), np.int32)] * 2, np.arange(size))[0].shape for size in range(300)]
+    sizes = [
+        example["padded"](*[np.ones((size, 1), np.int32)] * 2, np.arange(size))[0].shape
+        for size in range(300)
+    ]
     save(folder / "training.npz", {"losses": example["losses"], "sizes": sizes})
 
 

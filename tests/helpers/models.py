@@ -27,7 +27,9 @@ class ModelWithoutCache:
 
 
 class Copier(ModelWithoutCache):
-    """A model whose output equals its input. With ends=False, token 40 replaces the end token, so outputs never end."""
+    """A model whose output equals its input. With ends=False, token 40 replaces the end token, so
+    outputs never end.
+    """
 
     name, has_attention, is_normalized, missing_methods = "copier", False, False, ()
 
@@ -35,7 +37,9 @@ class Copier(ModelWithoutCache):
         self.vocab_size, self.last = vocab_size, EOS_ID if ends else 40
         self.trainable_variables: list[Any] = []
 
-    def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(
+        self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
         length = tf.shape(targets)[1]
         return 30.0 * tf.one_hot(tf.pad(inputs, [[0, 0], [0, length]])[:, :length], self.vocab_size)
 
@@ -43,12 +47,18 @@ class Copier(ModelWithoutCache):
         self, ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         memory = tf.pad(memory, [[0, 0], [0, 100]])[:, t, None]
-        ids_to_write = tf.where(memory <= EOS_ID, tf.constant(self.last, memory.dtype), memory) + tf.zeros_like(ids)
+        ids_to_write = tf.where(
+            memory <= EOS_ID, tf.constant(self.last, memory.dtype), memory
+        ) + tf.zeros_like(ids)
         return 30.0 * tf.one_hot(ids_to_write, self.vocab_size), cache
 
 
-def write_checkpoint(folder: Path, step: int, weights: dict[str, Any], vocabulary_fingerprint: str) -> str:
-    """Writes a checkpoint model.ckpt-STEP like t2t-trainer's, but without the optimizer's state; returns its path."""
+def write_checkpoint(
+    folder: Path, step: int, weights: dict[str, Any], vocabulary_fingerprint: str
+) -> str:
+    """Writes a checkpoint model.ckpt-STEP like t2t-trainer's, but without the optimizer's state;
+    returns its path.
+    """
     path: str = tf.train.Checkpoint(
         weights=weights,
         step=tf.Variable(step, dtype=tf.int64),
@@ -65,16 +75,19 @@ def weights_of(model: Any) -> dict[str, Any]:
 def word_model(seed: int, hparams: HParams, vocabulary: Vocabulary) -> Transformer:
     """Returns an untrained model that mostly outputs a few whole words and then the end token."""
     keras.utils.set_random_seed(seed)
-    model = Transformer(dataclasses.replace(hparams, shared_embedding_and_softmax_weights=False), vocabulary.size)
+    model = Transformer(
+        dataclasses.replace(hparams, shared_embedding_and_softmax_weights=False), vocabulary.size
+    )
     norm = model.decoder[-1].residuals[-1].norm
-    # The norm's new weights make the first dimension of the decoder's output always 1. So the first column of the
-    # softmax table acts as a bias of the logits.
+    # The norm's new weights make the first dimension of the decoder's output always 1. So the first
+    # column of the softmax table acts as a bias of the logits.
     constant = np.eye(hparams.hidden_size, dtype=np.float32)[0]
     norm.scale.assign(1 - constant)
     norm.bias.assign(constant)
     table = 3 * model.softmax.table.numpy()
     table[:, 0] = [
-        12.0 if vocabulary.pieces([i])[0] in WORDS else 9.0 if i == EOS_ID else 0.0 for i in range(vocabulary.size)
+        12.0 if vocabulary.pieces([i])[0] in WORDS else 9.0 if i == EOS_ID else 0.0
+        for i in range(vocabulary.size)
     ]
     model.softmax.table.assign(table)
     return model

@@ -4,7 +4,9 @@ import numpy as np
 
 
 def gates_of(logits: np.ndarray, k: int) -> np.ndarray:
-    """Returns the gates of all experts [n] for logits [n]: 0 except for the k highest (equations 3 and 5)."""
+    """Returns the gates of all experts [n] for logits [n]: 0 except for the k highest (equations 3
+    and 5).
+    """
     gates, best = np.zeros_like(logits), np.argsort(-logits)[:k]
     gates[best] = np.exp(logits[best]) / np.exp(logits[best]).sum()
     return gates
@@ -16,9 +18,13 @@ def experts_outputs(kernels1: np.ndarray, kernels2: np.ndarray, x: np.ndarray) -
 
 
 def gates_in_groups(group_logits: np.ndarray, logits: np.ndarray, k: int) -> np.ndarray:
-    """Returns the gates of all experts [n] for logits of groups [a] and of the experts [n] (appendix B)."""
+    """Returns the gates of all experts [n] for logits of groups [a] and of the experts [n]
+    (appendix B).
+    """
     inner = [gates_of(part, k) for part in np.split(logits, len(group_logits))]
-    return np.concatenate([gate * part for gate, part in zip(gates_of(group_logits, k), inner, strict=True)])
+    return np.concatenate(
+        [gate * part for gate, part in zip(gates_of(group_logits, k), inner, strict=True)]
+    )
 
 
 def mixture(
@@ -35,6 +41,10 @@ def mixture(
     """
 
     def gates(row: np.ndarray) -> np.ndarray:
-        return gates_of(row @ gate, k) if group_gate is None else gates_in_groups(row @ group_gate, row @ gate, k)
+        return (
+            gates_of(row @ gate, k)
+            if group_gate is None
+            else gates_in_groups(row @ group_gate, row @ gate, k)
+        )
 
     return np.reshape([gates(row) @ experts_outputs(kernels1, kernels2, row) for row in x], x.shape)

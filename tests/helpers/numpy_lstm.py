@@ -1,4 +1,6 @@
-"""LSTMs and additive attention in numpy, with the weights of our layers, to compare recurrent models with."""
+"""LSTMs and additive attention in numpy, with the weights of our layers, to compare recurrent
+models with.
+"""
 
 from typing import Any
 
@@ -15,7 +17,8 @@ class NumpyLayers:
 
     def __init__(self, model: Any, prefix: str) -> None:
         self.weights = {
-            variable.path.removeprefix(prefix): np.asarray(variable) for variable in model.trainable_variables
+            variable.path.removeprefix(prefix): np.asarray(variable)
+            for variable in model.trainable_variables
         }
         self.hparams = model.hparams
 
@@ -25,16 +28,24 @@ class NumpyLayers:
         return np.concatenate([self.weights[path] for path in paths if path in self.weights])
 
     def sums(self, name: str, inputs: np.ndarray) -> np.ndarray:
-        """Returns the part of the gates' sums [T, 4 C] of the LSTM `name` that comes from its inputs [T, I]."""
+        """Returns the part of the gates' sums [T, 4 C] of the LSTM `name` that comes from its
+        inputs [T, I].
+        """
         return inputs @ self.kernels(name, "input", "context") + self.weights[f"{name}/bias"]
 
-    def step(self, name: str, sums: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns output [D] and cell [C] after a position with `sums` [4 C], for output y and cell c before it."""
+    def step(
+        self, name: str, sums: np.ndarray, y: np.ndarray, c: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns output [D] and cell [C] after a position with `sums` [4 C], for output y and cell
+        c before it.
+        """
         i, f, o, g = np.split(sums + y @ self.kernels(name, "recurrent"), 4)
         i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
         c = f * c + i * np.tanh(g)
         y = o * np.tanh(c)
-        return (y @ self.weights[f"{name}/projection"] if f"{name}/projection" in self.weights else y), c
+        return (
+            y @ self.weights[f"{name}/projection"] if f"{name}/projection" in self.weights else y
+        ), c
 
     def start(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns the output [D] and the cell [C] of the LSTM `name` before the first position."""
@@ -50,17 +61,24 @@ class NumpyLayers:
             outputs.append(y)
         return np.array(outputs)[:: -1 if is_reversed else 1]
 
-    def attentive(self, name: str, inputs: np.ndarray, memory: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns outputs [T, D], contexts [T, M] and attention weights [T, S] of the attentive LSTM `name`."""
+    def attentive(
+        self, name: str, inputs: np.ndarray, memory: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """Returns outputs [T, D], contexts [T, M] and attention weights [T, S] of the attentive
+        LSTM `name`.
+        """
         query_kernel, key_kernel, vector = (
-            self.weights[f"{name}/attention/{part}"] for part in ("query_kernel", "key_kernel", "vector")
+            self.weights[f"{name}/attention/{part}"]
+            for part in ("query_kernel", "key_kernel", "vector")
         )
         y, c = self.start(name)
         outputs, contexts, all_weights = [], [], []
         for x in inputs:
             query, keys = y @ query_kernel, memory @ key_kernel
             is_product = self.hparams.attention_mechanism == "tanh_product"
-            odds = np.exp((np.tanh(query) * np.tanh(keys) if is_product else np.tanh(query + keys)) @ vector)
+            odds = np.exp(
+                (np.tanh(query) * np.tanh(keys) if is_product else np.tanh(query + keys)) @ vector
+            )
             all_weights.append(odds / odds.sum())
             contexts.append(all_weights[-1] @ memory)
             y, c = self.step(name, self.sums(name, np.concatenate([x, contexts[-1]])), y, c)

@@ -21,7 +21,10 @@ class NumpyMarian:
     """The model in a folder. All ids are transformers'."""
 
     def __init__(self, folder: Path) -> None:
-        self.weights, self.config = dict(read_weights(folder)), json.loads((folder / "config.json").read_text())
+        self.weights, self.config = (
+            dict(read_weights(folder)),
+            json.loads((folder / "config.json").read_text()),
+        )
 
     def logits(self, sources: list[int], targets: list[int]) -> np.ndarray:
         """Returns the logits [T, V] of the targets of one sentence."""
@@ -32,7 +35,11 @@ class NumpyMarian:
         return np.asarray(x @ table.T + self.weights["final_logits_bias"])
 
     def _stack(self, side: str, ids: list[int], memory: Any) -> np.ndarray:
-        name = "model.shared.weight" if self.config["tie_word_embeddings"] else f"model.{side}.embed_tokens.weight"
+        name = (
+            "model.shared.weight"
+            if self.config["tie_word_embeddings"]
+            else f"model.{side}.embed_tokens.weight"
+        )
         table = self.weights[name if name in self.weights else f"model.{side}.embed_tokens.weight"]
         width = self.config["d_model"]
         x = table[ids] * (width**0.5 if self.config["scale_embedding"] else 1)
@@ -42,7 +49,9 @@ class NumpyMarian:
         for number in range(self.config[f"{side}_layers"]):
             name = f"model.{side}.layers.{number}"
             mask = np.triu(np.full((len(ids), len(ids)), -1e9), 1) * (side == "decoder")
-            x = self._norm(x + self._attention(f"{name}.self_attn", x, x, mask), f"{name}.self_attn_layer_norm")
+            x = self._norm(
+                x + self._attention(f"{name}.self_attn", x, x, mask), f"{name}.self_attn_layer_norm"
+            )
             if memory is not None:
                 cross = self._attention(f"{name}.encoder_attn", x, memory, 0)
                 x = self._norm(x + cross, f"{name}.encoder_attn_layer_norm")

@@ -1,7 +1,8 @@
-"""Starts Python processes quickly, by forking a server process that has already imported TensorFlow.
+"""Starts Python processes quickly, by forking a server process that has already imported
+TensorFlow.
 
-Importing TensorFlow takes three seconds. The import starts no threads and sets up no devices, so a forked process can
-use TensorFlow as if it had imported it itself.
+Importing TensorFlow takes three seconds. The import starts no threads and sets up no devices, so a
+forked process can use TensorFlow as if it had imported it itself.
 """
 
 import multiprocessing
@@ -19,22 +20,31 @@ from programs import last_flags
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["tensorflow", "tensorflow_text", "keras", "t2t_repro.training.loop", "t2t_repro.decoding.translator"]
+    [
+        "tensorflow",
+        "tensorflow_text",
+        "keras",
+        "t2t_repro.training.loop",
+        "t2t_repro.decoding.translator",
+    ]
 )
 
 STOP_REQUESTED = "'finishing the step' in open('/dev/stderr').read()"
-"""Python expression that is true in a training process after its first signal, whose receipt it reports."""
+"""Python expression that is true in a training process after its first signal, whose receipt it
+reports.
+"""
 
 
 class Process:
-    """A forked process that runs Python code. It has those methods of subprocess.Popen that the tests use.
+    """A forked process that runs Python code. It has those methods of subprocess.Popen that the
+    tests use.
 
     Args:
         script: the Python code.
         arguments: the value of sys.argv, including the program's name.
         environment: all environment variables of the process.
-        files: paths, e.g. of a terminal, for some of the streams "stdin", "stdout" and "stderr". By default the input
-            is empty and the output goes to temporary files.
+        files: paths, e.g. of a terminal, for some of the streams "stdin", "stdout" and "stderr". By
+            default the input is empty and the output goes to temporary files.
     """
 
     def __init__(
@@ -45,7 +55,9 @@ class Process:
         files: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        defaults = {name: str(Path(self._folder.name) / name) for name in ("stdin", "stdout", "stderr")}
+        defaults = {
+            name: str(Path(self._folder.name) / name) for name in ("stdin", "stdout", "stderr")
+        }
         self._files = defaults | dict(files)
         for path in self._files.values():
             Path(path).touch()
@@ -61,7 +73,9 @@ class Process:
         return Path(self._files["stderr"]).read_text("utf-8", errors="replace")
 
     def wait_for(self, text: str, timeout: float = 300) -> None:
-        """Waits until the process has written `text` to standard error; fails if the process ends before."""
+        """Waits until the process has written `text` to standard error; fails if the process ends
+        before.
+        """
         deadline = time.monotonic() + timeout
         while text not in self.errors:
             assert self.poll() is None and time.monotonic() < deadline, self.errors
@@ -78,7 +92,9 @@ class Process:
         return self._process.exitcode
 
     def result(self, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Waits until the process ends and returns its exit code, standard output and standard error."""
+        """Waits until the process ends and returns its exit code, standard output and standard
+        error.
+        """
         code = self.wait(timeout)
         output = Path(self._files["stdout"]).read_text("utf-8", errors="replace")
         return subprocess.CompletedProcess([], code, output, self.errors)
@@ -107,7 +123,8 @@ def start_program(
 
 
 def code_that_waits(owner: str, method: str, call: int, until: str = "False") -> str:
-    """Returns Python code that makes a process print "waits" to standard error and wait when it calls a method.
+    """Returns Python code that makes a process print "waits" to standard error and wait when it
+    calls a method.
 
     Args:
         owner: the method's class, as "module:class".
@@ -136,6 +153,8 @@ def _run(script: str, arguments: list[str], environment: dict[str, str], files: 
     os.environ.update(environment)
     for descriptor, path in enumerate(files):
         os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOCTTY), descriptor)
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has opened /dev/null as sys.stdin
+    sys.stdin = os.fdopen(
+        0, encoding="utf-8", closefd=False
+    )  # multiprocessing has opened /dev/null as sys.stdin
     sys.argv = arguments
     exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})

@@ -24,20 +24,20 @@ from num2words import num2words
 from t2t_repro import registry
 from t2t_repro.bin.program import run as run_program
 
-SMALL = (
-    "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,"
-    "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,"
-    "learning_rate_warmup_steps=100"
-)
+SMALL = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,learning_rate_warmup_steps=100"  # noqa: E501
 """Hparams overrides that make transformer_tiny so small that it learns a little within seconds."""
 LOOKUP = (f"--t2t_usr_dir={Path(__file__).parent / 'lookup_model'}", "--model=lookup")
-"""Flags of t2t-trainer for a model that trains several seconds faster than a Transformer, see lookup_model."""
+"""Flags of t2t-trainer for a model that trains several seconds faster than a Transformer, see
+lookup_model.
+"""
 ENCODING: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model trained on text files: the folders of its text, its generated data and its checkpoints."""
+    """A model trained on text files: the folders of its text, its generated data and its
+    checkpoints.
+    """
 
     text: Path
     data: Path
@@ -46,8 +46,12 @@ class TrainedModel:
     """The flags of t2t-trainer that trained the model, without --train_steps."""
 
 
-def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in pytest's process. An exception that the program does not handle fails the test."""
+def run(
+    program: str, *arguments: str, input: str = "", cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs t2t-PROGRAM in pytest's process. An exception that the program does not handle fails the
+    test.
+    """
     arguments = last_flags(arguments)
     name, module = f"t2t-{program}", _module(program)
     values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
@@ -55,7 +59,12 @@ def run(program: str, *arguments: str, input: str = "", cwd: Path | None = None)
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(input.encode(**ENCODING))
         streams[0].seek(0)
-        with mock.patch.dict(os.environ), chdir(cwd or "."), user_code_forgotten(), _standard_streams(streams):
+        with (
+            mock.patch.dict(os.environ),
+            chdir(cwd or "."),
+            user_code_forgotten(),
+            _standard_streams(streams),
+        ):
             code = run_program(module.main, values, module.__doc__, [name, *arguments])
         texts = []
         for stream in streams[1:]:
@@ -68,12 +77,17 @@ def last_flags(arguments: Sequence[str | Path]) -> tuple[str, ...]:
     """Returns the arguments with only the last of equal flags, because programs refuse two."""
     texts = [str(argument) for argument in arguments]
     last = {text.split("=")[0]: index for index, text in enumerate(texts)}
-    kept = [not text.startswith("--") or last[text.split("=")[0]] == index for index, text in enumerate(texts)]
+    kept = [
+        not text.startswith("--") or last[text.split("=")[0]] == index
+        for index, text in enumerate(texts)
+    ]
     return tuple(itertools.compress(texts, kept))
 
 
 def succeed(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs t2t-PROGRAM in pytest's process, asserts that its exit code is 0, and returns its result."""
+    """Runs t2t-PROGRAM in pytest's process, asserts that its exit code is 0, and returns its
+    result.
+    """
     result = run(program, *arguments, **options)
     assert result.returncode == 0, result.stderr
     return result
@@ -82,7 +96,8 @@ def succeed(program: str, *arguments: str, **options: Any) -> subprocess.Complet
 def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
     """Asserts that a program refused its input or flags.
 
-    The exit code must be 2, without a traceback, and the last line of standard error must contain all of `words`.
+    The exit code must be 2, without a traceback, and the last line of standard error must contain
+    all of `words`.
     """
     assert result.returncode == 2, (result.returncode, result.stderr)
     assert "Traceback" not in result.stderr, result.stderr
@@ -93,7 +108,9 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def output(program: str, *arguments: str) -> str:
-    """Runs t2t-PROGRAM in pytest's process and returns its standard output. Standard error must be empty."""
+    """Runs t2t-PROGRAM in pytest's process and returns its standard output. Standard error must be
+    empty.
+    """
     result = succeed(program, *arguments)
     assert result.stderr == ""
     return result.stdout
@@ -106,16 +123,23 @@ def error(program: str, *arguments: str) -> str:
     """
     result = run(program, *arguments)
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert result.stderr.startswith(f"t2t-{program}: ") and result.stderr.find("\n") == len(result.stderr) - 1
+    assert (
+        result.stderr.startswith(f"t2t-{program}: ")
+        and result.stderr.find("\n") == len(result.stderr) - 1
+    )
     return result.stderr.removeprefix(f"t2t-{program}: ").removesuffix("\n")
 
 
 @contextmanager
 def without_extras() -> Iterator[None]:
-    """In the `with` block, Python does not find the libraries of the extras "datasets" and "figures"."""
+    """In the `with` block, Python does not find the libraries of the extras "datasets" and
+    "figures".
+    """
     libraries = {"matplotlib", "pyarrow", "tensorflow_datasets"}
     with pytest.MonkeyPatch.context() as patch:
-        for name in libraries | {module for module in sys.modules if module.partition(".")[0] in libraries}:
+        for name in libraries | {
+            module for module in sys.modules if module.partition(".")[0] in libraries
+        }:
             patch.setitem(sys.modules, name, None)
         yield
 
@@ -145,23 +169,31 @@ def _module(program: str) -> Any:
 
 @contextmanager
 def _standard_streams(files: Sequence[IO[bytes]]) -> Iterator[None]:
-    """Inside the `with` block, Python, C++ code and child processes use `files` as standard input, output and error."""
+    """Inside the `with` block, Python, C++ code and child processes use `files` as standard input,
+    output and error.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     with ExitStack() as stack:
-        for descriptor, (name, file) in enumerate(zip(("stdin", "stdout", "stderr"), files, strict=True)):
+        for descriptor, (name, file) in enumerate(
+            zip(("stdin", "stdout", "stderr"), files, strict=True)
+        ):
             original = os.dup(descriptor)
             stack.callback(os.close, original)
             stack.callback(os.dup2, original, descriptor)
             os.dup2(file.fileno(), descriptor)
-            stream = stack.enter_context(open(descriptor, "w" if descriptor else "r", closefd=False, **ENCODING))
+            stream = stack.enter_context(
+                open(descriptor, "w" if descriptor else "r", closefd=False, **ENCODING)
+            )
             stack.enter_context(mock.patch.object(sys, name, stream))
         yield
 
 
 @contextmanager
 def user_code_forgotten() -> Iterator[None]:
-    """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and what they registered."""
+    """After the `with` block, removes modules that a program imported from --t2t_usr_dir, and what
+    they registered.
+    """
     registry.import_built_in()
     modules = set(sys.modules)
     with ExitStack() as stack:
@@ -171,5 +203,7 @@ def user_code_forgotten() -> Iterator[None]:
     for name in set(sys.modules) - modules:
         file = Path(getattr(sys.modules[name], "__file__", None) or "")
         is_package = name.startswith("t2t_repro") or file.is_relative_to(sys.prefix)
-        if (file.is_relative_to(tempfile.gettempdir()) and not is_package) or name == "lookup_model":
+        if (
+            file.is_relative_to(tempfile.gettempdir()) and not is_package
+        ) or name == "lookup_model":
             del sys.modules[name]

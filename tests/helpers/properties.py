@@ -1,4 +1,6 @@
-"""Hypothesis settings for property tests: few examples, the same in every run, without a time limit for each."""
+"""Hypothesis settings for property tests: few examples, the same in every run, without a time limit
+for each.
+"""
 
 import hypothesis
 

@@ -1,6 +1,7 @@
 """Lists the names and defaults that versions 1.x keep (docs/versions.md), one a line.
 
-`python tests/helpers/public_names.py` prints them; tests/golden/data/ has those of the last release.
+`python tests/helpers/public_names.py` prints them; tests/golden/data/ has those of the last
+release.
 """
 
 import dataclasses
@@ -20,11 +21,30 @@ from t2t_repro.problem import Problem
 
 FUNCTIONS = {
     "registry": (
-        *("register_problem", "register_hparams", "register_model", "problem", "problem_class", "hparams", "model"),
+        *(
+            "register_problem",
+            "register_hparams",
+            "register_model",
+            "problem",
+            "problem_class",
+            "hparams",
+            "model",
+        ),
         *("override_hparams", "import_usr_dir"),
     ),
-    "problem": ("setting", "Problem.generate", "Problem.test_set", "Problem.finish", "Problem.scores", "Problem.check"),
-    "problems.text_problems": ("txt_line_iterator", "text2text_txt_iterator", "text2text_txt_tab_iterator"),
+    "problem": (
+        "setting",
+        "Problem.generate",
+        "Problem.test_set",
+        "Problem.finish",
+        "Problem.scores",
+        "Problem.check",
+    ),
+    "problems.text_problems": (
+        "txt_line_iterator",
+        "text2text_txt_iterator",
+        "text2text_txt_tab_iterator",
+    ),
     "hparam": ("HParams.of",),
     "errors": ("UserError.__init__",),
     "devices": ("use_one_gpu",),
@@ -34,7 +54,12 @@ FUNCTIONS = {
         *("Model.__call__", "DecodingModel.encode", "DecodingModel.decode", "DecodingModel.start"),
         "DecodingModel.decode_step",
     ),
-    "decoding": ("Translator.from_dir", "Translator.translate", "Translator.stream", "Translator.score"),
+    "decoding": (
+        "Translator.from_dir",
+        "Translator.translate",
+        "Translator.stream",
+        "Translator.score",
+    ),
     "serving.client": ("Client", "Client.translate"),
     "visualization.attention": ("pair_attention",),
     "insights.search_tree": ("search_tree",),
@@ -63,13 +88,17 @@ def _flags() -> Iterator[str]:
         values = importlib.import_module(f"t2t_repro.bin.{name.replace('-', '_')}").FLAGS
         for flag in [*map(values.__getitem__, values), *map(common.__getitem__, common)]:
             default = "(the user's cache)" if flag.default == default_folder() else flag.default
-            yield f"{name} --{flag.name}={','.join(default) if isinstance(default, list) else default}"
+            yield f"{name} --{flag.name}={','.join(default) if isinstance(default, list) else default}"  # noqa: E501
             if isinstance(flag, flags.EnumFlag):
-                yield from (f"{name} --{flag.name} accepts {value}" for value in flag.parser.enum_values)
+                yield from (
+                    f"{name} --{flag.name} accepts {value}" for value in flag.parser.enum_values
+                )
 
 
 def _registered() -> Iterator[str]:
-    """Yields the names of problems, hparams sets and models, and those of their settings and hparams."""
+    """Yields the names of problems, hparams sets and models, and those of their settings and
+    hparams.
+    """
     problems, sets, models = registry.names().values()
     yield from (f"hparams set {name}" for name in sets)
     yield from _fields("decode hparam", DecodeHParams)
@@ -98,25 +127,43 @@ def _python() -> Iterator[str]:
     yield from _attributes("problem.Problem", Problem({}))
     for module, classes in CLASSES.items():
         for name in classes:
-            yield from _attributes(f"{module}.{name}", getattr(importlib.import_module(f"t2t_repro.{module}"), name))
+            yield from _attributes(
+                f"{module}.{name}", getattr(importlib.import_module(f"t2t_repro.{module}"), name)
+            )
 
 
 def _attributes(name: str, owner: Any) -> Iterator[str]:
-    fields = [field.name for field in dataclasses.fields(owner)] if dataclasses.is_dataclass(owner) else []
-    return (f"{name}.{attribute}" for attribute in [*dir(owner), *fields] if not attribute.startswith("_"))
+    fields = (
+        [field.name for field in dataclasses.fields(owner)]
+        if dataclasses.is_dataclass(owner)
+        else []
+    )
+    return (
+        f"{name}.{attribute}"
+        for attribute in [*dir(owner), *fields]
+        if not attribute.startswith("_")
+    )
 
 
 def _parameters(name: str, function: Any) -> Iterator[str]:
-    """Yields a function's parameters with their places and defaults, and the list of those that it requires."""
-    parameters = [value for value in inspect.signature(function).parameters.values() if value.name != "self"]
+    """Yields a function's parameters with their places and defaults, and the list of those that it
+    requires.
+    """
+    parameters = [
+        value for value in inspect.signature(function).parameters.values() if value.name != "self"
+    ]
     required = [
-        value.name for value in parameters if value.default is value.empty and value.kind < value.VAR_POSITIONAL
+        value.name
+        for value in parameters
+        if value.default is value.empty and value.kind < value.VAR_POSITIONAL
     ]
     yield f"{name} requires ({', '.join(required)})"
     for place, value in enumerate(parameters, 1):
         is_plain = isinstance(value.default, str | int | float | tuple | None)
-        default = "" if value.default is value.empty else f"={value.default!r}" if is_plain else "=..."
-        yield f"{name} {place if value.kind < value.VAR_POSITIONAL else 'keyword'}: {value.name}{default}"
+        default = (
+            "" if value.default is value.empty else f"={value.default!r}" if is_plain else "=..."
+        )
+        yield f"{name} {place if value.kind < value.VAR_POSITIONAL else 'keyword'}: {value.name}{default}"  # noqa: E501
 
 
 if __name__ == "__main__":

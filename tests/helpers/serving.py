@@ -1,7 +1,9 @@
-"""A server in Python with TensorFlow Serving's gRPC and REST interfaces. Tests can make its requests fail.
+"""A server in Python with TensorFlow Serving's gRPC and REST interfaces. Tests can make its
+requests fail.
 
-The gRPC interface uses the PredictionService and the messages of tensorflow-serving-api. The REST interface has the
-paths, JSON format, status codes and messages of TensorFlow Serving's http_rest_api_handler.cc and json_tensor.cc.
+The gRPC interface uses the PredictionService and the messages of tensorflow-serving-api. The REST
+interface has the paths, JSON format, status codes and messages of TensorFlow Serving's
+http_rest_api_handler.cc and json_tensor.cc.
 """
 
 import json
@@ -22,7 +24,9 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 Signatures = Mapping[str, Callable[..., Mapping[str, Any]]]
-"""Functions from a tensor of strings, `inputs` [B], to named outputs, such as tf.saved_model.load(...).signatures."""
+"""Functions from a tensor of strings, `inputs` [B], to named outputs, such as
+tf.saved_model.load(...).signatures.
+"""
 
 HTTP_STATUS = {
     grpc.StatusCode.FAILED_PRECONDITION: 400,
@@ -34,7 +38,7 @@ PREDICT = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
 
 
 class Refused(Exception):  # noqa: N818
-    """An error that the server sends as the answer to a request: a gRPC status code and a message."""
+    """An error that the server sends as the answer to a request: a gRPC status code and a message."""  # noqa: E501
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -43,7 +47,9 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass
 class Faults:
-    """Faults that the server simulates for requests with `text` in an input, or for all requests if `text` is empty."""
+    """Faults that the server simulates for requests with `text` in an input, or for all requests if
+    `text` is empty.
+    """
 
     text: str = ""
     seconds: float = 0.0
@@ -54,7 +60,9 @@ class Faults:
     """The error with which the server answers; None to answer with the model's outputs."""
 
     def apply(self, texts: Sequence[bytes]) -> None:
-        """Simulates the faults for a request with these texts: waits, and raises Refused if the request must fail."""
+        """Simulates the faults for a request with these texts: waits, and raises Refused if the
+        request must fail.
+        """
         if not any(self.text.encode() in text for text in texts):
             return
         time.sleep(self.seconds)
@@ -67,7 +75,9 @@ class Faults:
 
 @dataclass
 class Served:
-    """The server's models as {name: {version: signatures}}, its faults and a record of its requests."""
+    """The server's models as {name: {version: signatures}}, its faults and a record of its
+    requests.
+    """
 
     models: Mapping[str, Mapping[int, Signatures]]
     faults: Faults = field(default_factory=Faults)
@@ -86,14 +96,19 @@ class Served:
     def predict(
         self, name: str, version: int | None, signature: str, inputs: dict[str, list[bytes]]
     ) -> dict[str, np.ndarray]:
-        """Returns a model's outputs for the inputs of a request, unless a simulated fault raises Refused."""
+        """Returns a model's outputs for the inputs of a request, unless a simulated fault raises
+        Refused.
+        """
         versions = self.models.get(name, {})
         number = max(versions, default=None) if version is None else version
         if number not in versions:
             request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
             raise Refused(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: {request}")
         if signature not in versions[number]:
-            raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f'Serving signature key "{signature}" not found.')
+            raise Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f'Serving signature key "{signature}" not found.',
+            )
         self.batches.append(len(inputs["inputs"]))
         self.faults.apply(inputs["inputs"])
         tensors = {key: tf.constant(texts, tf.string) for key, texts in inputs.items()}
@@ -136,11 +151,14 @@ class _Service(prediction_service_pb2_grpc.PredictionServiceServicer):
             context.abort(refused.code, refused.message)
         response = predict_pb2.PredictResponse(model_spec=spec)
         for key, array in outputs.items():
-            # TensorFlow Serving stores each value in a typed field (Tensor::AsProtoField), not in `tensor_content`.
+            # TensorFlow Serving stores each value in a typed field (Tensor::AsProtoField), not in
+            # `tensor_content`.
             tensor = response.outputs[key]
             tensor.dtype = tf.as_dtype(array.dtype).as_datatype_enum
             tensor.tensor_shape.CopyFrom(tf.TensorShape(array.shape).as_proto())
-            values = {"O": tensor.string_val, "f": tensor.float_val, "i": tensor.int_val}[array.dtype.kind]
+            values = {"O": tensor.string_val, "f": tensor.float_val, "i": tensor.int_val}[
+                array.dtype.kind
+            ]
             values.extend(array.ravel().tolist())
         return response
 
@@ -173,8 +191,13 @@ class _Handler(BaseHTTPRequestHandler):
         match = PREDICT.fullmatch(self.path)
         assert match, self.path
         version = int(match[2]) if match[2] else None
-        inputs = {key: [text.encode() for text in texts] for key, texts in request["inputs"].items()}
+        inputs = {
+            key: [text.encode() for text in texts] for key, texts in request["inputs"].items()
+        }
         outputs = self.served.predict(unquote(match[1]), version, request["signature_name"], inputs)
         decode = np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])
-        values = {k: (decode(array) if array.dtype.kind == "O" else array).tolist() for k, array in outputs.items()}
+        values = {
+            k: (decode(array) if array.dtype.kind == "O" else array).tolist()
+            for k, array in outputs.items()
+        }
         return values if len(values) > 1 else next(iter(values.values()))

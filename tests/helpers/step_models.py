@@ -10,7 +10,8 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 
 class Lookup:
-    """Logits from the vector of each target and the mean vector of the source, with dropout on their sum.
+    """Logits from the vector of each target and the mean vector of the source, with dropout on
+    their sum.
 
     Args:
         vocab_size: number of entries in the vocabulary.
@@ -24,13 +25,16 @@ class Lookup:
         self.dtype, self.rate, random = dtype, rate, np.random.default_rng(0)
         shapes = {"table": (vocab_size, 16), "kernel": (16, vocab_size)}
         self.trainable_variables = [
-            keras.Variable(random.normal(size=shape), dtype="float32", name=name) for name, shape in shapes.items()
+            keras.Variable(random.normal(size=shape), dtype="float32", name=name)
+            for name, shape in shapes.items()
         ]
 
     def __call__(self, inputs: Any, targets: Any, seed: Any) -> tf.Tensor:
         vectors, kernel = (variable.value for variable in self.trainable_variables[:2])
         is_token = tf.cast(inputs != 0, tf.float32)[..., None]
         total = tf.reduce_sum(tf.gather(vectors, inputs) * is_token, axis=1, keepdims=True)
-        x = tf.gather(vectors, targets) + total / tf.maximum(tf.reduce_sum(is_token, axis=1, keepdims=True), 1.0)
+        x = tf.gather(vectors, targets) + total / tf.maximum(
+            tf.reduce_sum(is_token, axis=1, keepdims=True), 1.0
+        )
         x = dropout(x, self.rate, Seeds(seed))
         return tf.cast(tf.matmul(tf.cast(x, self.dtype), tf.cast(kernel, self.dtype)), tf.float32)

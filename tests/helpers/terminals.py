@@ -14,7 +14,8 @@ from processes import start_program
 
 ROWS, COLUMNS = 40, 140
 PATIENCE = 120.0
-"""Seconds that a test waits for the program's next output, or for its end, before the test fails."""
+"""Seconds that a test waits for the program's next output, or for its end, before the test fails.
+"""
 
 
 class Terminal:
@@ -28,11 +29,15 @@ class Terminal:
         os.write(self._descriptor, text)
 
     def read(self, end: bytes = b"") -> bytes:
-        """Returns the program's next output up to and including `end`, or all output if `end` is empty."""
+        """Returns the program's next output up to and including `end`, or all output if `end` is
+        empty.
+        """
         output, deadline = b"", time.monotonic() + PATIENCE
         with suppress(OSError):  # reading fails when the program has closed the terminal
             while not (end and output.endswith(end)):
-                assert select.select([self._descriptor], [], [], deadline - time.monotonic())[0], output
+                assert select.select([self._descriptor], [], [], deadline - time.monotonic())[0], (
+                    output
+                )
                 chunk = os.read(self._descriptor, 4096)
                 if not chunk:
                     break
@@ -41,7 +46,9 @@ class Terminal:
         return output
 
     def _close_programs_side(self) -> None:
-        """Closes our copy of the program's descriptor. While it is open, `read` cannot notice the program's exit."""
+        """Closes our copy of the program's descriptor. While it is open, `read` cannot notice the
+        program's exit.
+        """
         if self._programs_side >= 0:
             os.close(self._programs_side)
             self._programs_side = -1
@@ -49,7 +56,7 @@ class Terminal:
 
 @contextmanager
 def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]]:
-    """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""
+    """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""  # noqa: E501
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # otherwise the terminal would write "\\r\\n" for "\\n"
     termios.tcsetwinsize(theirs, (ROWS, columns))
@@ -58,7 +65,9 @@ def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]
         def shown() -> str:
             stream.flush()
             text = b""
-            while select.select([ours], [], [], 0.1)[0]:  # the terminal may pass on the text in pieces
+            while select.select([ours], [], [], 0.1)[
+                0
+            ]:  # the terminal may pass on the text in pieces
                 text += os.read(ours, 10_000)
             return text.decode()
 
@@ -67,8 +76,11 @@ def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]
 
 
 @contextmanager
-def terminal(program: str, *arguments: str, streams: Sequence[str], **variables: str) -> Iterator[Terminal]:
-    """Starts t2t-PROGRAM on a pseudo-terminal and yields the terminal. The program must then exit with code 0.
+def terminal(
+    program: str, *arguments: str, streams: Sequence[str], **variables: str
+) -> Iterator[Terminal]:
+    """Starts t2t-PROGRAM on a pseudo-terminal and yields the terminal. The program must then exit
+    with code 0.
 
     Args:
         streams: those of "stdin", "stdout" and "stderr" that are connected to the terminal.

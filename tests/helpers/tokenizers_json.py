@@ -18,4 +18,9 @@ def tokenizer_json(model: dict[str, Any] | None = None, **changes: Any) -> bytes
 
 
 def added_token(name: str, number: int = 500, special: bool = True) -> dict[str, Any]:
-    return {**BASE["added_tokens"][0], "id": VOCAB.get(name, number), "content": name, "special": special}
+    return {
+        **BASE["added_tokens"][0],
+        "id": VOCAB.get(name, number),
+        "content": name,
+        "special": special,
+    }

@@ -18,24 +18,30 @@ GREEK = ("κόκκινο", "πράσινο", "σπίτι", "δέντρο", "μι
 
 def lines(count: int, words: tuple[str, ...] = ENGLISH) -> list[str]:
     """Returns `count` lines of 2 to 6 words each. The first 245 lines are all different."""
-    return [" ".join(words[number // 7**place % 7] for place in range(number % 5 + 2)) for number in range(count)]
+    return [
+        " ".join(words[number // 7**place % 7] for place in range(number % 5 + 2))
+        for number in range(count)
+    ]
 
 
 class Toy(Problem):
-    """A problem that translates English words to Greek words. Its pairs are generated without files.
+    """A problem that translates English words to Greek words. Its pairs are generated without
+    files.
 
     Args:
         train: number of training pairs.
         dev: number of dev pairs.
-        watch: called before each pair with the split, the number of the pass over the split, counted from 1, and the
-            number of the pair, counted from 0.
+        watch: called before each pair with the split, the number of the pass over the split,
+            counted from 1, and the number of the pair, counted from 0.
     """
 
     num_train_shards = 3
     changed_settings: ClassVar[dict[str, Any]] = {}
     pairs: dict[str, list[Pair]]
 
-    def __init__(self, train: int = 50, dev: int = 10, watch: Callable[[str, int, int], None] | None = None) -> None:
+    def __init__(
+        self, train: int = 50, dev: int = 10, watch: Callable[[str, int, int], None] | None = None
+    ) -> None:
         super().__init__({"vocab_size": 400}, name="toy")
         self.pairs = {
             split: [
@@ -56,7 +62,9 @@ class Toy(Problem):
 
 
 class Published(Toy):
-    """A problem with three test sets of three pairs. Reading "far" fails, as if its file were missing."""
+    """A problem with three test sets of three pairs. Reading "far" fails, as if its file were
+    missing.
+    """
 
     test_sets = ("first/full", "far", "second")
     file_suffixes = ("en", "el")
@@ -65,17 +73,34 @@ class Published(Toy):
     def test_set(self, name: str, tmp_dir: str) -> Iterator[Pair]:
         if name == "far":
             raise UserError("far.tgz: no such file; download it")
-        yield from ({"inputs": f"{name} {number}\u2028\r.", "targets": f"{number}."} for number in range(3))
+        yield from (
+            {"inputs": f"{name} {number}\u2028\r.", "targets": f"{number}."} for number in range(3)
+        )
 
 
 def text_files(folder: Path) -> Problem:
-    """Writes small training and dev files into `folder` and returns a text_files problem that reads them."""
-    for name, words, count in (("a.en", ENGLISH, 40), ("a.el", GREEK, 40), ("b.en", ENGLISH, 5), ("b.el", GREEK, 5)):
+    """Writes small training and dev files into `folder` and returns a text_files problem that reads
+    them.
+    """
+    for name, words, count in (
+        ("a.en", ENGLISH, 40),
+        ("a.el", GREEK, 40),
+        ("b.en", ENGLISH, 5),
+        ("b.el", GREEK, 5),
+    ):
         (folder / name).write_text("".join(line + "\n" for line in lines(count, words)), "utf-8")
-    settings = {"train": f"{folder}/a.en,{folder}/a.el", "dev": f"{folder}/b.en,{folder}/b.el", "vocab_size": 400}
+    settings = {
+        "train": f"{folder}/a.en,{folder}/a.el",
+        "dev": f"{folder}/b.en,{folder}/b.el",
+        "vocab_size": 400,
+    }
     return registry.problem("text_files", settings)
 
 
-def failure(problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False) -> str:
-    """Generates the data of a problem, asserts that this fails with UserError, and returns its one-line message."""
+def failure(
+    problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False
+) -> str:
+    """Generates the data of a problem, asserts that this fails with UserError, and returns its
+    one-line message.
+    """
     return user_error(generate_data, problem, folder, "", Options(0, vocab_file, overwrite))

@@ -1,4 +1,6 @@
-"""The page of t2t-insights in a real browser, and its server in a thread, with two untrained models."""
+"""The page of t2t-insights in a real browser, and its server in a thread, with two untrained
+models.
+"""
 
 import functools
 import shutil
@@ -27,10 +29,18 @@ from t2t_repro.models.transformer import Transformer
 from t2t_repro.visualization.attention import KINDS
 
 OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--in-process-gpu", "--disable-features=SpareRendererForSitePerProcess",  # fewer processes take less time
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--in-process-gpu",
+    "--disable-features=SpareRendererForSitePerProcess",  # fewer processes take less time
+)
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 SENTENCE = "the cat sat on the dog"
 SLOW = "slow"
@@ -63,7 +73,9 @@ class Server:
 
     @functools.cache  # noqa: B019, the server lives as long as the tests
     def translate(self, model: int = 0, beam_size: int = 4, num_best: int = 4) -> Any:
-        """Returns the server's answer for `SENTENCE`, by default with the settings that the page has at first."""
+        """Returns the server's answer for `SENTENCE`, by default with the settings that the page
+        has at first.
+        """
         return self.models[model].translate(SENTENCE, beam_size, 0.6, num_best)
 
 
@@ -76,11 +88,15 @@ def new_model(name: str, seed: int, encoder_layers: int) -> ExploredModel:
     words = sentencepiece.train(["the dog", "a cat", SENTENCE], 290)
     keras.utils.set_random_seed(seed)
     model = Transformer(HParams(**layers, hidden_size=16, filter_size=16, num_heads=2), words.size)
-    scales = [0.1 if piece.startswith("<0x") else 3.0 for piece in words.pieces(list(range(words.size)))]
+    scales = [
+        0.1 if piece.startswith("<0x") else 3.0 for piece in words.pieces(list(range(words.size)))
+    ]
     scales[EOS_ID] = 6.0
     table = model.softmax.table
     table.assign(table * np.array(scales, np.float32)[:, None])
-    return SlowModel(name, "", Translator(model, words, DecodeHParams(extra_length=4), max_length=256), SENTENCE)
+    return SlowModel(
+        name, "", Translator(model, words, DecodeHParams(extra_length=4), max_length=256), SENTENCE
+    )
 
 
 class Page:
@@ -90,14 +106,19 @@ class Page:
         self.driver, self.server = driver, server
 
     def open(self, **link: Any) -> None:
-        """Shows a link, and waits for the translation if it has a sentence. One model, unless it says otherwise.
+        """Shows a link, and waits for the translation if it has a sentence. One model, unless it
+        says otherwise.
 
-        If the page is there, it follows the link as after the browser's button "back", which takes less time.
+        If the page is there, it follows the link as after the browser's button "back", which takes
+        less time.
         """
         address = f"{self.server.url}?{urlencode({'compare': ''} | link)}"
         if self.driver.current_url.startswith(self.server.url):
             self.driver.execute_script(
-                "history.pushState(null, '', arguments[0]); window.dispatchEvent(new PopStateEvent('popstate'))",
+                (
+                    "history.pushState(null, '', arguments[0]); window.dispatchEvent(new "
+                    "PopStateEvent('popstate'))"
+                ),
                 address,
             )
         else:
@@ -113,9 +134,10 @@ class Page:
 
     def wait_for_results(self) -> None:
         self.wait(
-            "return document.querySelectorAll('.side').length &&"
-            "document.querySelectorAll('.side').length === document.querySelectorAll('.heatmap').length &&"
-            "!document.querySelector('[aria-busy=true]')"
+            "return document.querySelectorAll('.side').length "
+            "&&document.querySelectorAll('.side').length === "
+            "document.querySelectorAll('.heatmap').length "
+            "&&!document.querySelector('[aria-busy=true]')"
         )
 
     def all(self, selector: str) -> list[WebElement]:
@@ -127,7 +149,10 @@ class Page:
 
     def texts(self, selector: str) -> list[str]:
         """Returns the visible texts of elements."""
-        script = "return [...document.querySelectorAll(arguments[0])].map((node) => node.innerText ?? node.textContent)"
+        script = (
+            "return [...document.querySelectorAll(arguments[0])].map((node) => node.innerText ?? "
+            "node.textContent)"
+        )
         texts: list[str] = self.driver.execute_script(script, selector)
         return texts
 
@@ -149,14 +174,18 @@ class Page:
         self.one("#source").send_keys(text)
 
     def choose(self, legend: str, value: str) -> None:
-        """Clicks a radio button of the attention and waits until the heading of the pictures says so."""
+        """Clicks a radio button of the attention and waits until the heading of the pictures says
+        so.
+        """
         script = """
             const sets = [...document.querySelectorAll("fieldset")];
             const set = sets.find((set) => set.querySelector("legend").innerText === arguments[0]);
             set.querySelector(`input[value="${arguments[1]}"]`).click();
         """
         self.driver.execute_script(script, legend, value)
-        heading = KINDS.get(value) or ("mean of the heads" if value == "mean" else f"{legend.lower()} {value}")
+        heading = KINDS.get(value) or (
+            "mean of the heads" if value == "mean" else f"{legend.lower()} {value}"
+        )
         self.wait("return document.querySelector('h3').innerText.includes(arguments[0])", heading)
 
     def errors(self) -> list[str]:

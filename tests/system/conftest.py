@@ -17,10 +17,12 @@ TEST_LINES = 400
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    """Returns a model trained for 60 steps, with a checkpoint every 20 steps. It translates number words badly.
+    """Returns a model trained for 60 steps, with a checkpoint every 20 steps. It translates number
+    words badly.
 
-    Tests must not change the model's files, because all tests and all processes of pytest-xdist share them. The text
-    folder has the training set, the dev set, a test set of 400 other numbers, and t2t-trainer's messages.
+    Tests must not change the model's files, because all tests and all processes of pytest-xdist
+    share them. The text folder has the training set, the dev set, a test set of 400 other numbers,
+    and t2t-trainer's messages.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -32,10 +34,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
         root / "data",
         root / "model",
         [
-            "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={SMALL}",
-            f"--data_dir={root / 'data'}", f"--output_dir={root / 'model'}", "--local_eval_frequency=20",
+            "--problem=text_files",
+            "--hparams_set=transformer_tiny",
+            f"--hparams={SMALL}",
+            f"--data_dir={root / 'data'}",
+            f"--output_dir={root / 'model'}",
+            "--local_eval_frequency=20",
         ],
-    )  # fmt: skip
+    )
     is_complete = root / "is_complete"
     with open(root / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,5 +61,9 @@ def train(model: TrainedModel) -> None:
         "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=340",
         f"--data_dir={model.data}",
     )  # fmt: skip
-    steps = (f"--train_steps={STEPS}", "--log_step_count_steps=10", f"--eval_decode_lines={DECODED_LINES}")
+    steps = (
+        f"--train_steps={STEPS}",
+        "--log_step_count_steps=10",
+        f"--eval_decode_lines={DECODED_LINES}",
+    )
     (model.text / "messages").write_text(succeed("trainer", *model.flags, *steps).stderr)

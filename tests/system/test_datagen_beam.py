@@ -1,4 +1,6 @@
-"""t2t-datagen with Apache Beam writes the same bytes as without, whatever the text, the runner and the kills."""
+"""t2t-datagen with Apache Beam writes the same bytes as without, whatever the text, the runner and
+the kills.
+"""
 
 import contextlib
 import gzip
@@ -47,7 +49,9 @@ run()
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cuts text into parts, blocks and shards of a few lines, and samples the text of the vocabulary."""
+    """Cuts text into parts, blocks and shards of a few lines, and samples the text of the
+    vocabulary.
+    """
     monkeypatch.setattr(parts, "PART_LINES", 100)
     monkeypatch.setattr(shards, "PAIRS_PER_SHARD", 90)
     monkeypatch.setattr(textfile, "BLOCK", 500)
@@ -65,13 +69,21 @@ def assert_equal(tmp_path: Path, *flags: str, beam: str = BEAM) -> None:
 
 
 def write_corpora(folder: Path) -> list[str]:
-    """Writes corpora of all kinds of files, with repeats within and between them. Returns the flags."""
+    """Writes corpora of all kinds of files, with repeats within and between them. Returns the
+    flags.
+    """
     train, dev = (
         write_pairs(folder, "train", [*range(450), *range(130), 7, 7]),
         write_pairs(folder, "dev", range(40, 60)),
     )
     source, target = train.split(",")
-    lines = list(zip(Path(source).read_text().splitlines(), Path(target).read_text().splitlines(), strict=True))
+    lines = list(
+        zip(
+            Path(source).read_text().splitlines(),
+            Path(target).read_text().splitlines(),
+            strict=True,
+        )
+    )
     Path(source).write_bytes(b"\xef\xbb\xbf" + Path(source).read_bytes().replace(b"\n", b"\r\n"))
     Path(target).write_text("".join(f" {line}\n" for _, line in lines).rstrip("\n"))
     news = [(f"{one} again", f"{other} noch") for one, other in lines[:90]]
@@ -79,7 +91,12 @@ def write_corpora(folder: Path) -> list[str]:
     (folder / "b.tsv.gz").write_bytes(gzip.compress(tsv.encode()))
     rows = [{"inputs": f"{one} !", "targets": other} for one, other in lines[:250]]
     (folder / "c.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return ["--problem=text_files", f"--train={train};b.tsv.gz;c.jsonl", f"--dev={dev}", "--vocab_size=400"]
+    return [
+        "--problem=text_files",
+        f"--train={train};b.tsv.gz;c.jsonl",
+        f"--dev={dev}",
+        "--vocab_size=400",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +111,10 @@ def test_all_kinds_of_text_give_the_bytes_of_a_local_run(tmp_path: Path, more: l
 
 
 def test_several_processes_and_target_languages(tmp_path: Path) -> None:
-    pairs = [write_pairs(tmp_path, name, numbers) for name, numbers in (("x", range(300)), ("y", range(200, 420)))]
+    pairs = [
+        write_pairs(tmp_path, name, numbers)
+        for name, numbers in (("x", range(300)), ("y", range(200, 420)))
+    ]
     flags, dev = [], write_pairs(tmp_path, "dev", range(30))
     for pair, language in zip(pairs, ("de", "fr"), strict=True):
         source, target = pair.split(",")
@@ -120,7 +140,11 @@ def test_text_may_be_on_a_file_system_of_beam(tmp_path: Path, bucket: Callable[[
     local = [f"--train={train}", f"--dev={dev}", f"--data_dir={tmp_path}/local"]
     urls = [flag.replace(f"{tmp_path}/bucket/", bucket("")) for flag in local[:2]]
     listed = [f"--train={tmp_path}/corpora.json", urls[1]]
-    for files in (local, [*urls, f"--data_dir={tmp_path}/beam"], [*listed, f"--data_dir={tmp_path}/listed"]):
+    for files in (
+        local,
+        [*urls, f"--data_dir={tmp_path}/beam"],
+        [*listed, f"--data_dir={tmp_path}/listed"],
+    ):
         succeed("datagen", *flags, *files)
     for path in (tmp_path / "local").glob("text_files-*"):
         assert (tmp_path / "beam" / path.name).read_bytes() == path.read_bytes()
@@ -137,7 +161,11 @@ def test_a_kill_changes_nothing_and_finished_files_stay(tmp_path: Path) -> None:
     killed = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False, cwd=tmp_path)
     assert killed.returncode == -signal.SIGKILL
     work = tmp_path / "beam" / "text_files.beam"
-    finished = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.suffix in (".json", ".txt")}
+    finished = {
+        path: path.stat().st_mtime_ns
+        for path in work.rglob("*")
+        if path.suffix in (".json", ".txt")
+    }
     assert any(path.name.endswith("-00-00002.json") for path in finished)
 
     kept: dict[Path, int] = {}
@@ -153,7 +181,9 @@ def test_a_kill_changes_nothing_and_finished_files_stay(tmp_path: Path) -> None:
     assert finished.items() <= kept.items()
 
 
-def test_mistakes_are_one_line_and_leave_finished_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_line_and_leave_finished_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
     (tmp_path / "c.jsonl").write_text((tmp_path / "c.jsonl").read_text() + "oops\n")
     refused(run("datagen", *flags, cwd=tmp_path), "c.jsonl:251:")
@@ -236,7 +266,9 @@ def read_late(*call: Any) -> None:
     read(*call)
 
 
-def test_workers_of_a_killed_run_do_not_disturb_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_a_killed_run_do_not_disturb_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flags = write_corpora(tmp_path)
     monkeypatch.setattr(datagen, "read_part", fail)
     refused(run("datagen", *flags, f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path), "killed")
@@ -250,17 +282,28 @@ def test_a_process_encodes_with_the_vocabulary_of_its_run(tmp_path: Path) -> Non
     flags = write_corpora(tmp_path)[:-1]
     for name, numbers in (("a", range(100)), ("b", range(300, 500))):
         text = write_pairs(tmp_path, name, numbers)
-        succeed("datagen", "--problem=text_files", f"--train={text}", f"--dev={text}", "--vocab_size=380",
-                f"--data_dir={tmp_path}/{name}")  # fmt: skip
+        succeed(
+            "datagen",
+            "--problem=text_files",
+            f"--train={text}",
+            f"--dev={text}",
+            "--vocab_size=380",
+            f"--data_dir={tmp_path}/{name}",
+        )
         (vocabulary,) = (tmp_path / name).glob("vocab.*")
         for more in ([f"--data_dir={tmp_path}/beam", BEAM], [f"--data_dir={tmp_path}/local"]):
-            succeed("datagen", *flags, *more, f"--vocab_file={vocabulary}", "--overwrite", cwd=tmp_path)
+            succeed(
+                "datagen", *flags, *more, f"--vocab_file={vocabulary}", "--overwrite", cwd=tmp_path
+            )
         assert contents(tmp_path / "beam") == contents(tmp_path / "local")
 
 
 def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datagen, "kept_pairs", lambda *piece: os.listdir(tmp_path / "gone"))
-    refused(run("datagen", *write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path), "gone")
+    refused(
+        run("datagen", *write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path),
+        "gone",
+    )
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:

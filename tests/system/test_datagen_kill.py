@@ -1,4 +1,6 @@
-"""If t2t-datagen is killed and started again, it writes the same files as an undisturbed run, and no other files."""
+"""If t2t-datagen is killed and started again, it writes the same files as an undisturbed run, and
+no other files.
+"""
 
 import signal
 import subprocess
@@ -25,9 +27,14 @@ run()
 
 
 def test_a_kill_changes_nothing(tmp_path: Path) -> None:
-    train, dev = write_pairs(tmp_path, "train", range(3000)), write_pairs(tmp_path, "dev", range(100))
+    train, dev = (
+        write_pairs(tmp_path, "train", range(3000)),
+        write_pairs(tmp_path, "dev", range(100)),
+    )
     flags = ["--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=400"]
-    succeed("datagen", *flags, f"--data_dir={tmp_path / 'unbroken'}", "--num_concurrent_processes=1")
+    succeed(
+        "datagen", *flags, f"--data_dir={tmp_path / 'unbroken'}", "--num_concurrent_processes=1"
+    )
     arguments = [*flags, f"--data_dir={tmp_path / 'data'}", "--num_concurrent_processes=2"]
     command = [sys.executable, "-c", CODE, *arguments]
     # The pipe ends when all processes have ended, also those that encode.

@@ -1,4 +1,6 @@
-"""t2t-decoder translates files, pipes and lines at a prompt, with one model or several, and refuses bad input."""
+"""t2t-decoder translates files, pipes and lines at a prompt, with one model or several, and refuses
+bad input.
+"""
 
 import json
 import shutil
@@ -37,21 +39,31 @@ def translator(trained: TrainedModel) -> Translator:
     return Translator.from_dir(str(trained.folder), extra_length=5)
 
 
-def test_a_model_that_diverged_is_reported_after_its_outputs(trained: TrainedModel, tmp_path: Path) -> None:
+def test_a_model_that_diverged_is_reported_after_its_outputs(
+    trained: TrainedModel, tmp_path: Path
+) -> None:
     """Its weights are finite, but no output has a probability above 0."""
     folder = ModelFolder(trained.folder)
     weights = read_checkpoint(folder.checkpoint()).weights
     huge = {name: tf.Variable(value * np.float32(1e30)) for name, value in weights.items()}
     checkpoint = write_checkpoint(tmp_path, 9, huge, folder.vocabulary.fingerprint)
     (tmp_path / "x").write_text("one\n\ntwo\n")
-    flags = [f"--output_dir={trained.folder}", f"--checkpoint_path={checkpoint}", f"--decode_hparams={SHORT}"]
+    flags = [
+        f"--output_dir={trained.folder}",
+        f"--checkpoint_path={checkpoint}",
+        f"--decode_hparams={SHORT}",
+    ]
     files = [f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y"]
-    refused(run("decoder", *flags, *files), "all outputs of 2 lines the probability 0: its training has diverged")
+    refused(
+        run("decoder", *flags, *files),
+        "all outputs of 2 lines the probability 0: its training has diverged",
+    )
     assert lines(tmp_path / "y") == [""] * 3
     refused(run("translate-beam", *flags, *files), "the probability 0: its training has diverged")
     assert "has diverged" in run("decoder", *flags, "--decode_interactive", input="one\n").stderr
     refused(
-        run("attention", *flags[:2], "--source=one", "--target=a", f"--out={tmp_path}/out"), "use an earlier checkpoint"
+        run("attention", *flags[:2], "--source=one", "--target=a", f"--out={tmp_path}/out"),
+        "use an earlier checkpoint",
     )
     model = ExploredModel.load(folder, checkpoint)
     assert "use an earlier checkpoint" in user_error(model.translate, "one", 4, 0.6, 1)
@@ -70,21 +82,31 @@ def test_a_shard_equals_a_part_of_one_run_even_with_sampling(
     (tmp_path / "x.en").write_text(joined(texts), "utf-8")
     hparams = ",".join([SHORT, *(f"{name}={value}" for name, value in sampling.items())])
     succeed(
-        "decoder", f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}",
-        f"--decode_to_file={tmp_path / 'x.de'}", "--shards=3", "--shard_id=1", f"--decode_hparams={hparams}",
-    )  # fmt: skip
+        "decoder",
+        f"--output_dir={trained.folder}",
+        f"--decode_from_file={tmp_path / 'x.en'}",
+        f"--decode_to_file={tmp_path / 'x.de'}",
+        "--shards=3",
+        "--shard_id=1",
+        f"--decode_hparams={hparams}",
+    )
     [(_, *outputs)] = [(path, *lines(path)) for path in tmp_path.glob("x.de-00001-of-00003")]
-    expected = [translation.hypotheses for translation in translator.translate(texts, **sampling)[6:13]]
+    expected = [
+        translation.hypotheses for translation in translator.translate(texts, **sampling)[6:13]
+    ]
     assert [line.split("\t") for line in outputs] == [
         [hypothesis.text.replace("\t", " ") for hypothesis in hypotheses] for hypotheses in expected
     ]
 
 
-def test_lines_at_a_prompt_can_be_edited_and_recalled(trained: TrainedModel, translator: Translator) -> None:
+def test_lines_at_a_prompt_can_be_edited_and_recalled(
+    trained: TrainedModel, translator: Translator
+) -> None:
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
     output = b""
     with terminal("decoder", *flags, streams=["stdin", "stdout"], TERM="xterm") as prompt:
-        # Backspace removes "x". Then arrow up brings back the line, and the keys change "one" to "two". Ctrl-D ends.
+        # Backspace removes "x". Then arrow up brings back the line, and the keys change "one" to
+        # "two". Ctrl-D ends.
         for keys in (b"thirty onex\b\n", b"\x1b[A\b\b\btwo\n", b"\x04"):
             output += prompt.read(b"> ")
             prompt.type(keys)
@@ -97,14 +119,18 @@ def test_lines_at_a_prompt_can_be_edited_and_recalled(trained: TrainedModel, tra
 def test_piped_lines_are_answered_with_attention(trained: TrainedModel) -> None:
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}", "--decode_interactive"]
     texts = ["one hundred", "", "seven thousand"]
-    result = succeed("decoder", *flags, "--output_format=jsonl", "--output_attention", input=joined(texts))
+    result = succeed(
+        "decoder", *flags, "--output_format=jsonl", "--output_attention", input=joined(texts)
+    )
     for text, line in zip(texts, result.stdout.splitlines(), strict=True):
         answer = json.loads(line)
         assert answer["source"] == text
         assert [len(row) for row in answer["attention"]] == [len(row) for row in answer["tokens"]]
 
 
-def test_a_stream_has_no_journal_and_a_link_stays_a_link(trained: TrainedModel, tmp_path: Path) -> None:
+def test_a_stream_has_no_journal_and_a_link_stays_a_link(
+    trained: TrainedModel, tmp_path: Path
+) -> None:
     for name, target in (("link", "x.de"), ("stdout", "/proc/self/fd/1")):
         (tmp_path / name).symlink_to(target)
     flags = [f"--output_dir={trained.folder}", f"--decode_hparams={SHORT}"]
@@ -118,15 +144,32 @@ def test_a_stream_has_no_journal_and_a_link_stays_a_link(trained: TrainedModel, 
 def test_a_run_resumes_only_with_the_same_input_model_and_settings(
     trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, content in (("x", "\none\ntwo\n"), ("edited", "\none\nsix\n"), ("longer", "\n\none\ntwo\n"),
-                          ("prefixes", "\nein\n\n"), ("others", "\nEin\n\n"), ("again", "\n\nein\n\n")):  # fmt: skip
+    for name, content in (
+        ("x", "\none\ntwo\n"),
+        ("edited", "\none\nsix\n"),
+        ("longer", "\n\none\ntwo\n"),
+        ("prefixes", "\nein\n\n"),
+        ("others", "\nEin\n\n"),
+        ("again", "\n\nein\n\n"),
+    ):
         (tmp_path / name).write_text(content)
-    model = ModelFolder(trained.folder).decoding_model(f"{trained.folder}/model.ckpt-20")  # loading it takes time
+    model = ModelFolder(trained.folder).decoding_model(
+        f"{trained.folder}/model.ckpt-20"
+    )  # loading it takes time
     monkeypatch.setattr(ModelFolder, "decoding_model", lambda *arguments: model)
-    hparams, output = f"--decode_hparams={SHORT},sampling_method=random,prefix_file", tmp_path / "y-00001-of-00002"
+    hparams, output = (
+        f"--decode_hparams={SHORT},sampling_method=random,prefix_file",
+        tmp_path / "y-00001-of-00002",
+    )
     journal = f"{output.name}.unfinished"
-    flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path}/x", f"--decode_to_file={tmp_path}/y",
-             "--shards=2", "--shard_id=1", f"{hparams}={tmp_path}/prefixes"]  # fmt: skip
+    flags = [
+        f"--output_dir={trained.folder}",
+        f"--decode_from_file={tmp_path}/x",
+        f"--decode_to_file={tmp_path}/y",
+        "--shards=2",
+        "--shard_id=1",
+        f"{hparams}={tmp_path}/prefixes",
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "delete", lambda journal: [][0])  # a crash
         with pytest.raises(IndexError):
@@ -150,8 +193,12 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         refused(run("decoder", *flags, *changes, "--resume"), journal, "delete")
     assert (tmp_path / journal).read_bytes() == entries
     (tmp_path / "prefixes").rename(tmp_path / "moved")
-    monkeypatch.setattr(Translator, "stream", lambda *arguments, **options: iter(()))  # the journal has all lines
-    succeed("decoder", *flags, f"--output_dir={tmp_path}/m", f"{hparams}={tmp_path}/moved", "--resume")
+    monkeypatch.setattr(
+        Translator, "stream", lambda *arguments, **options: iter(())
+    )  # the journal has all lines
+    succeed(
+        "decoder", *flags, f"--output_dir={tmp_path}/m", f"{hparams}={tmp_path}/moved", "--resume"
+    )
     assert output.read_text() == text != "" and not (tmp_path / journal).exists()
 
 
@@ -165,9 +212,13 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
         (tmp_path / name).write_text(content, "utf-8")
     flags = [f"--output_dir={trained.folder}", f"--decode_from_file={tmp_path / 'x.en'}"]
     result = succeed(
-        "decoder", *flags, f"--decode_reference={tmp_path / 'x.de'}",
-        f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},n=2,write_beam_scores=true",
-    )  # fmt: skip
+        "decoder",
+        *flags,
+        f"--decode_reference={tmp_path / 'x.de'}",
+        (
+            f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},n=2,write_beam_scores=true"  # noqa: E501
+        ),
+    )
     top, empty, bottom = (line.split("\t") for line in result.stdout.split("\n")[:-1])
     assert (len(top), empty, len(bottom)) == (6, ["", "0.000000", "0"], 6)
     assert all(text.startswith("Zwei") for text in top[::3])
@@ -178,15 +229,24 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
         refused(run("decoder", *flags, f"{flag}={tmp_path / 'short'}"), "short have 3 and 1 lines")
 
 
-def test_the_decoder_and_the_scorer_give_the_same_scores(trained: TrainedModel, tmp_path: Path) -> None:
+def test_the_decoder_and_the_scorer_give_the_same_scores(
+    trained: TrainedModel, tmp_path: Path
+) -> None:
     flags = [
-        f"--output_dir={trained.folder}", f"--decode_from_file={trained.text}/dev.en", f"--decode_to_file={tmp_path}/y",
-        f"--decode_reference={trained.text}/dev.de", f"--decode_hparams={SHORT}",
-    ]  # fmt: skip
+        f"--output_dir={trained.folder}",
+        f"--decode_from_file={trained.text}/dev.en",
+        f"--decode_to_file={tmp_path}/y",
+        f"--decode_reference={trained.text}/dev.de",
+        f"--decode_hparams={SHORT}",
+    ]
     for language, tokens in (("zh-CN", "|tok:zh|"), ("my", "chrF ")):
         with without_extras():
             decoded = succeed("decoder", *flags, f"--target_language={language}")
-        files = [f"--translation={tmp_path}/y", f"--reference={trained.text}/dev.de", f"--target_language={language}"]
+        files = [
+            f"--translation={tmp_path}/y",
+            f"--reference={trained.text}/dev.de",
+            f"--target_language={language}",
+        ]
         scored = succeed("bleu", *files)
         assert decoded.stderr.endswith(scored.stdout + scored.stderr) and tokens in scored.stdout
     refused(run("decoder", *flags, "--target_language=french"), "'french'")
@@ -196,7 +256,11 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
     for name in ("x.en", "x.de", "y.unfinished", "prefixes", "pairs", "z-00001-of-00002"):
         (tmp_path / name).write_text("one\teins\n" if name == "pairs" else "one\n")
     (tmp_path / "link").symlink_to("x.en")
-    before = {path: path.read_bytes() for folder in (tmp_path, trained.folder) for path in folder.glob("*.*")}
+    before = {
+        path: path.read_bytes()
+        for folder in (tmp_path, trained.folder)
+        for path in folder.glob("*.*")
+    }
     for output, flags in (
         ("link", ["--decode_from_file=x.en"]),
         ("y", ["--decode_from_file=y.unfinished"]),
@@ -207,6 +271,16 @@ def test_inputs_and_model_files_are_not_overwritten(trained: TrainedModel, tmp_p
         (trained.folder / "problem.json", ["--decode_from_file=x.en"]),
         (trained.folder / "model.ckpt-60.index", ["--decode_from_file=x.en"]),
     ):
-        result = run("decoder", f"--output_dir={trained.folder}", *flags, f"--decode_to_file={output}", cwd=tmp_path)
-        refused(result, " is also an input (", ") and would be overwritten; choose another --decode_to_file")
+        result = run(
+            "decoder",
+            f"--output_dir={trained.folder}",
+            *flags,
+            f"--decode_to_file={output}",
+            cwd=tmp_path,
+        )
+        refused(
+            result,
+            " is also an input (",
+            ") and would be overwritten; choose another --decode_to_file",
+        )
     assert before == {path: path.read_bytes() for path in before}

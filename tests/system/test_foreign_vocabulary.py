@@ -22,14 +22,25 @@ def test_a_model_of_spm_train_is_trained_decoded_and_served(tmp_path: Path) -> N
     assert not data.exists()
     succeed(*datagen, f"--vocab_file={tmp_path / 'foreign.model'}")
     succeed(
-        "trainer", "--problem=text_files", "--hparams_set=transformer_tiny", f"--hparams={SMALL}", f"--data_dir={data}",
-        f"--output_dir={folder}", "--train_steps=20", *LOOKUP,
-    )  # fmt: skip
+        "trainer",
+        "--problem=text_files",
+        "--hparams_set=transformer_tiny",
+        f"--hparams={SMALL}",
+        f"--data_dir={data}",
+        f"--output_dir={folder}",
+        "--train_steps=20",
+        *LOOKUP,
+    )
     lines = [line for line in odd_lines(60) if len(line) < 60]
-    files = f"--decode_from_file={write_lines(tmp_path / 'in', lines)}", f"--decode_to_file={tmp_path / 'out'}"
+    files = (
+        f"--decode_from_file={write_lines(tmp_path / 'in', lines)}",
+        f"--decode_to_file={tmp_path / 'out'}",
+    )
     model = f"--output_dir={folder}", "--decode_hparams=beam_size=2,extra_length=3", LOOKUP[0]
     succeed("decoder", *model, *files)
     succeed("exporter", *model, f"--export_dir={tmp_path / 'export'}")
-    served = tf.saved_model.load(str(tmp_path / "export" / "1")).signatures["serving_default"](tf.constant(lines))
+    served = tf.saved_model.load(str(tmp_path / "export" / "1")).signatures["serving_default"](
+        tf.constant(lines)
+    )
     expected = (tmp_path / "out").read_bytes().decode().split("\n")[:-1]
     assert [text.decode() for text in served["outputs"].numpy()] == expected

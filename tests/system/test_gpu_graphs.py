@@ -1,4 +1,6 @@
-"""On a GPU, all operations run there except those on text, and few tensors are copied between host and device."""
+"""On a GPU, all operations run there except those on text, and few tensors are copied between host
+and device.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -38,8 +40,9 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 IDS64, SEED = tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.uint32)
 VOCAB_SIZE = 8000
 
-# The copies between host and device that are allowed, for models of one layer. Lengths and the position are known on
-# the host, and are copied to the device without waiting. Only copies to the host wait.
+# The copies between host and device that are allowed, for models of one layer. Lengths and the
+# position are known on the host, and are copied to the device without waiting. Only copies to the
+# host wait.
 LENGTH, INPUTS = "call: Range int32 to device", "call: Placeholder int32 to device"
 SEARCH = Counter(
     {
@@ -56,17 +59,24 @@ SEARCH = Counter(
     }
 )
 SEARCHES = {
-    "with penalties": DecodeHParams(4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2),
-    "random": DecodeHParams(sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9),
+    "with penalties": DecodeHParams(
+        4, repeat_ngram_size=3, repeat_ngram_penalty=1.0, coverage_penalty=0.2
+    ),
+    "random": DecodeHParams(
+        sampling_method="random", n=3, sampling_keep_top_k=4, sampling_keep_top_p=0.9
+    ),
 }
 RAGGED = {"RaggedRange", "RaggedGather", "RaggedTensorToTensor", "Fill"}
-"""Operations that have no GPU kernel, or none for all types. A served model needs them, because a tokenizer reads and
-gives lists of ids of different lengths."""
+"""Operations that have no GPU kernel, or none for all types. A served model needs them, because a
+tokenizer reads and gives lists of ids of different lengths.
+"""
 
 
 def graph_of(function: Callable[..., Any], *specs: tf.TensorSpec) -> Any:
     """Returns the graph that TensorFlow runs for a function of tensors."""
-    return gpu_graphs.optimized(tf.function(function, autograph=False, input_signature=specs).get_concrete_function())
+    return gpu_graphs.optimized(
+        tf.function(function, autograph=False, input_signature=specs).get_concrete_function()
+    )
 
 
 def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
@@ -77,12 +87,21 @@ def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("precision", "hparams", "allowed"),
     [
-        ("mixed_bfloat16", OTHERS, {LENGTH: 20, "call: Less bool to device": 2, "call: Greater bool to device": 2}),
+        (
+            "mixed_bfloat16",
+            OTHERS,
+            {LENGTH: 20, "call: Less bool to device": 2, "call: Greater bool to device": 2},
+        ),
         ("mixed_float16", ALL_DROPOUT, {LENGTH: 19, "call: IsFinite bool to host": 1}),
     ],
 )
-def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed: dict[str, int]) -> None:
-    model, scale = Transformer(hparams, VOCAB_SIZE, 1, precision), LossScale() if precision == "mixed_float16" else None
+def test_a_training_step_runs_on_a_gpu(
+    precision: str, hparams: HParams, allowed: dict[str, int]
+) -> None:
+    model, scale = (
+        Transformer(hparams, VOCAB_SIZE, 1, precision),
+        LossScale() if precision == "mixed_float16" else None,
+    )
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy(), scale)
     step._sums = step._zeros()
     # A step of one round, and one of several rounds.
@@ -93,7 +112,9 @@ def test_a_training_step_runs_on_a_gpu(precision: str, hparams: HParams, allowed
 @pytest.mark.parametrize("name", ["bytenet", "convs2s", "gnmt", "transformer_moe"])
 def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
     changes = {"moe_num_experts": 4} if "moe" in name else {}
-    hparams = registry.override_hparams(HPARAMS, "", model=name, num_heads=8, filter_size=2048, **changes)
+    hparams = registry.override_hparams(
+        HPARAMS, "", model=name, num_heads=8, filter_size=2048, **changes
+    )
     model = registry.model(name)(hparams, 50)
     graph = graph_of(lambda inputs, targets, seed: model(inputs, targets, seed), IDS64, IDS64, SEED)
     assert gpu_graphs.without_kernel(graph) == set()
@@ -105,7 +126,9 @@ def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
     random = tf.TensorSpec([None, decode_hparams.n, None])
 
     def search(ids: tf.Tensor, prefix: tf.Tensor, random: tf.Tensor) -> Hypotheses:
-        return generate_outputs(model, decode_hparams, Sources(inputs=ids, prefix=prefix, random=random))
+        return generate_outputs(
+            model, decode_hparams, Sources(inputs=ids, prefix=prefix, random=random)
+        )
 
     graph = graph_of(search, IDS, IDS, random)
     assert_runs_on_gpu(graph, SEARCH)

@@ -1,4 +1,6 @@
-"""Tests the page of t2t-insights in a real browser. Expected texts and numbers are the server's own answers."""
+"""Tests the page of t2t-insights in a real browser. Expected texts and numbers are the server's own
+answers.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +12,9 @@ from selenium.webdriver.common.keys import Keys
 from web_page import CHROMIUM, DRIVER, SENTENCE, SLOW, Page, Server, SlowModel, browser, set_screen
 
 pytestmark = [
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"),
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="chromium or chromedriver is not installed"
+    ),
     pytest.mark.usefixtures("no_graphs"),
 ]
 VIEW = "h3, .summary, .translation, .heatmap th"
@@ -29,12 +33,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def page(driver: Any, server: Server) -> Iterator[Page]:
-    """Returns the page, and asserts after the test that the console is empty and no other host was asked."""
+    """Returns the page, and asserts after the test that the console is empty and no other host was
+    asked.
+    """
     page = Page(driver, server)
     set_screen(driver, 1280, 900)
     yield page
     assert page.errors() == []
-    addresses = driver.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    addresses = driver.execute_script(
+        "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+    )
     assert addresses and all(address.startswith(server.url) for address in addresses), addresses
 
 
@@ -50,46 +58,71 @@ def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     answer = server.translate()
     hypotheses, steps = answer["hypotheses"], answer["search"]["steps"]
     assert page.text(".translation") == hypotheses[0]["text"]
-    assert page.texts(".outputs .score b") == [number(hypothesis["score"], 3) for hypothesis in hypotheses]
+    assert page.texts(".outputs .score b") == [
+        number(hypothesis["score"], 3) for hypothesis in hypotheses
+    ]
     tokens = hypotheses[1]["tokens"]
-    assert page.texts(".outputs li:nth-child(2) .token") == [token["label"].replace("▁", "_") for token in tokens]
+    assert page.texts(".outputs li:nth-child(2) .token") == [
+        token["label"].replace("▁", "_") for token in tokens
+    ]
     for token, label in zip(tokens, page.labels(".outputs li:nth-child(2) .token"), strict=True):
         assert label.endswith(f"log-probability {number(token['log_prob'], 2)}")
-    best, common = iter(page.texts(".outputs .token")), page.texts(".outputs li:nth-child(2) .token:not(.differs)")
+    best, common = (
+        iter(page.texts(".outputs .token")),
+        page.texts(".outputs li:nth-child(2) .token:not(.differs)"),
+    )
     assert 0 < len(common) < len(tokens) and all(token in best for token in common)  # in this order
-    page.driver.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.driver.execute_script(
+        "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+    )
     page.one(".outputs li:nth-child(2) .copy").click()
     assert page.driver.execute_script("return window.copied") == hypotheses[1]["text"]
 
-    outputs = {node["output"]: (step, node["id"]) for step, nodes in enumerate(steps, 1) for node in nodes}
+    outputs = {
+        node["output"]: (step, node["id"]) for step, nodes in enumerate(steps, 1) for node in nodes
+    }
     (end, _), (other_end, other_node) = outputs[0], outputs[1]
     check_step(page, steps, end)  # the page opens where the best output ends
     assert number(answer["search"]["end"]["best_possible"], 3) in page.text(".stop")
     first, previous, following, last = page.all(".steps button")
-    for control, step in ((last, len(steps)), (previous, len(steps) - 1), (first, 1), (following, 2)):
+    for control, step in (
+        (last, len(steps)),
+        (previous, len(steps) - 1),
+        (first, 1),
+        (following, 2),
+    ):
         control.click()
         check_step(page, steps, step)
     page.all(".outputs input")[1].click()  # marks the path to this output
     check_step(page, steps, other_end)
-    assert str(other_node) in [element.get_attribute("data-node") for element in page.all(".node.on-path")]
+    assert str(other_node) in [
+        element.get_attribute("data-node") for element in page.all(".node.on-path")
+    ]
 
     field = page.one("#beam_size")
     field.clear()
     field.send_keys("2", Keys.TAB)
     page.wait("return document.querySelectorAll('.outputs li').length === 2")
-    scores = [number(hypothesis["score"], 3) for hypothesis in server.translate(beam_size=2, num_best=2)["hypotheses"]]
+    scores = [
+        number(hypothesis["score"], 3)
+        for hypothesis in server.translate(beam_size=2, num_best=2)["hypotheses"]
+    ]
     assert page.texts(".outputs .score b") == scores
 
 
 def check_step(page: Page, steps: Any, step: int) -> None:
-    """Asserts that the page shows a step of the search in the tree, in the table and at the controls."""
+    """Asserts that the page shows a step of the search in the tree, in the table and at the
+    controls.
+    """
     candidates, shown = steps[step - 1], [node for nodes in steps[:step] for node in nodes]
     rows = [row.split("\t") for row in page.texts(".candidates tbody tr")]
     assert [row[1].strip() for row in rows] == [node["fate"] for node in candidates]
     assert page.texts(".candidates b") == [node["token"].replace("▁", "_") for node in candidates]
     assert [row[4] for row in rows] == [number(node["log_prob"], 3) for node in candidates]
     for fate in ("alive", "finished", "pruned"):
-        count = sum(node["fate"] == fate for node in shown) + (fate == "alive")  # the empty hypothesis is alive, too
+        count = sum(node["fate"] == fate for node in shown) + (
+            fate == "alive"
+        )  # the empty hypothesis is alive, too
         assert len(page.all(f".node.{fate}")) == count
     assert page.text(".summary").startswith(f"Step {step} of {len(steps)}:")
     box, column = page.one(".tree-box").rect, page.one(".tree .current").rect
@@ -118,7 +151,9 @@ def test_layers_and_heads_of_attention(page: Page, server: Server) -> None:
     )
 
 
-def test_two_models_stand_side_by_side_or_on_a_phone_below_each_other(page: Page, server: Server) -> None:
+def test_two_models_stand_side_by_side_or_on_a_phone_below_each_other(
+    page: Page, server: Server
+) -> None:
     page.open(source=SENTENCE, compare=2)
     texts = [server.translate(model=model)["hypotheses"][0]["text"] for model in (0, 1)]
     assert page.texts(".translation") == texts and texts[0] != texts[1]
@@ -128,7 +163,10 @@ def test_two_models_stand_side_by_side_or_on_a_phone_below_each_other(page: Page
     assert left["y"] == right["y"] and left["x"] + left["width"] < right["x"]
     set_screen(page.driver, 360, 740)
     assert page.driver.execute_script("return document.documentElement.scrollWidth") <= 360
-    script = "return [...document.querySelectorAll('.scroll:not(.tree-box)')].map((b) => b.scrollWidth - b.clientWidth)"
+    script = (
+        "return [...document.querySelectorAll('.scroll:not(.tree-box)')].map((b) => b.scrollWidth "
+        "- b.clientWidth)"
+    )
     assert max(page.driver.execute_script(script)) <= 0
     left, right = (side.rect for side in page.all(".side"))
     assert left["y"] + left["height"] <= right["y"]
@@ -138,8 +176,13 @@ def test_wrong_input_is_refused_and_html_is_text(page: Page, server: Server) -> 
     source = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>&lt;"
     page.open(source=source, kind="encoder")
     assert page.text(".side .source") == source
-    assert not page.driver.execute_script("return window.hacked") and not page.all("main script, main img")
-    for text, message in (("a" * 1001, "1001 characters, but the limit is 1000"), ("  ", "sentence is empty")):
+    assert not page.driver.execute_script("return window.hacked") and not page.all(
+        "main script, main img"
+    )
+    for text, message in (
+        ("a" * 1001, "1001 characters, but the limit is 1000"),
+        ("  ", "sentence is empty"),
+    ):
         page.driver.execute_script("document.querySelector('#source').value = arguments[0]", text)
         page.one("#translate").click()
         assert message in page.text("#error")
@@ -150,7 +193,9 @@ def test_wrong_input_is_refused_and_html_is_text(page: Page, server: Server) -> 
     [line] = page.errors()  # the browser's own message about the status 400
     assert "status of 400" in line
     page.open(source="a cat", num_best=5)
-    assert page.text("#error").startswith("The number of outputs must be a whole number from 1 to 4.")
+    assert page.text("#error").startswith(
+        "The number of outputs must be a whole number from 1 to 4."
+    )
 
 
 def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:
@@ -181,7 +226,9 @@ def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:
     assert page.text("h3") == "encoder-decoder attention, layer 1, mean of the heads"
 
 
-def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_reported(page: Page, server: Server) -> None:
+def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_reported(
+    page: Page, server: Server
+) -> None:
     page.open(source=SENTENCE)
     page.type(f"{SLOW} dog")
     page.press(Keys.ENTER)
@@ -192,13 +239,19 @@ def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_repor
     SlowModel.go_on.set()
     assert SlowModel.answered.wait(30)
     # The page would read the older answer before these two.
-    page.driver.execute_async_script("const ask = () => fetch('api/models'); ask().then(ask).then(arguments[0])")
+    page.driver.execute_async_script(
+        "const ask = () => fetch('api/models'); ask().then(ask).then(arguments[0])"
+    )
     page.wait_for_results()
     assert page.texts(".side .source") == ["a cat"]
     page.driver.set_network_conditions(offline=True, latency=0, throughput=0)
     page.type("a dog")
     page.press(Keys.ENTER)
-    page.wait("return document.querySelector('#error').innerText.includes('The server has stopped')")
+    page.wait(
+        "return document.querySelector('#error').innerText.includes('The server has stopped')"
+    )
     assert page.texts(".side .source") == ["a cat"]
     page.driver.delete_network_conditions()
-    assert all("ERR_" in message for message in page.errors())  # the browser's own messages about the connection
+    assert all(
+        "ERR_" in message for message in page.errors()
+    )  # the browser's own messages about the connection

@@ -1,4 +1,6 @@
-"""Tests t2t-insights as a user runs it: it prints its address, answers requests, and ends with Ctrl-C."""
+"""Tests t2t-insights as a user runs it: it prints its address, answers requests, and ends with
+Ctrl-C.
+"""
 
 import json
 import re
@@ -27,7 +29,11 @@ def question(model: int) -> dict[str, Any]:
 
 def test_two_checkpoints_of_a_model_until_ctrl_c_during_an_answer(trained: TrainedModel) -> None:
     checkpoints = [f"{trained.folder}/model.ckpt-{step}" for step in (60, 20)]
-    flags = f"--output_dir={trained.folder}", f"--compare_checkpoint_path={checkpoints[1]}", "--port=0"
+    flags = (
+        f"--output_dir={trained.folder}",
+        f"--compare_checkpoint_path={checkpoints[1]}",
+        "--port=0",
+    )
     third_answer = code_that_waits("t2t_repro.insights.answers:ExploredModel", "translate", call=3)
     process = start_program("insights", *flags, before=third_answer)
     process.wait_for("is ready")
@@ -35,7 +41,9 @@ def test_two_checkpoints_of_a_model_until_ctrl_c_during_an_answer(trained: Train
     models = get(address, "api/models")["models"]
     descriptions = [f"text_files, transformer, {checkpoint}" for checkpoint in checkpoints]
     assert [model["description"] for model in models] == descriptions
-    first, second = (get(address, "api/translate", **question(number))["hypotheses"] for number in (0, 1))
+    first, second = (
+        get(address, "api/translate", **question(number))["hypotheses"] for number in (0, 1)
+    )
     assert first != second
     with pytest.raises(HTTPError, match="431"):  # the address is longer than 32 KiB
         get(address, "api/translate", **question(0) | {"source": "x" * 40_000})

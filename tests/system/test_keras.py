@@ -27,7 +27,8 @@ from t2t_repro.training.step import TrainStep
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-two_devices = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])  # TensorFlow takes no second one of the same devices
+# TensorFlow takes no second one of the same devices
+two_devices = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
 one_device = tf.distribute.MirroredStrategy(["cpu:0"])
 data = load_data("D", "numbers_ende")
 
@@ -54,34 +55,44 @@ with two_devices.scope():
     table, optimizer = keras.layers.Embedding(3, 1, "zeros"), Adam(0.1, global_clipnorm=1.0)
     table.build()
     optimizer.build(table.weights)
-gradient = tf.IndexedSlices([[1.0]], [2], (3, 1))  # as TensorFlow returns it for an embedding: only a row
+# as TensorFlow returns it for an embedding: only a row
+gradient = tf.IndexedSlices([[1.0]], [2], (3, 1))
 two_devices.run(lambda: optimizer.apply([gradient], table.weights))
 np.testing.assert_allclose(table.get_weights()[0].ravel(), [0, 0, -0.1], rtol=1e-5)
-"""
+"""  # noqa: E501
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
 
 def test_losses_are_those_of_the_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    succeed("datagen", "--problem=numbers_ende", "--train_size=200", "--vocab_size=300", "--data_dir=D")
+    succeed(
+        "datagen", "--problem=numbers_ende", "--train_size=200", "--vocab_size=300", "--data_dir=D"
+    )
     result = Process(LOSSES, ["script"]).result()
     assert result.returncode == 0, result.stderr[-3000:]
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+    code = "".join(
+        re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    )
     for old, new in (  # the page trains longer, a larger model
-        ('problem("numbers_ende"', 'problem("numbers_ende", {"train_size": 200}'), ("=200,", "=1,"), ("=600,", "=3,"),
-        ("hidden_size=64", "hidden_size=16, num_hidden_layers=1"), ("beam_size=4", "beam_size=4, extra_length=1"),
+        ('problem("numbers_ende"', 'problem("numbers_ende", {"train_size": 200}'),
+        ("=200,", "=1,"),
+        ("=600,", "=3,"),
+        ("hidden_size=64", "hidden_size=16, num_hidden_layers=1"),
+        ("beam_size=4", "beam_size=4, extra_length=1"),
         ('export("export"', 'export("export", extra_length=1'),
-    ):  # fmt: skip
+    ):
         assert old in code
         code = code.replace(old, new)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(code, names)
     texts = ["five", "sixty-six"]
-    served = tf.saved_model.load("export/1").signatures["serving_default"](tf.constant(texts))["outputs"]
+    served = tf.saved_model.load("export/1").signatures["serving_default"](tf.constant(texts))[
+        "outputs"
+    ]
     outputs = TranslationModel.from_preset("M").generate(texts, extra_length=1)
     assert [text.decode() for text in served.numpy()] == outputs
     assert ModelFolder("M").checkpoint().endswith("model.ckpt-3")

@@ -45,8 +45,13 @@ class Plain(keras.Model):
     def call(self, inputs, targets, training=False):
         previous = keras.ops.pad(targets, ((0, 0), (1, 0)))[:, :-1]
         return self.logits(self.dropout(self.embedding(previous)))
-'''
-TRAIN = ("--problem=shouting", "--hparams_set=minute", "--local_eval_frequency=1", "--data_dir=data")
+'''  # noqa: E501
+TRAIN = (
+    "--problem=shouting",
+    "--hparams_set=minute",
+    "--local_eval_frequency=1",
+    "--data_dir=data",
+)
 TEXTS = "text 7\n\ntext 12\n"
 PAIRS = "text 7\tTEXT 7\ntext 12\tTEXT 1\n"
 SHORT = "--decode_hparams=extra_length=3"
@@ -54,16 +59,27 @@ SHORT = "--decode_hparams=extra_length=3"
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Returns a function that runs a program. The user-defined code and its problem's data are ready in a folder."""
+    """Returns a function that runs a program. The user-defined code and its problem's data are
+    ready in a folder.
+    """
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine").mkdir()
     example, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    for name, code in (("__init__", "from mine import code, example\n"), ("code", MINE), ("example", example)):
+    for name, code in (
+        ("__init__", "from mine import code, example\n"),
+        ("code", MINE),
+        ("example", example),
+    ):
         (folder / "mine" / f"{name}.py").write_text(code)
 
-    def run_in_folder(program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = "") -> Any:
-        # Eager mode, because tracing takes longer than a few steps. The exporter and the model "plain" are traced.
-        tf.config.run_functions_eagerly(program in ("decoder", "trainer") and "--model=plain" not in arguments)
+    def run_in_folder(
+        program: str, *arguments: str, runs: Callable[..., Any] = succeed, input: str = ""
+    ) -> Any:
+        # Eager mode, because tracing takes longer than a few steps. The exporter and the model
+        # "plain" are traced.
+        tf.config.run_functions_eagerly(
+            program in ("decoder", "trainer") and "--model=plain" not in arguments
+        )
         try:
             return runs(program, "--t2t_usr_dir=mine", *arguments, cwd=folder, input=input)
         finally:
@@ -87,22 +103,41 @@ def counted_parameters(text: str, name: str) -> str:
     return number
 
 
-def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every_program(programs: Any) -> None:
-    folder, model, own = programs.folder, "--output_dir=recurrent", ("--model=recurrent", "--hparams=memory_size=12")
+def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every_program(
+    programs: Any,
+) -> None:
+    folder, model, own = (
+        programs.folder,
+        "--output_dir=recurrent",
+        ("--model=recurrent", "--hparams=memory_size=12"),
+    )
     listing = programs("trainer", "--registry_help").stdout
     assert all(name in listing for name in ("shouting", "minute", "recurrent_tiny", "plain"))
     training = programs("trainer", *TRAIN, *own, model, "--train_steps=1", "--eval_decode_lines=2")
     assert "step 1: dev loss" in training.stderr
     other = programs("trainer", *TRAIN, own[0], "--hparams=memory_size=10", model, runs=run)
     refused(other, "memory_size 12, not 10", "--output_dir")
-    assert "step 2: dev loss" in programs("trainer", *TRAIN, *own, model, "--eval_decode_lines=0").stderr
+    assert (
+        "step 2: dev loss"
+        in programs("trainer", *TRAIN, *own, model, "--eval_decode_lines=0").stderr
+    )
     assert json.loads((folder / "recurrent" / "hparams.json").read_text())["memory_size"] == 12
     planned = programs("trainer", *TRAIN, *own, "--output_dir=new", "--dry_run")
-    assert counted_parameters(planned.stdout, "recurrent") == counted_parameters(training.stderr, "recurrent")
+    assert counted_parameters(planned.stdout, "recurrent") == counted_parameters(
+        training.stderr, "recurrent"
+    )
     programs("avg-checkpoints", model, "--num_last_checkpoints=2", "--nocompare")
-    refused(programs("decoder", model, "--hparams=memory_size=10", runs=run, input=TEXTS), "memory_size=12")
-    refused(programs("trainer", *TRAIN, "--hparams=memory_size=9", "--output_dir=new", runs=run), "'memory_size'")
-    decoded = programs("decoder", model, SHORT, "--output_format=jsonl", input=TEXTS).stdout.splitlines()
+    refused(
+        programs("decoder", model, "--hparams=memory_size=10", runs=run, input=TEXTS),
+        "memory_size=12",
+    )
+    refused(
+        programs("trainer", *TRAIN, "--hparams=memory_size=9", "--output_dir=new", runs=run),
+        "'memory_size'",
+    )
+    decoded = programs(
+        "decoder", model, SHORT, "--output_format=jsonl", input=TEXTS
+    ).stdout.splitlines()
     texts = [json.loads(line)["hypotheses"][0] for line in decoded]
     assert len(texts) == 3 and texts[1] == "" and texts[0]
     scores = log_probs(programs, model)
@@ -112,19 +147,28 @@ def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every
     outputs = served["serving_default"](inputs=tf.constant(TEXTS.splitlines()))["outputs"]
     assert [text.decode() for text in outputs.numpy()] == texts
     sources, targets = zip(*(pair.split("\t") for pair in PAIRS.splitlines()), strict=True)
-    served_scores = served["score"](inputs=tf.constant(sources), targets=tf.constant(targets))["log_probs"]
+    served_scores = served["score"](inputs=tf.constant(sources), targets=tf.constant(targets))[
+        "log_probs"
+    ]
     assert served_scores.numpy() == pytest.approx(scores, abs=1e-3)
 
-    for flags in (["--decode_hparams=coverage_penalty=0.2"], ["--output_format=jsonl", "--output_attention"]):
+    for flags in (
+        ["--decode_hparams=coverage_penalty=0.2"],
+        ["--output_format=jsonl", "--output_attention"],
+    ):
         result = programs("decoder", model, *flags, runs=run, input=TEXTS)
         refused(result, "model 'recurrent' has no attention for", "omit it")
 
 
 def test_a_model_without_a_search_trains_and_scores(programs: Any) -> None:
-    training = programs("trainer", *TRAIN, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0")
+    training = programs(
+        "trainer", *TRAIN, "--model=plain", "--output_dir=plain", "--eval_decode_lines=0"
+    )
     assert "step 2: dev loss" in training.stderr
     planned = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", "--dry_run")
-    assert counted_parameters(planned.stdout, "plain") == counted_parameters(training.stderr, "plain")
+    assert counted_parameters(planned.stdout, "plain") == counted_parameters(
+        training.stderr, "plain"
+    )
     averaging = programs("avg-checkpoints", "--output_dir=plain", "--num_last_checkpoints=2").stderr
     assert "dev loss" in averaging and "BLEU" not in averaging
     assert all(log_prob < 0 for log_prob in log_probs(programs, "--output_dir=plain"))
@@ -134,7 +178,15 @@ def test_a_model_without_a_search_trains_and_scores(programs: Any) -> None:
         ("exporter", "--output_dir=plain"),
     ):
         result = programs(program, *flags, runs=run, input=TEXTS)
-        refused(result, "model 'plain' has no method encode", "--score_file", "docs/write_your_own_model.md")
-    assert not list(programs.folder.glob("out*")) and not (programs.folder / "plain" / "export").exists()
+        refused(
+            result,
+            "model 'plain' has no method encode",
+            "--score_file",
+            "docs/write_your_own_model.md",
+        )
+    assert (
+        not list(programs.folder.glob("out*"))
+        and not (programs.folder / "plain" / "export").exists()
+    )
     refusal = programs("trainer", *TRAIN, "--model=plain", "--output_dir=new", runs=run)
     refused(refusal, "no method encode", "--eval_decode_lines=0")

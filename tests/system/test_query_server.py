@@ -15,7 +15,16 @@ import tensorflow as tf
 from programs import error, refused, run, succeed, write_lines
 from serving import Faults, Served, serve
 
-LINES = ["the dog", "", "a\u0085b\u2028c", "Ω 漢", "   ", *(f"line {number}" for number in range(6, 101)), "", "a\rb"]
+LINES = [
+    "the dog",
+    "",
+    "a\u0085b\u2028c",
+    "Ω 漢",
+    "   ",
+    *(f"line {number}" for number in range(6, 101)),
+    "",
+    "a\rb",
+]
 COPIED = [line if line.strip() else "" for line in LINES]
 
 
@@ -25,9 +34,15 @@ def breaks(inputs: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Served]:
-    """Serves two models: "echo" copies its input, and the outputs of "breaks" contain newlines and tabs."""
-    echo = {"serving_default": lambda inputs: {"outputs": inputs, "scores": tf.zeros(tf.size(inputs))}}
-    with serve({"echo": {1: echo}, "breaks": {1: {"serving_default": breaks, "n": breaks}}}) as served:
+    """Serves two models: "echo" copies its input, and the outputs of "breaks" contain newlines and
+    tabs.
+    """
+    echo = {
+        "serving_default": lambda inputs: {"outputs": inputs, "scores": tf.zeros(tf.size(inputs))}
+    }
+    with serve(
+        {"echo": {1: echo}, "breaks": {1: {"serving_default": breaks, "n": breaks}}}
+    ) as served:
         yield served
 
 
@@ -39,7 +54,13 @@ def served(servers: Served) -> Served:
 
 @pytest.fixture
 def flags(served: Served) -> list[str]:
-    return [f"--server={served.rest}", "--servable_name=echo", "--timeout_secs=60", "--rest", "--retries=0"]
+    return [
+        f"--server={served.rest}",
+        "--servable_name=echo",
+        "--timeout_secs=60",
+        "--rest",
+        "--retries=0",
+    ]
 
 
 def text(lines: list[str]) -> str:
@@ -52,7 +73,11 @@ def read(path: Path) -> str:
 
 @pytest.mark.parametrize("interface", ["grpc", "rest"])
 def test_a_file_is_translated_line_by_line(interface: str, served: Served, tmp_path: Path) -> None:
-    flags = [f"--server={getattr(served, interface)}", f"--rest={interface == 'rest'}", "--servable_name=echo"]
+    flags = [
+        f"--server={getattr(served, interface)}",
+        f"--rest={interface == 'rest'}",
+        "--servable_name=echo",
+    ]
     write_lines(tmp_path / "x.en", LINES)
     (tmp_path / "x.de.partial").write_text("from an earlier run")
     files = ["--decode_from_file=x.en", "--decode_to_file=x.de", "--batch_size=40"]
@@ -71,12 +96,18 @@ def test_standard_streams_and_compressed_files(flags: list[str], tmp_path: Path)
     path = write_lines(tmp_path / "x.en.gz", LINES)
     assert succeed("query-server", *flags, f"--decode_from_file={path}").stdout == text(COPIED)
     for once in ("the  Ω", ""):
-        assert succeed("query-server", *flags, f"--inputs_once={once}", input="not read\n").stdout == f"{once}\n"
+        assert (
+            succeed("query-server", *flags, f"--inputs_once={once}", input="not read\n").stdout
+            == f"{once}\n"
+        )
     assert succeed("query-server", *flags, input="").stdout == ""
     # Newlines and tabs in an output become spaces.
     flags = [*flags, "--servable_name=breaks"]
     for signature, expected in (("serving_default", "a |\t|\n\n"), ("n", "a | |\t-1.500000\n\n")):
-        assert succeed("query-server", *flags, f"--signature_name={signature}", input="a\n\n").stdout == expected
+        assert (
+            succeed("query-server", *flags, f"--signature_name={signature}", input="a\n\n").stdout
+            == expected
+        )
 
 
 def test_with_batches_of_one_each_line_is_answered_at_once(flags: list[str]) -> None:
@@ -116,14 +147,22 @@ def test_a_failed_request_ends_the_program_and_earlier_lines_stay(
     streamed = run("query-server", *flags, files[0], "--batch_size=1", cwd=tmp_path)
     refused(streamed, "no translation from line 23 on: ")
     assert streamed.stdout == text(COPIED[:22])
-    served.faults = Faults(unavailable=1)  # fails at the first line: what an earlier run has translated stays
-    refused(run("query-server", *flags, *files, cwd=tmp_path), "from line 1 on", "check that a server is ready")
+    served.faults = Faults(
+        unavailable=1
+    )  # fails at the first line: what an earlier run has translated stays
+    refused(
+        run("query-server", *flags, *files, cwd=tmp_path),
+        "from line 1 on",
+        "check that a server is ready",
+    )
     assert read(tmp_path / "x.de.partial") == text(COPIED[:20])
     assert (tmp_path / "x.de").read_text() == "from an earlier run"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.de", "x.de.partial", "x.en"]
 
 
-def test_an_old_link_in_place_of_the_partial_file_is_not_followed(flags: list[str], tmp_path: Path) -> None:
+def test_an_old_link_in_place_of_the_partial_file_is_not_followed(
+    flags: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "x.de.partial").symlink_to("mine")
     (tmp_path / "mine").write_text("a file of the user")
     succeed("query-server", *flags, "--inputs_once=a", "--decode_to_file=x.de", cwd=tmp_path)
@@ -133,6 +172,8 @@ def test_an_old_link_in_place_of_the_partial_file_is_not_followed(flags: list[st
 
 
 def test_text_that_is_not_utf_8_leaves_no_file(flags: list[str], tmp_path: Path) -> None:
-    result = run("query-server", *flags, "--decode_to_file=x.de", input="one\nz\udcfcei\n", cwd=tmp_path)
+    result = run(
+        "query-server", *flags, "--decode_to_file=x.de", input="one\nz\udcfcei\n", cwd=tmp_path
+    )
     refused(result, "standard input:2: not UTF-8")
     assert not list(tmp_path.iterdir())

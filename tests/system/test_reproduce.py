@@ -1,4 +1,5 @@
-"""After a stop in training and a kill in decoding, t2t-reproduce resumes and repeats no finished work.
+"""After a stop in training and a kill in decoding, t2t-reproduce resumes and repeats no finished
+work.
 
 The model is Lookup, which trains and decodes faster than a Transformer.
 """
@@ -30,7 +31,8 @@ class Published(NumbersEnde):
 
 
 def stop(flags: list[str], before: str, number: signal.Signals) -> tuple[int, str]:
-    """Starts t2t-reproduce and sends it signal `number` when it waits in the code `before`, see `code_that_waits`.
+    """Starts t2t-reproduce and sends it signal `number` when it waits in the code `before`, see
+    `code_that_waits`.
 
     Returns the exit code and the messages of t2t-reproduce.
     """
@@ -41,9 +43,19 @@ def stop(flags: list[str], before: str, number: signal.Signals) -> tuple[int, st
 
 
 def times(*folders: Path) -> dict[str, int]:
-    """Returns {path: time of the last change} of all files in these folders, except files that every run rewrites."""
+    """Returns {path: time of the last change} of all files in these folders, except files that
+    every run rewrites.
+    """
     written = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    rewritten = (".lock", "report.md", "results.json", "hparams.json", "problem.json", "metrics.jsonl", "checkpoint")
+    rewritten = (
+        ".lock",
+        "report.md",
+        "results.json",
+        "hparams.json",
+        "problem.json",
+        "metrics.jsonl",
+        "checkpoint",
+    )
     return {str(path): path.stat().st_mtime_ns for path in written if path.name not in rewritten}
 
 
@@ -52,11 +64,23 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text(PUBLISHED)
     flags = [
-        "--problem=published", "--row=base", f"--hparams={SLIM}", "--train_size=1000", "--vocab_size=400",
-        "--decode_hparams=batch_size=100", "--train_steps=30", "--local_eval_frequency=10", f"--data_dir={data}",
-        f"--output_dir={model}", "--model=lookup", f"--t2t_usr_dir={tmp_path / 'own'}", "--eval_decode_lines=0",
-    ]  # fmt: skip
-    twelfth_step = code_that_waits("t2t_repro.training.step:TrainStep", "__call__", call=12, until=STOP_REQUESTED)
+        "--problem=published",
+        "--row=base",
+        f"--hparams={SLIM}",
+        "--train_size=1000",
+        "--vocab_size=400",
+        "--decode_hparams=batch_size=100",
+        "--train_steps=30",
+        "--local_eval_frequency=10",
+        f"--data_dir={data}",
+        f"--output_dir={model}",
+        "--model=lookup",
+        f"--t2t_usr_dir={tmp_path / 'own'}",
+        "--eval_decode_lines=0",
+    ]
+    twelfth_step = code_that_waits(
+        "t2t_repro.training.step:TrainStep", "__call__", call=12, until=STOP_REQUESTED
+    )
     code, messages = stop(flags, twelfth_step, signal.SIGTERM)
     assert code == 130
     assert "saved after step " in messages
@@ -71,7 +95,11 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     assert [path.read_bytes().count(b"\n") for path in unfinished()] == [1 + 2]
     assert "resuming after step " in messages
     assert not (model / "results.json").exists()
-    done = {path: time for path, time in times(data, model).items() if path not in map(str, unfinished())}
+    done = {
+        path: time
+        for path, time in times(data, model).items()
+        if path not in map(str, unfinished())
+    }
     (dev_outputs,) = (Path(path) for path in done if "/decoded/" in path)
     assert dev_outputs.name.startswith("first-30-last-")
 
@@ -80,7 +108,9 @@ def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
     assert times(data, model).items() >= done.items()
     assert not unfinished()
 
-    metrics = [json.loads(line) for line in (model / "metrics.jsonl").read_text("utf-8").splitlines()]
+    metrics = [
+        json.loads(line) for line in (model / "metrics.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [line["step"] for line in metrics if "dev_loss" in line] == [10, 20, 30]
     (second,) = (model / "decoded").glob("second_part-30-*.txt")
     assert [len(list(read_lines(str(path)))) for path in (dev_outputs, second)] == [60, 20]

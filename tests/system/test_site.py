@@ -1,4 +1,6 @@
-"""Tests of the documentation site, which this module builds with mkdocs.yml and then reads without mkdocs."""
+"""Tests of the documentation site, which this module builds with mkdocs.yml and then reads without
+mkdocs.
+"""
 
 import ast
 import os
@@ -14,7 +16,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    *(path.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for path in ROOT.glob("docs/**/*.md")),
+    *(
+        path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        for path in ROOT.glob("docs/**/*.md")
+    ),
     *(f"{path.stem}.html" for path in ROOT.glob("*.md") if path.name != "README.md"),
 }
 WEB = ("http", "https", "mailto")
@@ -27,13 +32,17 @@ API = {
     "decoding/translation.py": ["Translation", "Hypothesis"],
     "serving/client.py": ["Client", "Answer"],
 }
-"""For each module with documented names, its documented classes; an empty list means everything in the module."""
+"""For each module with documented names, its documented classes; an empty list means everything in
+the module.
+"""
 UNDOCUMENTED = {"T", "DECODING_METHODS"}
 """Public names in these modules that are of no use outside them."""
 
 
 class Html(HTMLParser):
-    """A page of the site: its ids, its links (all, and those in its navigation), and the files that it loads."""
+    """A page of the site: its ids, its links (all, and those in its navigation), and the files that
+    it loads.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -51,7 +60,9 @@ class Html(HTMLParser):
         if "href" in values:
             (self.loaded if tag == "link" else self.links).add(values["href"])
             self.navigation |= {values["href"]} if self._open_navs else set()
-        self.loaded |= {values[name] for name in ("src", "srcset", "data", "poster") if name in values}
+        self.loaded |= {
+            values[name] for name in ("src", "srcset", "data", "poster") if name in values
+        }
 
     def handle_endtag(self, tag: str) -> None:
         self._open_navs -= tag == "nav"
@@ -69,7 +80,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Html]:
 
 
 def target(site: dict[Path, Html], page: Path, url: str) -> Path:
-    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the site."""
+    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the site."""  # noqa: E501
     path = unquote(urlsplit(url).path)
     file = top(site) / path.lstrip("/") if page.name == "404.html" else page.parent / path
     return Path(os.path.normpath(file)) if path else page
@@ -81,9 +92,16 @@ def top(site: dict[Path, Html]) -> Path:
 
 
 def test_no_link_is_dead(site: dict[Path, Html]) -> None:
-    links = [(page, url) for page, html in site.items() for url in html.links if urlsplit(url).scheme not in WEB]
+    links = [
+        (page, url)
+        for page, html in site.items()
+        for url in html.links
+        if urlsplit(url).scheme not in WEB
+    ]
     assert len(links) > 1000
-    assert not [f"{page.name}: {url}" for page, url in links if not leads_somewhere(site, page, url)]
+    assert not [
+        f"{page.name}: {url}" for page, url in links if not leads_somewhere(site, page, url)
+    ]
 
 
 def leads_somewhere(site: dict[Path, Html], page: Path, url: str) -> bool:
@@ -97,14 +115,18 @@ def test_pages_load_only_files_of_the_site(site: dict[Path, Html]) -> None:
     loaded += [(css, url) for css in top(site).rglob("*.css") for url in urls_in_css(css)]
     assert len({url for _, url in loaded}) > 20
     outside = [
-        f"{file.name}: {url}" for file, url in loaded if urlsplit(url).netloc or not target(site, file, url).is_file()
+        f"{file.name}: {url}"
+        for file, url in loaded
+        if urlsplit(url).netloc or not target(site, file, url).is_file()
     ]
     assert not outside
 
 
 def urls_in_css(path: Path) -> Iterator[str]:
     """Yields the URLs that a style sheet loads."""
-    for match in re.finditer(r"url\(\s*[\"']?(.*?)[\"']?\s*\)|@import\s+[\"'](.*?)[\"']", path.read_text("utf-8")):
+    for match in re.finditer(
+        r"url\(\s*[\"']?(.*?)[\"']?\s*\)|@import\s+[\"'](.*?)[\"']", path.read_text("utf-8")
+    ):
         url = match[1] or match[2]
         if not url.startswith(("data:", "#")):
             yield url
@@ -133,7 +155,7 @@ def public_names(module: str) -> Iterator[str]:
 
 
 def definitions(scope: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.stmt]]:
-    """Yields the public classes, functions and variables that a module or class defines, by name."""
+    """Yields the public classes, functions and variables that a module or class defines, by name."""  # noqa: E501
     for statement in scope.body:
         match statement:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):

@@ -32,14 +32,25 @@ print(t2t_repro.__file__)
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """Returns a wheel that is built from a copy of the source, because setuptools writes into the source."""
+    """Returns a wheel that is built from a copy of the source, because setuptools writes into the
+    source.
+    """
     copy = tmp_path / "source"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for folder in SOURCES:
         shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     subprocess.run([*pip, f"--wheel-dir={tmp_path}", str(copy)], check=True)
     (built,) = tmp_path.glob("*.whl")
     return built
@@ -49,11 +60,19 @@ def test_the_wheel_has_all_files_and_its_programs_start(wheel: Path, tmp_path: P
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     for source, target in SOURCES.items():
-        files = {path.relative_to(ROOT / source) for path in (ROOT / source).rglob("*") if path.is_file()}
+        files = {
+            path.relative_to(ROOT / source) for path in (ROOT / source).rglob("*") if path.is_file()
+        }
         for path in files - {path for path in files if "__pycache__" in path.parts}:
             assert (installed / target / path).read_bytes() == (ROOT / source / path).read_bytes()
     variables = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", START_ALL]
-    started = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8", check=True)
+    started = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8", check=True
+    )
     assert started.stdout.splitlines()[-1] == str(installed / "t2t_repro" / "__init__.py")
-    assert started.stdout.count("Flags of all programs") == started.stdout.count("\nFlags of t2t-") == 15
+    assert (
+        started.stdout.count("Flags of all programs")
+        == started.stdout.count("\nFlags of t2t-")
+        == 15
+    )

@@ -26,7 +26,9 @@ def tiny_hparams() -> HParams:
 
 @pytest.fixture(scope="session")
 def tiny_vocabulary() -> Vocabulary:
-    """Returns a vocabulary of 290 pieces: single bytes, special tokens, and parts of a few English words."""
+    """Returns a vocabulary of 290 pieces: single bytes, special tokens, and parts of a few English
+    words.
+    """
     return sentencepiece.train(["the dog", "a cat", "the cat sat on the dog"], 290)
 
 

@@ -14,10 +14,17 @@ def test_the_nearest_name_is_offered_or_all_are_listed() -> None:
 
 
 def test_a_noun_is_plural_unless_there_is_one() -> None:
-    assert [counted(number, "line") for number in (0, 1, 2000)] == ["0 lines", "1 line", "2,000 lines"]
+    assert [counted(number, "line") for number in (0, 1, 2000)] == [
+        "0 lines",
+        "1 line",
+        "2,000 lines",
+    ]
 
 
 def test_the_first_line_has_no_names_of_graph_nodes() -> None:
-    text = "{{function_node __wrapped__SaveV2_device_/job:x/device:CPU:0}} a/b; No space left [Op:SaveV2] name: \nmore"
+    text = (
+        "{{function_node __wrapped__SaveV2_device_/job:x/device:CPU:0}} a/b; No space left "
+        "[Op:SaveV2] name: \nmore"
+    )
     assert first_line(ValueError(text)) == "a/b; No space left"
     assert first_line(ValueError(" ")) == "ValueError"

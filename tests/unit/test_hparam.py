@@ -26,13 +26,25 @@ class MyHParams(HParams):
 
 
 def test_an_override_has_the_type_of_its_field() -> None:
-    changed = override(HParams(), "hidden_size=256, norm_before=true,norm_epsilon=1e-5,pos=emb,label_smoothing=0,")
+    changed = override(
+        HParams(), "hidden_size=256, norm_before=true,norm_epsilon=1e-5,pos=emb,label_smoothing=0,"
+    )
     assert changed == replace(
-        HParams(), hidden_size=256, norm_before=True, norm_epsilon=1e-5, pos="emb", label_smoothing=0.0
+        HParams(),
+        hidden_size=256,
+        norm_before=True,
+        norm_epsilon=1e-5,
+        pos="emb",
+        label_smoothing=0.0,
     )
     assert type(changed.label_smoothing) is float
     assert override(HParams(), " , ") == HParams()
-    assert [parse_value("x", text, bool) for text in ("true", "False", "1", "0")] == [True, False, True, False]
+    assert [parse_value("x", text, bool) for text in ("true", "False", "1", "0")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     mine = override(MyHParams(hidden_size=10), "depth=3,share=1")
     assert (mine.model, mine.depth, mine.share, mine.hidden_size) == ("mine", 3, 1.0, 10)
 
@@ -40,59 +52,85 @@ def test_an_override_has_the_type_of_its_field() -> None:
 @pytest.mark.parametrize(
     ("values", "text", "words"),
     [
-        *((HParams(), text, words) for text, words in (
-            ("hidden_size=1.0", "of type int"),
-            ("norm_before=yes", "true or false"),
-            ("hiden_size=256", "did you mean 'hidden_size'?"),
-            ("ranges=256", "'ranges'"),
-            ("hidden_size=256,hidden_size=256", "hidden_size is given twice"),
-            ("hidden_size:256", "write name=value"),
-            ("num_hidden_layers=1001", "must be in 1 .. 1000"),
-            ("num_decoder_layers=-1", "must be in 0 .. 1000"),
-            ("num_heads=7", "num_heads=7 does not divide hidden_size=512"),
-            ("attention_key_channels=100", "num_heads=8 does not divide attention_key_channels=100"),
-            ("attention_value_channels=-8", "attention_value_channels=-8"),
-            ("hidden_size=9,num_heads=1", "must be even"),
-            ("train_steps=3000000000", "train_steps=3000000000"),
-            ("layer_prepostprocess_dropout=1", "layer_prepostprocess_dropout=1.0"),
-            ("norm_epsilon=nan", "norm_epsilon=nan"),
-            ("optimizer_adam_epsilon=1e-60", "optimizer_adam_epsilon=1e-60"),
-            ("pos=timings", "did you mean 'timing'?"),
-            ("max_relative_position=20", "needs both"),
-            (f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4", "self_attention_neighborhood=4 has"),
-            ("subword_nbest_size=8", "subword_alpha"),
-            ("subword_alpha=0.1,subword_nbest_size=1", "2 or more"),
-            ("shared_embedding=true", "shared_embedding=true has no effect"),
-            ("learning_rate_schedule=constant*noan", "did you mean 'noam'?"),
-        )),
-        *((DecodeHParams(), text, words) for text, words in (
-            ("hidden_size=1", "field of DecodeHParams"),
-            ("beam_size=0", "beam_size=0"),
-            ("alpha=60", "must be in 0 .. 10"),
-            ("n=5", "n=5 must be at most beam_size=4"),
-            ("repeat_ngram_size=2", "give both or none"),
-            ("repeat_ngram_size=2,repeat_ngram_penalty=inf,well_formed=true", "repeat_ngram_penalty=inf"),
-            ("sampling_method=randon", "did you mean 'random'?"),
-            ("sampling_seed=1", "needs sampling_method=random"),
-            (f"{RANDOM},sampling_temp=0", "sampling_temp=0.0"),
-            (f"{RANDOM},sampling_keep_top_p=1.1", "sampling_keep_top_p=1.1"),
-            (f"{RANDOM},sampling_keep_top_p=0", "sampling_keep_top_p=0.0"),
-            (f"{RANDOM},coverage_penalty=0.1", "coverage_penalty orders a beam"),
-            (f"{RANDOM},beam_size=4", "beam_size=4 has no effect"),
-        )),
+        *(
+            (HParams(), text, words)
+            for text, words in (
+                ("hidden_size=1.0", "of type int"),
+                ("norm_before=yes", "true or false"),
+                ("hiden_size=256", "did you mean 'hidden_size'?"),
+                ("ranges=256", "'ranges'"),
+                ("hidden_size=256,hidden_size=256", "hidden_size is given twice"),
+                ("hidden_size:256", "write name=value"),
+                ("num_hidden_layers=1001", "must be in 1 .. 1000"),
+                ("num_decoder_layers=-1", "must be in 0 .. 1000"),
+                ("num_heads=7", "num_heads=7 does not divide hidden_size=512"),
+                (
+                    "attention_key_channels=100",
+                    "num_heads=8 does not divide attention_key_channels=100",
+                ),
+                ("attention_value_channels=-8", "attention_value_channels=-8"),
+                ("hidden_size=9,num_heads=1", "must be even"),
+                ("train_steps=3000000000", "train_steps=3000000000"),
+                ("layer_prepostprocess_dropout=1", "layer_prepostprocess_dropout=1.0"),
+                ("norm_epsilon=nan", "norm_epsilon=nan"),
+                ("optimizer_adam_epsilon=1e-60", "optimizer_adam_epsilon=1e-60"),
+                ("pos=timings", "did you mean 'timing'?"),
+                ("max_relative_position=20", "needs both"),
+                (
+                    f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4",
+                    "self_attention_neighborhood=4 has",
+                ),
+                ("subword_nbest_size=8", "subword_alpha"),
+                ("subword_alpha=0.1,subword_nbest_size=1", "2 or more"),
+                ("shared_embedding=true", "shared_embedding=true has no effect"),
+                ("learning_rate_schedule=constant*noan", "did you mean 'noam'?"),
+            )
+        ),
+        *(
+            (DecodeHParams(), text, words)
+            for text, words in (
+                ("hidden_size=1", "field of DecodeHParams"),
+                ("beam_size=0", "beam_size=0"),
+                ("alpha=60", "must be in 0 .. 10"),
+                ("n=5", "n=5 must be at most beam_size=4"),
+                ("repeat_ngram_size=2", "give both or none"),
+                (
+                    "repeat_ngram_size=2,repeat_ngram_penalty=inf,well_formed=true",
+                    "repeat_ngram_penalty=inf",
+                ),
+                ("sampling_method=randon", "did you mean 'random'?"),
+                ("sampling_seed=1", "needs sampling_method=random"),
+                (f"{RANDOM},sampling_temp=0", "sampling_temp=0.0"),
+                (f"{RANDOM},sampling_keep_top_p=1.1", "sampling_keep_top_p=1.1"),
+                (f"{RANDOM},sampling_keep_top_p=0", "sampling_keep_top_p=0.0"),
+                (f"{RANDOM},coverage_penalty=0.1", "coverage_penalty orders a beam"),
+                (f"{RANDOM},beam_size=4", "beam_size=4 has no effect"),
+            )
+        ),
         (MyHParams(), "depth=10", "depth=10 must be in 1 .. 9"),
         (MyHParams(), "filter_size=8", "filter_size=8 has no effect in the model mine"),
     ],
-)  # fmt: skip
+)
 def test_wrong_values_are_refused(values: Any, text: str, words: str) -> None:
     assert words in user_error(override, values, text)
 
 
 def test_valid_searches() -> None:
-    assert override(DecodeHParams(), f"{RANDOM},n=30").n == 30  # n may exceed beam_size: sampling has no beam
-    assert override(DecodeHParams(), "n=4,repeat_ngram_size=3,repeat_ngram_penalty=inf,coverage_penalty=0.2").n == 4
-    assert str(DecodeHParams(sampling_method="random")).startswith("alpha=0.6, extra_length=50, batch_size=2048, samp")
-    assert str(DecodeHParams(n=2)) == "beam_size=4, alpha=0.6, extra_length=50, batch_size=2048, n=2"
+    assert (
+        override(DecodeHParams(), f"{RANDOM},n=30").n == 30
+    )  # n may exceed beam_size: sampling has no beam
+    assert (
+        override(
+            DecodeHParams(), "n=4,repeat_ngram_size=3,repeat_ngram_penalty=inf,coverage_penalty=0.2"
+        ).n
+        == 4
+    )
+    assert str(DecodeHParams(sampling_method="random")).startswith(
+        "alpha=0.6, extra_length=50, batch_size=2048, samp"
+    )
+    assert (
+        str(DecodeHParams(n=2)) == "beam_size=4, alpha=0.6, extra_length=50, batch_size=2048, n=2"
+    )
 
 
 def test_a_field_without_effect_is_refused_only_if_the_user_sets_it() -> None:
@@ -107,7 +145,9 @@ def test_hparams_of_another_model_keep_what_both_have() -> None:
     mine = MyHParams(hidden_size=8, depth=4)
     assert MyHParams.of(HParams(hidden_size=8), model="mine", depth=4) == mine
     assert HParams.of(MyHParams(hidden_size=8), model="transformer") == HParams(hidden_size=8)
-    assert "depth=4 has no effect in the model transformer" in user_error(HParams.of, mine, model="transformer")
+    assert "depth=4 has no effect in the model transformer" in user_error(
+        HParams.of, mine, model="transformer"
+    )
     assert "hidden_size='256' must be of type int" in user_error(HParams, hidden_size="256")
     # Classes may have different defaults of a field that both have.
     assert MyHParams.of(HParams()).pos == "none" and HParams.of(MyHParams()).pos == "timing"

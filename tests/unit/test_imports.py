@@ -1,4 +1,6 @@
-"""Tests that imports have no cycles between modules or folders, and follow the order in docs/architecture.md."""
+"""Tests that imports have no cycles between modules or folders, and follow the order in
+docs/architecture.md.
+"""
 
 import ast
 import graphlib
@@ -29,8 +31,9 @@ LEVELS = (
     ("bin",),
     ("__main__",),
 )
-"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from rivals on), programs. A folder
-imports only folders of lower levels."""
+"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from rivals on),
+programs. A folder imports only folders of lower levels.
+"""
 RANKS = {folder: rank for rank, folders in enumerate(LEVELS) for folder in folders}
 APPLICATIONS = ("problems", "hparams", "bin")
 """Top-level folders, installed inside t2t_repro."""
@@ -48,7 +51,7 @@ def source_files() -> dict[str, Path]:
 
 
 def imports(node: ast.AST) -> Iterator[str]:
-    """Yields the names that code imports at module level, inside functions and for type checking."""
+    """Yields the names that code imports at module level, inside functions and for type checking."""  # noqa: E501
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
@@ -70,7 +73,9 @@ def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def folder_of(module: str) -> str:
-    """Returns a module's folder inside t2t_repro/, or the module's own name if it lies directly in t2t_repro/."""
+    """Returns a module's folder inside t2t_repro/, or the module's own name if it lies directly in
+    t2t_repro/.
+    """
     return module.split(".")[1] if module != ENGINE else ENGINE
 
 
@@ -85,7 +90,9 @@ def test_modules_do_not_import_each_other_in_a_cycle(graph: dict[str, set[str]])
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_imports_go_down_from_programs_through_annexes_and_core_to_tools(graph: dict[str, set[str]]) -> None:
+def test_imports_go_down_from_programs_through_annexes_and_core_to_tools(
+    graph: dict[str, set[str]],
+) -> None:
     for module, imported in graph.items():
         source = folder_of(module)
         for target in {folder_of(name) for name in imported} - {source}:

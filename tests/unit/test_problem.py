@@ -12,7 +12,9 @@ from t2t_repro.problem import Problem, setting
 
 
 class Mine(Problem):
-    """A problem with three settings: an inherited one with a new default, one with help, and one without help."""
+    """A problem with three settings: an inherited one with a new default, one with help, and one
+    without help.
+    """
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -30,20 +32,33 @@ def test_a_setting_inherits_its_help_or_has_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("wsj_parsing", {"vocab_size": True}, "settings of problem 'wsj_parsing': vocab_size=True must be of type int"),
-        ("wsj_parsing", {"vocab_siz": 3}, "settings of problem 'wsj_parsing': unknown .*did you mean 'vocab_size'"),
+        (
+            "wsj_parsing",
+            {"vocab_size": True},
+            "settings of problem 'wsj_parsing': vocab_size=True must be of type int",
+        ),
+        (
+            "wsj_parsing",
+            {"vocab_siz": 3},
+            "settings of problem 'wsj_parsing': unknown .*did you mean 'vocab_size'",
+        ),
         ("wsj_parsing", {"word_symbol": "foo"}, "unknown --word_symbol 'foo'"),
         ("t2t_text", {"target_space": 32}, "target_space=32 must be 0 to 31"),
     ],
 )
-def test_a_setting_out_of_range_in_a_file_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
+def test_a_setting_out_of_range_in_a_file_is_refused(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
     """A model folder may come from a stranger, and only t2t-datagen calls `check`."""
     with pytest.raises(UserError, match=message):
         registry.problem(name, settings)
 
 
 def test_settings_that_are_no_dataclass_are_refused() -> None:
-    with pytest.raises(UserError, match=r"problem Forgetful: write @dataclass\(frozen=True\) above the class Settings"):
+    with pytest.raises(
+        UserError,
+        match=r"problem Forgetful: write @dataclass\(frozen=True\) above the class Settings",
+    ):
 
         class Forgetful(Problem):
             class Settings(Problem.Settings):

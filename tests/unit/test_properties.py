@@ -21,20 +21,34 @@ VALUES = {
     float: st.floats() | st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     bool: st.booleans(),
     str: st.sampled_from(
-        ["timing", "emb", "constant*noam", "linear_decay", "random", "argmax", "transformer", "", "x"]
+        [
+            "timing",
+            "emb",
+            "constant*noam",
+            "linear_decay",
+            "random",
+            "argmax",
+            "transformer",
+            "",
+            "x",
+        ]
     ),
 }
 """For each type of field, a Hypothesis strategy that draws values, many of them out of range."""
 
 
 def values_of(defaults: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Returns a strategy that draws values for some fields of a dataclass, as {name of the field: value}."""
+    """Returns a strategy that draws values for some fields of a dataclass, as {name of the field:
+    value}.
+    """
     values = {name: VALUES[type(value)] for name, value in dataclasses.asdict(defaults).items()}
     return st.fixed_dictionaries({}, optional=values)
 
 
 def refused(call: Any, *arguments: Any) -> Any:
-    """Returns the result of a call, or None if it raises a UserError. The error's message must be one line."""
+    """Returns the result of a call, or None if it raises a UserError. The error's message must be
+    one line.
+    """
     try:
         return call(*arguments)
     except UserError as error:
@@ -42,7 +56,9 @@ def refused(call: Any, *arguments: Any) -> Any:
         return None
 
 
-@pytest.mark.parametrize("defaults", [HParams(), DecodeHParams()], ids=lambda defaults: type(defaults).__name__)
+@pytest.mark.parametrize(
+    "defaults", [HParams(), DecodeHParams()], ids=lambda defaults: type(defaults).__name__
+)
 @few
 @given(data=st.data())
 def test_an_override_gives_the_values_or_is_refused(defaults: Any, data: st.DataObject) -> None:
@@ -55,7 +71,13 @@ def test_an_override_gives_the_values_or_is_refused(defaults: Any, data: st.Data
 
 
 @few
-@given(st.lists(st.sampled_from([*HParams.__dataclass_fields__, *"=,, -.1e0\n\0", "nan", "inf", "true", "9" * 5000])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [*HParams.__dataclass_fields__, *"=,, -.1e0\n\0", "nan", "inf", "true", "9" * 5000]
+        )
+    )
+)
 @example(["num_heads", "=", "9" * 5000])
 def test_any_text_is_an_override_or_is_refused(parts: list[str]) -> None:
     overridden = refused(override, HParams(), "".join(parts))
@@ -64,7 +86,8 @@ def test_any_text_is_an_override_or_is_refused(parts: list[str]) -> None:
 
 CHARACTERS = "ab.!?,;:…。！)”\"' \t\u3000\u2028漢ü\U0001f600"  # noqa: RUF001
 LINES = st.text(
-    st.sampled_from(CHARACTERS) | st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0\ufdd1")
+    st.sampled_from(CHARACTERS)
+    | st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0\ufdd1")
 )
 
 
@@ -89,4 +112,7 @@ def test_a_long_line_is_cut_without_loss_and_joined_again(
     assert not any(map(is_empty, strings))
     assert VISIBLE.findall("".join(strings)) == VISIBLE.findall(text)
     if strings:  # each segment, without outer white space, serves as its own translation
-        assert join_texts([string.strip() for string in strings], strings).split() == "".join(strings).split()
+        assert (
+            join_texts([string.strip() for string in strings], strings).split()
+            == "".join(strings).split()
+        )

@@ -1,4 +1,6 @@
-"""Tests that problems, hparams sets and models are registered by name, including those in the user's package."""
+"""Tests that problems, hparams sets and models are registered by name, including those in the
+user's package.
+"""
 
 import re
 import sys
@@ -35,7 +37,7 @@ def build(hparams, vocab_size):
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    """After each test, removes the modules that the test imported and the names that it registered."""
+    """After each test, removes the modules that the test imported and the names that it registered."""  # noqa: E501
     registry.import_built_in()
     registries = [registry._problems, registry._hparams, registry._models]
     path, objects = list(sys.path), [dict(names._objects) for names in registries]
@@ -57,20 +59,30 @@ def package(folder: Path, **modules: str) -> str:
 
 
 def test_snake_case() -> None:
-    names = {"TranslateEndeWmt32k": "translate_ende_wmt32k", "MyBPE32k": "my_bp_e32k", "AWMT14B": "awm_t14_b"}
+    names = {
+        "TranslateEndeWmt32k": "translate_ende_wmt32k",
+        "MyBPE32k": "my_bp_e32k",
+        "AWMT14B": "awm_t14_b",
+    }
     assert {name: snake_case(name) for name in names} == names
 
 
 def test_names_that_cannot_be_registered_or_found() -> None:
     things = Registry("thing")
     assert things.register("wmt14_de-en.v2")(dict) is dict is things.get("wmt14_de-en.v2")
-    assert "'wmt14_de-en.v2' is registered already, by builtins" in user_error(things.register("wmt14_de-en.v2"), set)
+    assert "'wmt14_de-en.v2' is registered already, by builtins" in user_error(
+        things.register("wmt14_de-en.v2"), set
+    )
     for name in ("a/b", "a b", "-a", ".a", "a*", "a,b", "a\n", "\t"):
         assert "use only letters, digits" in user_error(things.register(name), dict)
     assert "names ending in '_rev'" in user_error(registry.register_problem("mine_rev"), object)
     for get, name, words in (
         (registry.problem, "text_flies", "unknown problem 'text_flies'; did you mean 'text_files'"),
-        (registry.hparams, "transformer_bas", "unknown hparams set 'transformer_bas'; did you mean 'transformer_base'"),
+        (
+            registry.hparams,
+            "transformer_bas",
+            "unknown hparams set 'transformer_bas'; did you mean 'transformer_base'",
+        ),
         (registry.model, "transfomer", "unknown model 'transfomer'; did you mean 'transformer'"),
     ):
         assert words in user_error(get, name)
@@ -80,13 +92,19 @@ def test_rev_reverses_a_problem() -> None:
     forward, backward = registry.problem("text_files"), registry.problem("text_files_rev")
     assert type(forward) is type(backward) is registry.problem_class("text_files_rev")
     assert (forward.was_reversed, forward.name) == (False, "text_files")
-    assert (backward.was_reversed, backward.name, backward.base_name) == (True, "text_files_rev", "text_files")
+    assert (backward.was_reversed, backward.name, backward.base_name) == (
+        True,
+        "text_files_rev",
+        "text_files",
+    )
 
 
 def test_the_help_lists_each_name_with_the_first_line_of_its_docstring() -> None:
     sections = [section.splitlines() for section in registry.help_text().split("\n\n")]
     assert [section[0] for section in sections] == ["problems:", "hparams sets:", "models:"]
-    assert re.search(r"^  transformer +The Transformer: stacks of", registry.help_text(), re.MULTILINE)
+    assert re.search(
+        r"^  transformer +The Transformer: stacks of", registry.help_text(), re.MULTILINE
+    )
     for _, *lines in sections:
         names = [line.split()[0] for line in lines if line[2] != " "]
         assert names == sorted(names) and all(len(line) <= 80 for line in lines)
@@ -107,12 +125,21 @@ def test_a_user_package_registers_its_names(tmp_path: Path, code: str) -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda: HParams(hiden_size=256), "unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?"),  # type: ignore[call-arg]
+        (
+            lambda: HParams(hiden_size=256),
+            "unknown field of HParams 'hiden_size'; did you mean 'hidden_size'?",
+        ),  # type: ignore[call-arg]
         (lambda: replace(HParams(), max_length=0), "test_registry.py:"),
-        (lambda: setattr(HParams(), "hidden_size", 64), "; return dataclasses.replace(hparams, name=value)"),
+        (
+            lambda: setattr(HParams(), "hidden_size", 64),
+            "; return dataclasses.replace(hparams, name=value)",
+        ),
         (lambda: {"hidden_size": 1}, "must return HParams"),
         (lambda: HParams(model="transfomer"), "did you mean 'transformer'?"),
-        (lambda: HParams(model="gnmt", filter_size=64), "filter_size=64 has no effect in the model gnmt"),
+        (
+            lambda: HParams(model="gnmt", filter_size=64),
+            "filter_size=64 has no effect in the model gnmt",
+        ),
     ],
 )
 def test_a_mistake_in_a_set_is_explained(function: Callable[[], Any], words: str) -> None:
@@ -139,6 +166,12 @@ def test_code_that_fails_is_named_by_file_and_line(tmp_path: Path, code: str, wo
 
 def test_a_folder_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    for folder in (str(tmp_path / "nowhere"), str(tmp_path / "loop"), package(tmp_path / "usr_bare", mine=GOOD)):
+    for folder in (
+        str(tmp_path / "nowhere"),
+        str(tmp_path / "loop"),
+        package(tmp_path / "usr_bare", mine=GOOD),
+    ):
         assert "no __init__.py there" in user_error(registry.import_usr_dir, folder)
-    assert "'json' is loaded already" in user_error(registry.import_usr_dir, package(tmp_path / "json", __init__=""))
+    assert "'json' is loaded already" in user_error(
+        registry.import_usr_dir, package(tmp_path / "json", __init__="")
+    )

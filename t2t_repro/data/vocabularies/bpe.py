@@ -1,6 +1,7 @@
 """subword-nmt's vocabularies: the file of codes that its learn-bpe writes.
 
-They encode as subword-nmt 0.3.8 does, with the end id added. The rules were written down from its apply_bpe.py.
+They encode as subword-nmt 0.3.8 does, with the end id added. The rules were written down from its
+apply_bpe.py.
 """
 
 import functools
@@ -15,22 +16,28 @@ SPECIAL = ("<pad>", "</s>", "<unk>")
 """Pieces of the ids 0, 1 and 2. Decoding writes the last one for a symbol that the codes lack."""
 UNKNOWN_ID = 2
 END = "</w>"
-"""Stands at the end of a symbol that ends a word. In version 0.1 of the codes, it begins as a symbol of its own."""
+"""Stands at the end of a symbol that ends a word. In version 0.1 of the codes, it begins as a
+symbol of its own.
+"""
 CONTINUED = "@@"
 """Stands at the end of a piece that does not end its word."""
 JOINT = f"{CONTINUED} |{CONTINUED} ?$"
 """Regular expression for what decoding removes between pieces, for Python and for TensorFlow."""
 LINE_ENDS = "\r\n "
-"""Characters that subword-nmt removes at both ends of a line. It splits the words only at spaces."""
+"""Characters that subword-nmt removes at both ends of a line. It splits the words only at spaces.
+"""
 VERSION = re.compile(r"#version:(?:.*\s)?0\.([12])(?:\.0+)*\s*")
 """Matches the first line of a file of codes. Without this line, the version is 0.1."""
 CURE = "use the file that subword-nmt learn-bpe writes"
 Merges = dict[tuple[int, int], tuple[int, int]]
-"""For each pair of neighboring symbols, its rank among all pairs and the symbol that replaces it."""
+"""For each pair of neighboring symbols, its rank among all pairs and the symbol that replaces it.
+"""
 
 
 def merge(word: list[int], merges: Merges) -> None:
-    """Replaces pairs of symbols in a word, first that of the lowest rank at all its places, from left to right."""
+    """Replaces pairs of symbols in a word, first that of the lowest rank at all its places, from
+    left to right.
+    """
     while pairs := [(merges[pair], pair) for pair in pairwise(word) if pair in merges]:
         (_, result), best = min(pairs)
         start = 0
@@ -41,11 +48,13 @@ def merge(word: list[int], merges: Merges) -> None:
 
 
 class BpeVocabulary(ListVocabulary):
-    """A vocabulary of subword-nmt. A word stands between spaces, as text was tokenized for the original model.
+    """A vocabulary of subword-nmt. A word stands between spaces, as text was tokenized for the
+    original model.
 
-    The pieces are written as subword-nmt prints them: "lo@@" within a word, and "lo" at its end. After `SPECIAL` come
-    both forms of each character of the codes, in the order of Unicode, and then those of the symbol that each line of
-    the codes makes. A symbol that the codes do not make is unknown.
+    The pieces are written as subword-nmt prints them: "lo@@" within a word, and "lo" at its end.
+    After `SPECIAL` come both forms of each character of the codes, in the order of Unicode, and
+    then those of the symbol that each line of the codes makes. A symbol that the codes do not make
+    is unknown.
     """
 
     kind, suffix = "bpe", ".bpe"
@@ -54,27 +63,51 @@ class BpeVocabulary(ListVocabulary):
         super().__init__(model, source)
         self.has_final_symbol, codes = _codes(as_text(model, source, CURE), source)
         """True if `END` is the last symbol of a word, False if it is a part of the last symbol."""
-        chars = sorted({char for code in codes for symbol in code for char in symbol.removesuffix(END)})
-        symbols = [*chars, *(char + END for char in chars), END, *(part for code in codes for part in code)]
+        chars = sorted(
+            {char for code in codes for symbol in code for char in symbol.removesuffix(END)}
+        )
+        symbols = [
+            *chars,
+            *(char + END for char in chars),
+            END,
+            *(part for code in codes for part in code),
+        ]
         symbols = list(dict.fromkeys([*symbols, *map("".join, codes)]))
         self.symbol_of = {symbol: number for number, symbol in enumerate(symbols)}
-        """Number of each symbol. A character that the codes lack has the next number, that of the unknown symbol."""
+        """Number of each symbol. A character that the codes lack has the next number, that of the
+        unknown symbol.
+        """
         pieces = [form for char in chars for form in (char + CONTINUED, char)]
         for symbol in map("".join, codes):
             forms = [symbol + CONTINUED, symbol] if self.has_final_symbol else [symbol + CONTINUED]
             pieces += [symbol.removesuffix(END)] if symbol.endswith(END) else forms
         self._all_pieces = [*SPECIAL, *dict.fromkeys(pieces)]
-        id_of = {piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)}
-        self.inner_ids = [*(id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols), UNKNOWN_ID]
+        id_of = {
+            piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)
+        }
+        self.inner_ids = [
+            *(id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols),
+            UNKNOWN_ID,
+        ]
         """Id of each symbol within a word."""
-        self.last_ids = [*(id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols), UNKNOWN_ID]
+        self.last_ids = [
+            *(id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols),
+            UNKNOWN_ID,
+        ]
         """Id of each symbol at the end of a word."""
         number = self.symbol_of.__getitem__
-        self.merges = {(number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)}
+        self.merges = {
+            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)
+        }
         self.ids_of_word = functools.lru_cache(MAX_CACHED)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:
-        return [number for word in text.strip(LINE_ENDS).split(" ") if word for number in self.ids_of_word(word)]
+        return [
+            number
+            for word in text.strip(LINE_ENDS).split(" ")
+            if word
+            for number in self.ids_of_word(word)
+        ]
 
     def _ids_of_word(self, word: str) -> list[int]:
         characters = [*word, END] if self.has_final_symbol else [*word[:-1], word[-1] + END]
@@ -89,18 +122,24 @@ class BpeVocabulary(ListVocabulary):
 
 
 def _codes(text: str, source: str) -> tuple[bool, list[tuple[str, str]]]:
-    """Returns True if the version is 0.1, and the pairs of symbols, each at its first place in the file."""
+    """Returns True if the version is 0.1, and the pairs of symbols, each at its first place in the
+    file.
+    """
     lines = text.rstrip("\n").split("\n")
     has_version = lines[0].startswith("#version:")
     version = VERSION.fullmatch(lines[0])
     if has_version and not version:
         raise UserError(f"{source}:1: {shortened(lines[0])!r} must name version 0.1 or 0.2; {CURE}")
     if len(lines) > MAX_PIECES // 2:
-        raise UserError(f"{source}: has {len(lines):,} lines, more than {MAX_PIECES // 2:,}; use fewer codes")
+        raise UserError(
+            f"{source}: has {len(lines):,} lines, more than {MAX_PIECES // 2:,}; use fewer codes"
+        )
     codes: dict[tuple[str, str], None] = {}
     for number, line in enumerate(lines[has_version:] or [""], 1 + has_version):
         left, _, right = line.strip(LINE_ENDS).partition(" ")
         if not right or " " in right:
-            raise UserError(f"{source}:{number}: must be two symbols, not {shortened(line)!r}; {CURE}")
+            raise UserError(
+                f"{source}:{number}: must be two symbols, not {shortened(line)!r}; {CURE}"
+            )
         codes[left, right] = None
     return not version or version[1] == "1", list(codes)

@@ -1,10 +1,11 @@
 """The vocabularies as TensorFlow operations, for the exported graph.
 
-Each class here encodes and decodes as the vocabulary whose name it contains; a test compares them. Other files hold the
-classes of other kinds. Texts are strings in UTF-8, so a lone surrogate is U+FFFD here.
+Each class here encodes and decodes as the vocabulary whose name it contains; a test compares them.
+Other files hold the classes of other kinds. Texts are strings in UTF-8, so a lone surrogate is
+U+FFFD here.
 
-In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in parentheses have
-another size in each row (they are ragged).
+In shapes, B is the number of texts, N the number of tokens of all texts together. Dimensions in
+parentheses have another size in each row (they are ragged).
 """
 
 import functools
@@ -17,7 +18,12 @@ import tensorflow_text
 
 from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
-from t2t_repro.data.vocabularies.graph_bpe import GraphBpeVocabulary, GraphTokenizerVocabulary, joined, table
+from t2t_repro.data.vocabularies.graph_bpe import (
+    GraphBpeVocabulary,
+    GraphTokenizerVocabulary,
+    joined,
+    table,
+)
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.marian import CODE, MarianVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import UNIGRAM, SentencePieceVocabulary
@@ -61,25 +67,39 @@ def graph_vocabulary(vocabulary: Vocabulary) -> GraphVocabulary:
 
 
 def differences(vocabulary: Vocabulary) -> str:
-    """Returns a sentence that says which texts the graph treats in another way than the vocabulary, or ""."""
+    """Returns a sentence that says which texts the graph treats in another way than the vocabulary,
+    or "".
+    """
     if isinstance(vocabulary, TokenVocabulary) and vocabulary.unknown_id is None:
-        return "the exported model ignores words that its vocabulary lacks; t2t-decoder refuses them"
+        return (
+            "the exported model ignores words that its vocabulary lacks; t2t-decoder refuses them"
+        )
     return ""
 
 
 class GraphSentencePieceVocabulary(tf.Module):
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         super().__init__()
-        with quiet_tensorflow():  # SentencePiece reports that our vocabularies have no normalization rules
-            # In a loaded SavedModel, tokenizers with the same name would share the model of the first one.
+        with (
+            quiet_tensorflow()
+        ):  # SentencePiece reports that our vocabularies have no normalization rules
+            # In a loaded SavedModel, tokenizers with the same name would share the model of the
+            # first one.
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-                vocabulary.checked_model, out_type=tf.int32, add_eos=False, name=f"vocabulary_{vocabulary.fingerprint}"
+                vocabulary.checked_model,
+                out_type=tf.int32,
+                add_eos=False,
+                name=f"vocabulary_{vocabulary.fingerprint}",
             )
             self._fast_tokenizer = None
             if vocabulary.model_type == UNIGRAM:
-                self._fast_tokenizer = tensorflow_text.FastSentencepieceTokenizer(vocabulary.checked_model)
+                self._fast_tokenizer = tensorflow_text.FastSentencepieceTokenizer(
+                    vocabulary.checked_model
+                )
         self._pieces = tf.constant(vocabulary.pieces(vocabulary.ids))
-        self._ids, self._model_ids = (tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids))
+        self._ids, self._model_ids = (
+            tf.constant(ids, tf.int32) for ids in (vocabulary.ids, vocabulary.model_ids)
+        )
         numbers = range(vocabulary.unknown_id, vocabulary.size)
         visible = (number for number in numbers if vocabulary.decode([[number]])[0].strip())
         self._guard = next(visible, vocabulary.unknown_id)
@@ -89,26 +109,38 @@ class GraphSentencePieceVocabulary(tf.Module):
     def tokenize(self, texts: Any) -> Any:
         ids = self._tokenizer.tokenize(texts)
         if self._fast_tokenizer:
-            # Rounding decides between two splits with almost the same score. The fast tokenizer rounds as SentencePiece
-            # does in Python, but it lacks bytes and some kinds of normalization. So compare the texts of the splits.
-            fast_ids = tf.cast(self._fast_tokenizer.tokenize(texts), tf.int32).with_row_splits_dtype(tf.int64)
-            is_same, count = joined(ids, self._pieces) == joined(fast_ids, self._pieces), ids.nrows()
-            ids = tf.gather(tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0))
+            # Rounding decides between two splits with almost the same score. The fast tokenizer
+            # rounds as SentencePiece does in Python, but it lacks bytes and some kinds of
+            # normalization. So compare the texts of the splits.
+            fast_ids = tf.cast(
+                self._fast_tokenizer.tokenize(texts), tf.int32
+            ).with_row_splits_dtype(tf.int64)
+            is_same, count = (
+                joined(ids, self._pieces) == joined(fast_ids, self._pieces),
+                ids.nrows(),
+            )
+            ids = tf.gather(
+                tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0)
+            )
         return ids.with_flat_values(tf.gather(self._ids, ids.flat_values))
 
     def detokenize(self, ids: Any) -> Any:
         texts = self._text(ids)
         if not self._keeps_spaces:
             return texts
-        # TensorFlow Text's version of SentencePiece removes all spaces at the beginning of a text, and that of Python
-        # only the first of them. After another piece, both keep all spaces.
+        # TensorFlow Text's version of SentencePiece removes all spaces at the beginning of a text,
+        # and that of Python only the first of them. After another piece, both keep all spaces.
         guards = tf.fill([ids.nrows(), 1], self._guard)
-        guarded = tf.strings.substr(self._text(tf.concat([guards, ids], axis=1)), self._guard_bytes, MAX_BYTES)
+        guarded = tf.strings.substr(
+            self._text(tf.concat([guards, ids], axis=1)), self._guard_bytes, MAX_BYTES
+        )
         has_space = tf.strings.length(guarded) > tf.strings.length(texts)
         return tf.where(has_space, tf.strings.regex_replace(guarded, "^ ", ""), texts)
 
     def _text(self, ids: Any) -> Any:
-        return self._tokenizer.detokenize(ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values)))
+        return self._tokenizer.detokenize(
+            ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values))
+        )
 
 
 class GraphMarianVocabulary(GraphSentencePieceVocabulary):
@@ -116,8 +148,13 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
         super().__init__(model := vocabulary.sentencepiece)
         name = f"strings_{model.fingerprint}"
         with quiet_tensorflow():
-            self._strings = tensorflow_text.SentencepieceTokenizer(model.checked_model, tf.string, name=name)
-        self._unknown, self._unknown_of_model = vocabulary.unknown_id, model.model_ids[model.unknown_id]
+            self._strings = tensorflow_text.SentencepieceTokenizer(
+                model.checked_model, tf.string, name=name
+            )
+        self._unknown, self._unknown_of_model = (
+            vocabulary.unknown_id,
+            model.model_ids[model.unknown_id],
+        )
         self._id_of = table(vocabulary.id_of, tf.string, tf.int32, self._unknown)
         self._table = tf.constant(vocabulary.pieces(range(vocabulary.size)))
 
@@ -126,18 +163,23 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
         texts = tf.strings.regex_replace(texts, f"^{CODE}", "")
         ids = super().tokenize(texts)
         model_ids = tf.gather(self._model_ids, ids.flat_values)
-        # The table may have the text of a piece that is unknown to the model. Only the tokenizer of strings returns it.
+        # The table may have the text of a piece that is unknown to the model. Only the tokenizer of
+        # strings returns it.
         is_unknown = self._tokenizer.tokenize(texts).flat_values == self._unknown_of_model
         unknown_texts = tf.boolean_mask(self._strings.tokenize(texts).flat_values, is_unknown)
         places = tf.where(model_ids == self._unknown_of_model)
-        pieces = tf.tensor_scatter_nd_update(tf.gather(self._pieces, model_ids), places, unknown_texts)
+        pieces = tf.tensor_scatter_nd_update(
+            tf.gather(self._pieces, model_ids), places, unknown_texts
+        )
         codes = tf.ragged.boolean_mask(codes[:, None], codes[:, None] != "")
         pieces = tf.concat([codes, ids.with_flat_values(pieces)], axis=1)
         return pieces.with_flat_values(self._id_of.lookup(pieces.flat_values))
 
     def detokenize(self, ids: Any) -> Any:
         ids = tf.ragged.boolean_mask(ids, (ids < tf.size(self._table)) & (ids != self._unknown))
-        texts = self._strings.detokenize(ids.with_flat_values(tf.gather(self._table, ids.flat_values)))
+        texts = self._strings.detokenize(
+            ids.with_flat_values(tf.gather(self._table, ids.flat_values))
+        )
         return graph_strip(tf.strings.regex_replace(texts, SPACE, " "))
 
 
@@ -147,7 +189,10 @@ class GraphSubwordVocabulary(tf.Module):
         self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._id_of = table(vocabulary.id_of, tf.string, tf.int64, -1)
-        escapes = {ord(char): escaped(char, vocabulary.alphabet)[:-1] for char in sorted(vocabulary.alphabet)}
+        escapes = {
+            ord(char): escaped(char, vocabulary.alphabet)[:-1]
+            for char in sorted(vocabulary.alphabet)
+        }
         self._escapes = table(escapes, tf.int32, tf.string, "")
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
@@ -166,7 +211,9 @@ class GraphSubwordVocabulary(tf.Module):
         tokens = tf.RaggedTensor.from_row_starts(flat, starts)  # codes [N, (characters)]
         rows = tf.gather(rows, starts)
         is_same_row = rows[1:] == rows[:-1]
-        is_inner = (tf.pad(is_same_row, [[1, 0]]) & tf.pad(is_same_row, [[0, 1]]))[: tf.size(starts)]
+        is_inner = (tf.pad(is_same_row, [[1, 0]]) & tf.pad(is_same_row, [[0, 1]]))[
+            : tf.size(starts)
+        ]
         is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
         is_kept = ~(is_space & is_inner)
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
@@ -183,14 +230,18 @@ class GraphSubwordVocabulary(tf.Module):
         tokens = tf.strings.split(joined(ids, self._pieces), "_")
         tokens = tf.ragged.boolean_mask(tokens, tokens != "")
         texts, rows = _unescaped(tokens.flat_values), tokens.value_rowids()
-        is_alphanumeric = self._is_alphanumeric(tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values)
+        is_alphanumeric = self._is_alphanumeric(
+            tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
+        )
         has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & (rows[1:] == rows[:-1])
         spaces = tf.where(tf.pad(has_space, [[1, 0]])[: tf.size(texts)], " ", "")
         return tf.strings.reduce_join(tokens.with_flat_values(spaces + texts), axis=1)
 
 
 class GraphTokenVocabulary(tf.Module):
-    """`TokenVocabulary` as TensorFlow operations. Without a token for unknown words, it ignores such words."""
+    """`TokenVocabulary` as TensorFlow operations. Without a token for unknown words, it ignores
+    such words.
+    """
 
     def __init__(self, vocabulary: TokenVocabulary) -> None:
         super().__init__()
@@ -216,7 +267,9 @@ class GraphByteVocabulary(tf.Module):
         return tf.strings.unicode_decode(texts, "ISO-8859-1") + len(RESERVED)
 
     def detokenize(self, ids: Any) -> Any:
-        return graph_utf8(joined(ids, tf.constant([b""] * len(RESERVED) + [bytes([byte]) for byte in range(256)])))
+        return graph_utf8(
+            joined(ids, tf.constant([b""] * len(RESERVED) + [bytes([byte]) for byte in range(256)]))
+        )
 
 
 def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
@@ -229,7 +282,9 @@ def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
 
 def _unescaped(tokens: Any) -> Any:
     """Returns escaped tokens, strings [N] without "_", as text: strings [N]."""
-    parts = tf.strings.split(tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_"), "_")
+    parts = tf.strings.split(
+        tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_"), "_"
+    )
     texts = parts.flat_values
     digits = tf.strings.regex_replace(texts, r"^\\0*([0-9]+);$", r"\1")
     is_code = tf.strings.regex_full_match(texts, r"\\[0-9]+;")
@@ -245,6 +300,8 @@ def _unescaped(tokens: Any) -> Any:
 
 @functools.cache
 def _alphanumeric_changes() -> list[int]:
-    """Returns the codes of characters at which `str.isalnum` becomes true or false, in ascending order."""
+    """Returns the codes of characters at which `str.isalnum` becomes true or false, in ascending
+    order.
+    """
     flags = [chr(code).isalnum() for code in range(sys.maxunicode + 1)] + [False]
     return [code for code, flag in enumerate(flags) if flag != flags[code - 1]]

@@ -1,7 +1,8 @@
-"""Byte-pair encoding as TensorFlow operations, in subword-nmt's vocabularies and in those of Hugging Face.
+"""Byte-pair encoding as TensorFlow operations, in subword-nmt's vocabularies and in those of
+Hugging Face.
 
-In shapes, B is the number of texts, N the number of words of all texts together, S the number of symbols of all words.
-Dimensions in parentheses have another size in each row (they are ragged).
+In shapes, B is the number of texts, N the number of words of all texts together, S the number of
+symbols of all words. Dimensions in parentheses have another size in each row (they are ragged).
 """
 
 import abc
@@ -17,31 +18,43 @@ from t2t_repro.data.vocabularies.text_rules import SPACE, graph_utf8
 
 CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
 GPT2_WORDS = rf"({CONTRACTIONS}| ?[a-z]+| ?1+| ?[!']+|\t+|\n)"
-"""GPT-2's regular expression for texts in which a class stands for each character; see `_gpt2_words`."""
+"""GPT-2's regular expression for texts in which a class stands for each character; see
+`_gpt2_words`.
+"""
 
 BASE = 1 << 31
 """A pair of symbols has the key left * BASE + right. Symbols are smaller."""
 
 
-def table(values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any) -> tf.lookup.StaticHashTable:
+def table(
+    values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any
+) -> tf.lookup.StaticHashTable:
     """Returns a table of `values`, with the `default` for other keys."""
-    values = values or {"" if key_type == tf.string else -1: default}  # TensorFlow refuses an empty table
+    values = values or {
+        "" if key_type == tf.string else -1: default
+    }  # TensorFlow refuses an empty table
     keys = tf.constant(list(values), key_type)
-    initializer = tf.lookup.KeyValueTensorInitializer(keys, tf.constant(list(values.values()), value_type))
+    initializer = tf.lookup.KeyValueTensorInitializer(
+        keys, tf.constant(list(values.values()), value_type)
+    )
     return tf.lookup.StaticHashTable(initializer, default)
 
 
 def joined(ids: Any, pieces: Any, separator: str = "") -> Any:
-    """Returns the joined pieces of each row of ids, int32 [B, (S)], without ids that have no piece: strings [B]."""
+    """Returns the joined pieces of each row of ids, int32 [B, (S)], without ids that have no piece:
+    strings [B].
+    """
     ids = tf.ragged.boolean_mask(ids, ids < tf.size(pieces))
-    return tf.strings.reduce_join(ids.with_flat_values(tf.gather(pieces, ids.flat_values)), axis=1, separator=separator)
+    return tf.strings.reduce_join(
+        ids.with_flat_values(tf.gather(pieces, ids.flat_values)), axis=1, separator=separator
+    )
 
 
 class _GraphBytePairs(tf.Module, abc.ABC):
     """A vocabulary that merges the symbols of words, all words of a batch at once.
 
-    If `is_greedy`, a pair that a merge makes comes before other places of this merge, as in the library tokenizers.
-    Only merges in an unusual order have such pairs.
+    If `is_greedy`, a pair that a merge makes comes before other places of this merge, as in the
+    library tokenizers. Only merges in an unusual order have such pairs.
     """
 
     def __init__(self, merges: Merges, is_greedy: bool) -> None:
@@ -98,7 +111,11 @@ class _GraphBytePairs(tf.Module, abc.ABC):
         results = tf.gather(self._results, tf.pad(ranks, [[0, 1]]))
         symbols = tf.where(tf.pad(is_merged, [[0, 1]]), results, symbols)
         is_kept = ~tf.pad(is_merged, [[1, 0]])
-        return tf.boolean_mask(symbols, is_kept), tf.boolean_mask(rows, is_kept), tf.reduce_any(is_merged)
+        return (
+            tf.boolean_mask(symbols, is_kept),
+            tf.boolean_mask(rows, is_kept),
+            tf.reduce_any(is_merged),
+        )
 
 
 def _least(values: Any, rows: Any) -> Any:
@@ -111,11 +128,18 @@ class GraphBpeVocabulary(_GraphBytePairs):
         super().__init__(vocabulary.merges, is_greedy=False)
         self._has_final_symbol, self._end = vocabulary.has_final_symbol, vocabulary.symbol_of[END]
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
-        self._symbol_of = table(vocabulary.symbol_of, tf.string, tf.int32, len(vocabulary.symbol_of))
-        self._inner_ids, self._last_ids = tf.constant(vocabulary.inner_ids), tf.constant(vocabulary.last_ids)
+        self._symbol_of = table(
+            vocabulary.symbol_of, tf.string, tf.int32, len(vocabulary.symbol_of)
+        )
+        self._inner_ids, self._last_ids = (
+            tf.constant(vocabulary.inner_ids),
+            tf.constant(vocabulary.last_ids),
+        )
 
     def _words(self, texts: Any) -> Any:
-        return tf.strings.split(tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", ""), " ")
+        return tf.strings.split(
+            tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", ""), " "
+        )
 
     def _ids(self, words: Any) -> Any:
         characters = tf.strings.unicode_split(words, "UTF-8")
@@ -124,10 +148,14 @@ class GraphBpeVocabulary(_GraphBytePairs):
         else:
             ends = tf.where(_is_last(characters), END, "")
             characters = characters.with_flat_values(characters.flat_values + ends)
-        symbols = self._merged(characters.with_flat_values(self._symbol_of.lookup(characters.flat_values)))
+        symbols = self._merged(
+            characters.with_flat_values(self._symbol_of.lookup(characters.flat_values))
+        )
         is_kept = ~_is_last(symbols) | (symbols.flat_values != self._end)
         symbols = tf.ragged.boolean_mask(symbols, symbols.with_flat_values(is_kept))
-        inner_ids, last_ids = (tf.gather(ids, symbols.flat_values) for ids in (self._inner_ids, self._last_ids))
+        inner_ids, last_ids = (
+            tf.gather(ids, symbols.flat_values) for ids in (self._inner_ids, self._last_ids)
+        )
         return symbols.with_flat_values(tf.where(_is_last(symbols), last_ids, inner_ids))
 
     def detokenize(self, ids: Any) -> Any:
@@ -150,17 +178,31 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         start = f"^([^{self._space}])" if has_prefix(vocabulary.pre_tokenizer) else ""
         self._start = "(?s)^(.)" if before == "none" else start
         """Regular expression for the beginning of a text before which a space is written."""
-        ids = {piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special}
-        characters = {piece: ids[piece] for piece in ids if len(piece) == 1 and not self._is_byte_level}
+        ids = {
+            piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special
+        }
+        characters = {
+            piece: ids[piece] for piece in ids if len(piece) == 1 and not self._is_byte_level
+        }
         self._character_ids = table(characters, tf.string, tf.int32, -1)
         self._byte_ids = tf.constant([ids[piece] for piece in vocabulary.byte_pieces])
         self._is_text = tf.constant([piece in ids for piece in pieces])
-        bytes_of = {piece: bytes([byte]) for byte, piece in enumerate(vocabulary.byte_pieces) if after != "Metaspace"}
-        self._is_byte = tf.constant([piece in bytes_of and not self._is_byte_level for piece in pieces])
-        texts = starts = [bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces]
+        bytes_of = {
+            piece: bytes([byte])
+            for byte, piece in enumerate(vocabulary.byte_pieces)
+            if after != "Metaspace"
+        }
+        self._is_byte = tf.constant(
+            [piece in bytes_of and not self._is_byte_level for piece in pieces]
+        )
+        texts = starts = [
+            bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces
+        ]
         if self._is_byte_level:
             texts = starts = [
-                b"".join(map(bytes_of.__getitem__, piece)) if bytes_of.keys() >= {*piece} else piece.encode()
+                b"".join(map(bytes_of.__getitem__, piece))
+                if bytes_of.keys() >= {*piece}
+                else piece.encode()
                 for piece in pieces
             ]
         elif after == "Llama's":
@@ -184,14 +226,22 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         ids = self._character_ids.lookup(characters.flat_values)
         has_id = ids >= 0
         # In ISO-8859-1, the code of a character is its byte.
-        codes = tf.strings.unicode_decode(tf.where(has_id, "", characters.flat_values), "ISO-8859-1")
+        codes = tf.strings.unicode_decode(
+            tf.where(has_id, "", characters.flat_values), "ISO-8859-1"
+        )
         byte_ids = codes.with_flat_values(tf.gather(self._byte_ids, codes.flat_values))
-        known = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, has_id), tf.cast(has_id, tf.int64))
-        return self._merged(characters.with_flat_values(tf.concat([known, byte_ids], axis=1)).merge_dims(1, 2))
+        known = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(ids, has_id), tf.cast(has_id, tf.int64)
+        )
+        return self._merged(
+            characters.with_flat_values(tf.concat([known, byte_ids], axis=1)).merge_dims(1, 2)
+        )
 
     def detokenize(self, ids: Any) -> Any:
         ids = tf.ragged.boolean_mask(ids, ids < tf.size(self._texts))
-        ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values)))
+        ids = tf.ragged.boolean_mask(
+            ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values))
+        )
         flat, rows = ids.flat_values, ids.value_rowids()
         is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
         texts = tf.where(is_start, tf.gather(self._starts, flat), tf.gather(self._texts, flat))
@@ -200,26 +250,33 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
         run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.size(flat))
-        texts = tf.where(is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs), "\ufffd", texts)
+        texts = tf.where(
+            is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs), "\ufffd", texts
+        )
         return graph_utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
 
 
 def _gpt2_words(texts: Any) -> Any:
-    """Returns the words of texts, strings [B], as GPT-2's regular expression cuts them: strings [B, (words)].
+    """Returns the words of texts, strings [B], as GPT-2's regular expression cuts them: strings [B,
+    (words)].
 
-    RE2 has no look-ahead, and its letters are those of another version of Unicode. So `GPT2_WORDS` is applied to texts
-    that have "a" for a letter, "1" for a number and "!" for other characters, except those of `CONTRACTIONS`. White
-    space is "\\t" before white space and at the end. Otherwise a space remains a space, and other white space is "\\n".
+    RE2 has no look-ahead, and its letters are those of another version of Unicode. So `GPT2_WORDS`
+    is applied to texts that have "a" for a letter, "1" for a number and "!" for other characters,
+    except those of `CONTRACTIONS`. White space is "\\t" before white space and at the end.
+    Otherwise a space remains a space, and other white space is "\\n".
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     flat, rows = codes.flat_values, codes.value_rowids()
     is_letter, is_number, is_space = (
-        tf.searchsorted(tf.constant(changes), flat, side="right") % 2 == 1 for changes in _class_changes()
+        tf.searchsorted(tf.constant(changes), flat, side="right") % 2 == 1
+        for changes in _class_changes()
     )
     is_last = tf.pad((rows[1:] == rows[:-1]) & ~is_space[1:], [[0, 1]])[: tf.size(flat)]
     spaces = tf.where(is_last, tf.where(flat == ord(" "), " ", "\n"), "\t")
     classes = tf.where(is_space, spaces, tf.where(is_letter, "a", tf.where(is_number, "1", "!")))
-    is_kept = tf.reduce_any(flat[:, None] == tf.constant([ord(char) for char in CONTRACTIONS.replace("|", "")]), axis=1)
+    is_kept = tf.reduce_any(
+        flat[:, None] == tf.constant([ord(char) for char in CONTRACTIONS.replace("|", "")]), axis=1
+    )
     classes = tf.where(is_kept, tf.strings.unicode_encode(flat[:, None], "UTF-8"), classes)
     classes = tf.strings.reduce_join(codes.with_flat_values(classes), axis=1)
     words = tf.strings.split(tf.strings.regex_replace(classes, GPT2_WORDS, r"\1,"), ",")
@@ -229,11 +286,15 @@ def _gpt2_words(texts: Any) -> Any:
 
 @functools.cache
 def _class_changes() -> list[list[int]]:
-    """Returns the codes at which characters begin or end to be letters, numbers and white space for tokenizers."""
+    """Returns the codes at which characters begin or end to be letters, numbers and white space for
+    tokenizers.
+    """
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
-    text = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x40000))))  # all other characters are in no class
+    text = "".join(
+        map(chr, (*range(0xD800), *range(0xE000, 0x40000)))
+    )  # all other characters are in no class
     changes = []
     for pattern in (r"\p{L}+", r"\p{N}+", r"\s+"):
         others = Split(Regex(pattern), "removed").pre_tokenize_str(text)

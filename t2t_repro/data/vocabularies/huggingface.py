@@ -1,7 +1,8 @@
-"""Hugging Face's `tokenizer.json`: byte-pair encoding with byte fallback (Llama) or of bytes (GPT-2).
+"""Hugging Face's `tokenizer.json`: byte-pair encoding with byte fallback (Llama) or of bytes
+(GPT-2).
 
-In Python, the library tokenizers encodes and decodes. A tokenizer is refused if `graph_bpe.py` cannot do exactly the
-same. The name of a special token in a text, such as "</s>", is ordinary text.
+In Python, the library tokenizers encodes and decodes. A tokenizer is refused if `graph_bpe.py`
+cannot do exactly the same. The name of a special token in a text, such as "</s>", is ordinary text.
 """
 
 import json
@@ -26,7 +27,10 @@ _TO_TEXT = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 LLAMA = (
     {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, _TO_PIECES]},
-    {"type": "Sequence", "decoders": [_TO_TEXT, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP]},
+    {
+        "type": "Sequence",
+        "decoders": [_TO_TEXT, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP],
+    },
 )
 """Llama's normalizer and decoder."""
 SERVED = (
@@ -39,7 +43,9 @@ SERVED = (
 
 
 class TokenizerVocabulary(ListVocabulary):
-    """The vocabulary in a `tokenizer.json`. Its ids are padding, the end, and the others in the order of the file."""
+    """The vocabulary in a `tokenizer.json`. Its ids are padding, the end, and the others in the
+    order of the file.
+    """
 
     kind = "tokenizer"
     suffix = ".tokenizer"  # CTranslate2 has a file vocabulary.json of its own
@@ -53,13 +59,21 @@ class TokenizerVocabulary(ListVocabulary):
                 self._read()
         except Exception as error:  # the library raises errors of this class
             reason = f"{type(error).__name__}: {shortened(first_line(error))}"
-            raise UserError(f"{source}: not a sound tokenizer.json ({reason}); copy it again") from None
+            raise UserError(
+                f"{source}: not a sound tokenizer.json ({reason}); copy it again"
+            ) from None
         if reason:
-            raise UserError(f"{source}: {shortened(reason, 200)}, which a served model cannot repeat; use another file")
+            raise UserError(
+                f"{source}: {shortened(reason, 200)}, which a served model cannot repeat; use "
+                "another file"
+            )
 
     def _reasons_to_refuse(self) -> Iterator[str]:
         """Yields what the tokenizer has that the graph cannot repeat exactly."""
-        model, added = self.file["model"], {str(token["content"]): token for token in self.file["added_tokens"]}
+        model, added = (
+            self.file["model"],
+            {str(token["content"]): token for token in self.file["added_tokens"]},
+        )
         if model["type"] != "BPE":
             yield f"its model is {model['type']}"
         for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
@@ -67,11 +81,16 @@ class TokenizerVocabulary(ListVocabulary):
                 yield f"its model has {name}"
         if not all(token["special"] for token in added.values()):
             yield "it has an added token that is not special"
-        steps = [self.file[name] or {"type": "none"} for name in ("normalizer", "pre_tokenizer", "decoder")]
+        steps = [
+            self.file[name] or {"type": "none"}
+            for name in ("normalizer", "pre_tokenizer", "decoder")
+        ]
         self.kinds = tuple("Llama's" if step in LLAMA else step["type"] for step in steps)
         """Kinds of the normalizer, the pre-tokenizer and the decoder."""
         if self.kinds not in SERVED:
-            yield "its normalizer is {}, its pre-tokenizer {} and its decoder {}".format(*self.kinds)
+            yield "its normalizer is {}, its pre-tokenizer {} and its decoder {}".format(
+                *self.kinds
+            )
         self.pre_tokenizer, self.decoder = steps[1:]
         if any(step.get("replacement", SPACE) != SPACE for step in steps):
             yield "its spaces are not U+2581"
@@ -87,9 +106,15 @@ class TokenizerVocabulary(ListVocabulary):
         """Sets the ids, and the library's tokenizer with the ids of the file."""
         from tokenizers import Tokenizer
 
-        model, added = self.file["model"], {str(token["content"]): token["id"] for token in self.file["added_tokens"]}
+        model, added = (
+            self.file["model"],
+            {str(token["content"]): token["id"] for token in self.file["added_tokens"]},
+        )
         id_of = {**model["vocab"], **added}
-        end = next((name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of), "</s>")
+        end = next(
+            (name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of),
+            "</s>",
+        )
         paddings = ((self.file["padding"] or {}).get("pad_token", "<pad>"), *PADDINGS)
         pad = next((name for name in paddings if name in id_of and name != end), "<pad>")
         self._all_pieces = [pad, end, *sorted(id_of.keys() - {pad, end}, key=id_of.__getitem__)]
@@ -100,26 +125,43 @@ class TokenizerVocabulary(ListVocabulary):
         self.special = {pad, end, *added}
         """Tokens that stand for no text."""
         # A piece with a space matches no text, so the library finds no special token in a text.
-        vocab = {f" {piece}" if piece in self.special else piece: number for piece, number in model["vocab"].items()}
-        usual: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+        vocab = {
+            f" {piece}" if piece in self.special else piece: number
+            for piece, number in model["vocab"].items()
+        }
+        usual: dict[str, Any] = {
+            "added_tokens": [],
+            "post_processor": None,
+            "truncation": None,
+            "padding": None,
+        }
         contents = {**self.file, **usual, "model": {**model, "vocab": vocab, "unk_token": None}}
         self._tokenizer = Tokenizer.from_str(json.dumps(contents))
         number = {piece: index for index, piece in enumerate(self._all_pieces)}.__getitem__
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        self.merges = {(number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(pairs)}
+        self.merges = {
+            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(pairs)
+        }
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)
-        return [self._number_of[number] for number in self._tokenizer.encode(text, add_special_tokens=False).ids]
+        return [
+            self._number_of[number]
+            for number in self._tokenizer.encode(text, add_special_tokens=False).ids
+        ]
 
     def _text(self, ids: list[int]) -> str:
-        numbers = [self._file_ids[number] for number in ids if self._all_pieces[number] not in self.special]
+        numbers = [
+            self._file_ids[number] for number in ids if self._all_pieces[number] not in self.special
+        ]
         return str(self._tokenizer.decode(numbers))
 
 
 def has_prefix(step: dict[str, Any]) -> bool:
     """Returns True if a pre-tokenizer writes a space before a text, or a decoder removes it."""
-    scheme = step.get("prepend_scheme", "never" if step.get("add_prefix_space") is False else "always")
+    scheme = step.get(
+        "prepend_scheme", "never" if step.get("add_prefix_space") is False else "always"
+    )
     return bool(scheme != "never")
 
 

@@ -6,7 +6,11 @@ from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
 from t2t_repro.data.vocabularies.marian import MarianVocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
-from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import (
+    ByteVocabulary,
+    SubwordVocabulary,
+    TokenVocabulary,
+)
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, shortened, unknown
 from t2t_repro.files.untrusted import read_bytes
@@ -21,12 +25,18 @@ KINDS: dict[str, type[Vocabulary]] = {
     )
 }
 """The kinds of vocabularies by name."""
-BEGINNINGS = {b"'<pad>": SubwordVocabulary.kind, b"#version:": BpeVocabulary.kind, b"{": TokenizerVocabulary.kind}
+BEGINNINGS = {
+    b"'<pad>": SubwordVocabulary.kind,
+    b"#version:": BpeVocabulary.kind,
+    b"{": TokenizerVocabulary.kind,
+}
 """Kinds that are known by the beginning of the file if its name does not tell the kind."""
 
 
 def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
-    """Returns the vocabulary in a file. Its kind, a name in `KINDS`, by default follows from the name of the file."""
+    """Returns the vocabulary in a file. Its kind, a name in `KINDS`, by default follows from the
+    name of the file.
+    """
     if kind and kind not in KINDS:
         raise unknown("vocabulary kind", kind, KINDS)
     kind = kind or _kind_of_name(path)
@@ -36,7 +46,8 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
         if kind == ByteVocabulary.kind:  # tensor2tensor writes no file for it
             return ByteVocabulary()
         raise UserError(
-            f"{path}: no such vocabulary; copy it here, or choose a vocabulary with t2t-datagen --vocab_file"
+            f"{path}: no such vocabulary; copy it here, or choose a vocabulary with t2t-datagen "
+            "--vocab_file"
         ) from None
     kinds = (kind for beginning, kind in BEGINNINGS.items() if model.startswith(beginning))
     kind = kind or next(kinds, SentencePieceVocabulary.kind)
@@ -44,18 +55,29 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
 
 
 def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
-    """Returns the vocabulary in the file `targets`, together with that of the sources; "" if they share one."""
+    """Returns the vocabulary in the file `targets`, together with that of the sources; "" if they
+    share one.
+    """
     vocabulary = load_vocabulary(folder / targets)
-    return vocabulary.with_sources(load_vocabulary(folder / sources)) if sources not in ("", targets) else vocabulary
+    return (
+        vocabulary.with_sources(load_vocabulary(folder / sources))
+        if sources not in ("", targets)
+        else vocabulary
+    )
 
 
 def check_vocabulary_name(name: str) -> None:
-    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary, such as vocab.*.model.
+    """Raises UserError unless `name`, from a JSON file, is the name of a vocabulary, such as
+    vocab.*.model.
 
-    The name must not contain a folder. Otherwise programs could read a file outside the JSON file's folder, and
-    t2t-trainer could overwrite one.
+    The name must not contain a folder. Otherwise programs could read a file outside the JSON file's
+    folder, and t2t-trainer could overwrite one.
     """
-    is_vocabulary = name.startswith("vocab.") and _kind_of_name(name) and len(name.encode("utf-8", "replace")) < 256
+    is_vocabulary = (
+        name.startswith("vocab.")
+        and _kind_of_name(name)
+        and len(name.encode("utf-8", "replace")) < 256
+    )
     if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
         raise UserError(
             f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
@@ -66,7 +88,8 @@ def check_vocabulary_name(name: str) -> None:
 def _kind_of_name(path: str | Path) -> str:
     """Returns the kind of a vocabulary according to the name of its file, or "".
 
-    A language may follow the suffix, as in tensor2tensor's vocab.translate_enzh_wmt32k.32768.subwords.zh.
+    A language may follow the suffix, as in tensor2tensor's
+    vocab.translate_enzh_wmt32k.32768.subwords.zh.
     """
     suffixes = Path(path).suffixes[-2:]
     return next((kind.kind for kind in KINDS.values() if kind.suffix in suffixes), "")

@@ -1,7 +1,9 @@
-"""The vocabulary of a MarianMT model: SentencePiece cuts a text into pieces, and a table gives them ids.
+"""The vocabulary of a MarianMT model: SentencePiece cuts a text into pieces, and a table gives them
+ids.
 
-A file `vocab.*.marian` is a JSON object. It has the table in the order of the ids ("pieces"), a SentencePiece model in
-base64 ("model") and, if texts to translate are cut by another one but have the same table, "source_model".
+A file `vocab.*.marian` is a JSON object. It has the table in the order of the ids ("pieces"), a
+SentencePiece model in base64 ("model") and, if texts to translate are cut by another one but have
+the same table, "source_model".
 """
 
 import base64
@@ -16,7 +18,9 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.untrusted import as_text, parse_json
 
 CODE = "(?s:>>.*?<<)"
-"""Regular expression for a target language at the beginning of a text, for Python and for TensorFlow."""
+"""Regular expression for a target language at the beginning of a text, for Python and for
+TensorFlow.
+"""
 UNKNOWN = "<unk>"
 """Piece of everything that the table lacks. Decoding ignores it."""
 
@@ -24,8 +28,9 @@ UNKNOWN = "<unk>"
 class MarianVocabulary(ListVocabulary):
     """A vocabulary that encodes and decodes as `MarianTokenizer` of transformers does.
 
-    Whatever stands between ">>" and "<<" at the beginning of a text is one piece. The names of the other special
-    pieces, such as "</s>", are ordinary text in a text; in `MarianTokenizer`, they are the special pieces.
+    Whatever stands between ">>" and "<<" at the beginning of a text is one piece. The names of the
+    other special pieces, such as "</s>", are ordinary text in a text; in `MarianTokenizer`, they
+    are the special pieces.
 
     `sentencepiece` cuts texts into pieces, and `id_of` has the id of each piece.
     """
@@ -44,8 +49,12 @@ class MarianVocabulary(ListVocabulary):
             if not EOS_ID < self.unknown_id < size == len(self._all_pieces) <= MAX_PIECES:
                 raise ValueError
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise UserError(f"{source}: damaged, or not a vocabulary of a MarianMT model; restore the file") from None
-        self.id_of = {piece: number for number, piece in enumerate(self._all_pieces) if number > EOS_ID}
+            raise UserError(
+                f"{source}: damaged, or not a vocabulary of a MarianMT model; restore the file"
+            ) from None
+        self.id_of = {
+            piece: number for number, piece in enumerate(self._all_pieces) if number > EOS_ID
+        }
         self.sentencepiece = SentencePieceVocabulary(own, source)
         if of_sources:
             self._sources = MarianVocabulary(marian_file(self._all_pieces, of_sources), source)
@@ -67,7 +76,12 @@ class MarianVocabulary(ListVocabulary):
 
 
 def marian_file(pieces: Sequence[str], model: bytes, source_model: bytes = b"") -> bytes:
-    """Returns the contents of a vocabulary's file, for a table of pieces and one or two SentencePiece models."""
+    """Returns the contents of a vocabulary's file, for a table of pieces and one or two
+    SentencePiece models.
+    """
     models = {"model": model, **({"source_model": source_model} if source_model else {})}
-    fields = {"pieces": list(pieces), **{name: base64.b64encode(value).decode() for name, value in models.items()}}
+    fields = {
+        "pieces": list(pieces),
+        **{name: base64.b64encode(value).decode() for name, value in models.items()},
+    }
     return json.dumps(fields, ensure_ascii=False, indent=0).encode()

@@ -1,9 +1,9 @@
 """SentencePiece vocabularies of any origin, and how t2t-datagen learns one.
 
-t2t-datagen learns byte pairs, as in the paper's section 5.1. Encoding with them does not normalise text, keeps spaces,
-and writes characters outside the alphabet as UTF-8 bytes. So decoding restores every text exactly, unless the text
-contains U+2581, which SentencePiece uses for spaces. Other models may normalise text, and encode characters outside
-their alphabet as their unknown piece.
+t2t-datagen learns byte pairs, as in the paper's section 5.1. Encoding with them does not normalise
+text, keeps spaces, and writes characters outside the alphabet as UTF-8 bytes. So decoding restores
+every text exactly, unless the text contains U+2581, which SentencePiece uses for spaces. Other
+models may normalise text, and encode characters outside their alphabet as their unknown piece.
 
 In shapes, V is the size of the vocabulary.
 """
@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro.data.vocabularies.subword_sampler import BestSampler, MergeSampler, SubwordSampler, UnigramSampler
+from t2t_repro.data.vocabularies.subword_sampler import (
+    BestSampler,
+    MergeSampler,
+    SubwordSampler,
+    UnigramSampler,
+)
 from t2t_repro.data.vocabularies.tags import is_tag
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, output_length, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
@@ -28,14 +33,20 @@ NEW_PIECES = {PAD_ID: "<pad>", EOS_ID: "</s>"}
 """Names of the pieces that a vocabulary has but its model lacks."""
 
 MAX_TRAINING_BYTES = 200_000_000
-"""Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly changes the result."""
+"""Maximum bytes of text from which a vocabulary is learned. More text costs memory and hardly
+changes the result.
+"""
 
 LARGEST_DEFAULT = 32_000
 PIECES_PER_ROOT = 45
-"""Constants of `default_size`, which gives 8,000 pieces for 29,000 pairs, and 32,000 for 505,000 or more."""
+"""Constants of `default_size`, which gives 8,000 pieces for 29,000 pairs, and 32,000 for 505,000 or
+more.
+"""
 
 NORMAL = 1
-"""Type of a piece that is not a control symbol, the unknown piece, a symbol of the user, unused, or a byte."""
+"""Type of a piece that is not a control symbol, the unknown piece, a symbol of the user, unused, or
+a byte.
+"""
 UNIGRAM, BYTE_PAIRS = 1, 2
 """Kinds of models."""
 
@@ -43,12 +54,13 @@ UNIGRAM, BYTE_PAIRS = 1, 2
 class SentencePieceVocabulary(Vocabulary):
     """A SentencePiece vocabulary. The pieces write a space as U+2581.
 
-    Its ids are padding, the end, and then all other pieces in the model's order. If the model has no padding or no end,
-    the vocabulary has a piece more. Models that t2t-datagen learns have these ids.
+    Its ids are padding, the end, and then all other pieces in the model's order. If the model has
+    no padding or no end, the vocabulary has a piece more. Models that t2t-datagen learns have these
+    ids.
 
     Attributes:
-        processor: the model in the library.
-        checked_model: the model as SentencePiece writes it again. Bytes of another program can hide fields from some
+        processor: the model in the library. checked_model: the model as SentencePiece writes it
+        again. Bytes of another program can hide fields from some
             versions of SentencePiece.
         model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
         ids: the vocabulary's id of each id of the model.
@@ -66,11 +78,14 @@ class SentencePieceVocabulary(Vocabulary):
         super().__init__(model, source)
         self.processor = sentencepiece.SentencePieceProcessor()
         try:
-            # SentencePiece checks the normalization rules, with which damaged models could crash older versions of its
-            # code. TensorFlow Text, which reads the model later, has such a version.
+            # SentencePiece checks the normalization rules, with which damaged models could crash
+            # older versions of its code. TensorFlow Text, which reads the model later, has such a
+            # version.
             self.processor.LoadFromSerializedProto(model)
             count = self.processor.GetPieceSize()
-            pieces = self.processor.IdToPiece(list(range(count)))  # UnicodeDecodeError if a piece is not UTF-8
+            pieces = self.processor.IdToPiece(
+                list(range(count))
+            )  # UnicodeDecodeError if a piece is not UTF-8
             if count > MAX_PIECES:
                 raise ValueError
             if self.processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
@@ -79,20 +94,30 @@ class SentencePieceVocabulary(Vocabulary):
             fields = dict(_fields(self.checked_model))
             self.model_type = int(dict(_fields(fields.get(2, b""))).get(3, UNIGRAM))
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            reason = "has no unknown piece" if "unk is not defined" in str(error) else "not a SentencePiece model"
+            reason = (
+                "has no unknown piece"
+                if "unk is not defined" in str(error)
+                else "not a SentencePiece model"
+            )
             raise UserError(
                 f"{source}: {reason}; make it again with t2t-datagen or spm_train; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
             ) from None
-        # SentencePiece loads a model that ends before fields 2 and 3, the trainer's settings and the rules.
+        # SentencePiece loads a model that ends before fields 2 and 3, the trainer's settings and
+        # the rules.
         if not {2, 3} <= fields.keys():
-            raise UserError(f"{source}: truncated, because it ends before its normalization rules; copy it again")
+            raise UserError(
+                f"{source}: truncated, because it ends before its normalization rules; copy it "
+                "again"
+            )
         self.keeps_spaces = bool(self.processor.Decode([SPACE, SPACE]) == " ")
         reserved = (self.processor.pad_id(), self.processor.eos_id())
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
         self.unknown_id = self.model_ids.index(self.processor.unk_id())
-        self.ids = sorted(range(len(self.model_ids)), key=self.model_ids.__getitem__)[self.model_ids.count(NO_ID) :]
+        self.ids = sorted(range(len(self.model_ids)), key=self.model_ids.__getitem__)[
+            self.model_ids.count(NO_ID) :
+        ]
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
@@ -100,11 +125,17 @@ class SentencePieceVocabulary(Vocabulary):
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
-        return np.array([number != NO_ID and self.processor.IsByte(number) for number in self.model_ids])
+        return np.array(
+            [number != NO_ID and self.processor.IsByte(number) for number in self.model_ids]
+        )
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
         unknown_id = self.processor.unk_id()
-        return [symbol for symbol in symbols if self.processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id]
+        return [
+            symbol
+            for symbol in symbols
+            if self.processor.PieceToId(symbol.replace(" ", SPACE)) == unknown_id
+        ]
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         add_eos = not self.is_renumbered
@@ -118,25 +149,46 @@ class SentencePieceVocabulary(Vocabulary):
             for text in texts:
                 utf8(text)
             raise
-        return [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows] if self.is_renumbered else rows
+        return (
+            [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows]
+            if self.is_renumbered
+            else rows
+        )
 
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
-        types = [dict(_fields(data)).get(3, NORMAL) for number, data in _fields(self.checked_model) if number == 1]
+        types = [
+            dict(_fields(data)).get(3, NORMAL)
+            for number, data in _fields(self.checked_model)
+            if number == 1
+        ]
         pieces = {
             number: (self._all_pieces[number], self.processor.GetScore(model_id))
             for number, model_id in enumerate(self.model_ids)
-            if model_id != NO_ID and types[model_id] == NORMAL and not is_tag(self._all_pieces[number])
+            if model_id != NO_ID
+            and types[model_id] == NORMAL
+            and not is_tag(self._all_pieces[number])
         }
         if self.model_type == UNIGRAM:
-            return UnigramSampler(pieces, alpha) if nbest_size < 0 else BestSampler(pieces, alpha, nbest_size)
+            return (
+                UnigramSampler(pieces, alpha)
+                if nbest_size < 0
+                else BestSampler(pieces, alpha, nbest_size)
+            )
         if self.model_type != BYTE_PAIRS:
-            raise UserError(f"{self.source}: its pieces are words or characters; omit subword_alpha")
+            raise UserError(
+                f"{self.source}: its pieces are words or characters; omit subword_alpha"
+            )
         if nbest_size != -1:
-            raise UserError(f"{self.source}: its pieces are byte pairs; omit subword_nbest_size={nbest_size}")
+            raise UserError(
+                f"{self.source}: its pieces are byte pairs; omit subword_nbest_size={nbest_size}"
+            )
         return MergeSampler(pieces, alpha)
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        rows = ([self.model_ids[number] for number in sequence[: output_length(sequence)]] for sequence in ids)
+        rows = (
+            [self.model_ids[number] for number in sequence[: output_length(sequence)]]
+            for sequence in ids
+        )
         return [str(self.processor.Decode(row)) for row in rows]
 
 
@@ -145,14 +197,19 @@ def _fields(message: bytes) -> list[tuple[int, Any]]:
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    return [(field.field_number, field.data) for field in UnknownFieldSet(Empty.FromString(message))]
+    return [
+        (field.field_number, field.data) for field in UnknownFieldSet(Empty.FromString(message))
+    ]
 
 
-def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) -> SentencePieceVocabulary:
-    """Returns a SentencePiece vocabulary of `vocab_size` pieces, learned from `texts`. A short text gives fewer pieces.
+def train(
+    texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()
+) -> SentencePieceVocabulary:
+    """Returns a SentencePiece vocabulary of `vocab_size` pieces, learned from `texts`. A short text
+    gives fewer pieces.
 
-    It encodes each of `symbols` as a single piece. Raises UserError if there is no text, or the size is too small for
-    the alphabet, the symbols and the 256 byte pieces.
+    It encodes each of `symbols` as a single piece. Raises UserError if there is no text, or the
+    size is too small for the alphabet, the symbols and the 256 byte pieces.
     """
     import sentencepiece
 
@@ -162,7 +219,9 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=max(vocab_size, 10),  # For sizes below 3, SentencePiece's error would not name the minimum.
+            vocab_size=max(
+                vocab_size, 10
+            ),  # For sizes below 3, SentencePiece's error would not name the minimum.
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -180,16 +239,20 @@ def train(texts: Iterable[str], vocab_size: int, symbols: Sequence[str] = ()) ->
         small = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
         reason = f"no vocabulary can be learned ({' '.join(str(error).split())})"
         if small:
-            reason = f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
+            reason = (
+                f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
+            )
         raise UserError(f"--vocab_size={vocab_size}: {reason}") from None
     return SentencePieceVocabulary(model.getvalue())
 
 
 def default_size(texts: Iterable[str], pairs: int) -> int:
-    """Returns a number of pieces, in thousands, for a vocabulary of `pairs` pairs, from which `texts` are a sample.
+    """Returns a number of pieces, in thousands, for a vocabulary of `pairs` pairs, from which
+    `texts` are a sample.
 
-    There are pieces for the 256 bytes and for all characters, and others that grow with the square root of the number
-    of pairs, so that a piece of a small text occurs often enough to be learned. At most `LARGEST_DEFAULT`.
+    There are pieces for the 256 bytes and for all characters, and others that grow with the square
+    root of the number of pairs, so that a piece of a small text occurs often enough to be learned.
+    At most `LARGEST_DEFAULT`.
     """
     joined = PIECES_PER_ROOT * pairs**0.5
     characters = set().union(*texts) if joined < LARGEST_DEFAULT else ()
@@ -197,10 +260,12 @@ def default_size(texts: Iterable[str], pairs: int) -> int:
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
-    """Returns at most `max_bytes` of UTF-8 text, sampled evenly from `texts`. The same texts give the same sample.
+    """Returns at most `max_bytes` of UTF-8 text, sampled evenly from `texts`. The same texts give
+    the same sample.
 
-    Whenever the sample exceeds the limit, the function keeps only every third text of the sample, and from then on
-    samples texts a third as often. Keeping every second text would keep only sources if sources and targets alternate.
+    Whenever the sample exceeds the limit, the function keeps only every third text of the sample,
+    and from then on samples texts a third as often. Keeping every second text would keep only
+    sources if sources and targets alternate.
     """
     sampled: list[str] = []
     size, stride = 0, 1

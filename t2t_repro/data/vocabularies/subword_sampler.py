@@ -1,7 +1,8 @@
-"""Spells words with random pieces: BPE-dropout (Provilkov et al. 2020) and subword regularization (Kudo 2018).
+"""Spells words with random pieces: BPE-dropout (Provilkov et al. 2020) and subword regularization
+(Kudo 2018).
 
-SentencePiece 0.2.3 can sample, too. But from the same seed, it samples other pieces in each process, so a run could not
-resume exactly.
+SentencePiece 0.2.3 can sample, too. But from the same seed, it samples other pieces in each
+process, so a run could not resume exactly.
 
 In comments, a *split* of a word is a sequence of pieces that spells it.
 """
@@ -19,7 +20,9 @@ from random import Random
 from t2t_repro.data.vocabularies.text_rules import SPACE
 
 CACHED = 1 << 18
-"""Maximum number of results for words that a sampler remembers, in about 100 MB. It remembers fewer large ones."""
+"""Maximum number of results for words that a sampler remembers, in about 100 MB. It remembers fewer
+large ones.
+"""
 
 Ids = tuple[int, ...]
 
@@ -27,18 +30,23 @@ Ids = tuple[int, ...]
 class SubwordSampler(abc.ABC):
     """Replaces the ids of a text by those of other pieces that spell the same text.
 
-    Words, which begin with a space, are sampled one by one. Ids that are not in `pieces`, such as the end, stay.
-    `pieces` has the pieces and their scores by id, and `alpha` is the hparam subword_alpha.
+    Words, which begin with a space, are sampled one by one. Ids that are not in `pieces`, such as
+    the end, stay. `pieces` has the pieces and their scores by id, and `alpha` is the hparam
+    subword_alpha.
     """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
         self.pieces, self.alpha = pieces, alpha
         self.id_of = {piece: number for number, (piece, _) in pieces.items()}
-        self._inside = {number for number, (piece, _) in pieces.items() if not piece.startswith(SPACE)}
+        self._inside = {
+            number for number, (piece, _) in pieces.items() if not piece.startswith(SPACE)
+        }
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
         sampled, draw = list[int](), self.draws(random)
-        bounds = [place for place, number in enumerate(ids) if number not in self._inside or not place]
+        bounds = [
+            place for place, number in enumerate(ids) if number not in self._inside or not place
+        ]
         for start, stop in itertools.pairwise([*bounds, len(ids)]):
             if ids[start] not in self.pieces:
                 sampled.append(ids[start])
@@ -56,7 +64,9 @@ class SubwordSampler(abc.ABC):
 
 
 class MergeSampler(SubwordSampler):
-    """Skips each merge of two pieces with probability alpha. As in SentencePiece, it is not tried again."""
+    """Skips each merge of two pieces with probability alpha. As in SentencePiece, it is not tried
+    again.
+    """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
         super().__init__(pieces, alpha)
@@ -66,7 +76,9 @@ class MergeSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         scale = 1 / math.log1p(-self.alpha)
 
-        def gap() -> int:  # number of merges before the next that is skipped, from the geometric distribution
+        def gap() -> (
+            int
+        ):  # number of merges before the next that is skipped, from the geometric distribution
             return int(math.log(1 - random.random()) * scale)
 
         before_skip = gap()
@@ -90,7 +102,10 @@ class MergeSampler(SubwordSampler):
         Returns the number of merges, with those that were skipped, and the ids.
         """
         text, costs = self.text(word), self._costs
-        after = [*range(1, len(text) + 1), 0]  # where the piece that starts here ends; 0 if none starts here
+        after = [
+            *range(1, len(text) + 1),
+            0,
+        ]  # where the piece that starts here ends; 0 if none starts here
         before = list(range(-1, len(text)))  # where the piece that ends here starts
         queue = [
             (costs[pair], start, start + 1, start + 2)
@@ -106,7 +121,9 @@ class MergeSampler(SubwordSampler):
             if count not in skipped:
                 after[start], after[middle], before[end] = end, 0, start
                 for left, right, stop in ((before[start], start, end), (start, end, after[end])):
-                    if (cost := costs.get(text[left:stop])) is not None:  # the text is empty at the ends of the word
+                    if (
+                        cost := costs.get(text[left:stop])
+                    ) is not None:  # the text is empty at the ends of the word
                         heapq.heappush(queue, (cost, left, right, stop))
             count += 1
         ids = [self.id_of.get(text[start:end]) for start, end in enumerate(after) if end]
@@ -114,7 +131,9 @@ class MergeSampler(SubwordSampler):
 
 
 class UnigramSampler(SubwordSampler):
-    """Draws a split with probability proportional to exp(alpha * score). Its score is the sum of its pieces' scores."""
+    """Draws a split with probability proportional to exp(alpha * score). Its score is the sum of
+    its pieces' scores.
+    """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
         super().__init__(pieces, alpha)
@@ -122,7 +141,8 @@ class UnigramSampler(SubwordSampler):
         # A factor for each character keeps products of many weights in the range of floats.
         shift = sum(score / len(piece) for piece, score in pieces.values()) / len(pieces)
         self._weight_of = {
-            piece: (math.exp(alpha * (score - shift * len(piece))), number) for number, (piece, score) in pieces.items()
+            piece: (math.exp(alpha * (score - shift * len(piece))), number)
+            for number, (piece, score) in pieces.items()
         }
         self._last_pieces = functools.lru_cache(CACHED // 4)(self._find_last_pieces)
 
@@ -140,9 +160,11 @@ class UnigramSampler(SubwordSampler):
         return draw
 
     def _find_last_pieces(self, word: Ids) -> tuple[str, list[tuple[list[float], list[int]]]]:
-        """Returns the word's text and, for each length of its beginnings, the possible last pieces of the beginning.
+        """Returns the word's text and, for each length of its beginnings, the possible last pieces
+        of the beginning.
 
-        The pieces are two lists: cumulative weights, summed over the splits that end with the piece, and ids.
+        The pieces are two lists: cumulative weights, summed over the splits that end with the
+        piece, and ids.
         """
         text, totals, table = self.text(word), [1.0], [(list[float](), list[int]())]
         for end in range(1, len(text) + 1):
@@ -158,9 +180,13 @@ class UnigramSampler(SubwordSampler):
 
 
 class BestSampler(SubwordSampler):
-    """Draws one of the `nbest_size` splits with the highest scores, with probabilities like those of UnigramSampler."""
+    """Draws one of the `nbest_size` splits with the highest scores, with probabilities like those
+    of UnigramSampler.
+    """
 
-    def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float, nbest_size: int) -> None:
+    def __init__(
+        self, pieces: Mapping[int, tuple[str, float]], alpha: float, nbest_size: int
+    ) -> None:
         super().__init__(pieces, alpha)
         self._nbest_size = nbest_size
         self._best = functools.lru_cache(CACHED // 64)(self._find_best)
@@ -168,7 +194,9 @@ class BestSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             weights, splits = self._best(word)
-            return splits[bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)]
+            return splits[
+                bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+            ]
 
         return draw
 
@@ -184,5 +212,7 @@ class BestSampler(SubwordSampler):
             )
             best.append(heapq.nlargest(self._nbest_size, splits))
         highest = best[-1][0][0]
-        weights = list(itertools.accumulate(math.exp(self.alpha * (score - highest)) for score, _ in best[-1]))
+        weights = list(
+            itertools.accumulate(math.exp(self.alpha * (score - highest)) for score, _ in best[-1])
+        )
         return weights, [ids for _, ids in best[-1]]

@@ -1,7 +1,7 @@
 """Rules about text that Python programs and the exported TensorFlow graph share.
 
-Each rule has a function in Python and a function in TensorFlow, whose name starts with `graph_`. Only the `graph_`
-functions import TensorFlow, so that programs without a graph start fast.
+Each rule has a function in Python and a function in TensorFlow, whose name starts with `graph_`.
+Only the `graph_` functions import TensorFlow, so that programs without a graph start fast.
 
 In shapes, B is the number of texts, and L the length of the longest text.
 """
@@ -21,10 +21,11 @@ SPACE = "\u2581"
 WHITE_SPACE = "[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """Regular expression for the characters that `str.strip` and `str.split` take for white space."""
 VISIBLE = re.compile(
-    "[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
-    "\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "[^\x00-\x20\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""A character that is no white space, no control character and none that Unicode calls ignorable, such as U+200B."""
+"""A character that is no white space, no control character and none that Unicode calls ignorable,
+such as U+200B.
+"""
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -48,12 +49,15 @@ def graph_strip(texts: Any) -> Any:
 
 
 def utf8(text: str) -> bytes:
-    """Returns a text in UTF-8. Raises UserError if it has a lone surrogate, which no UTF-8 text contains."""
+    """Returns a text in UTF-8. Raises UserError if it has a lone surrogate, which no UTF-8 text
+    contains.
+    """
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(
-            f"{text[:50]!a}: not UTF-8 text, because character {error.start + 1} is a lone surrogate; remove it"
+            f"{text[:50]!a}: not UTF-8 text, because character {error.start + 1} is a lone "
+            "surrogate; remove it"
         ) from None
 
 
@@ -66,7 +70,9 @@ def graph_utf8(texts: Any) -> Any:
 
 def output_length(ids: Sequence[int]) -> int:
     """Returns the number of ids before the first end or padding id."""
-    return next((position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID)), len(ids))
+    return next(
+        (position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID)), len(ids)
+    )
 
 
 def graph_output_length(ids: Any) -> Any:
@@ -86,7 +92,9 @@ def one_line(text: str) -> str:
 
 
 def graph_one_line(texts: Any) -> Any:
-    """Applies `one_line` to a tensor of strings [B] in UTF-8, so without surrogates. Returns strings [B]."""
+    """Applies `one_line` to a tensor of strings [B] in UTF-8, so without surrogates. Returns
+    strings [B].
+    """
     import tensorflow as tf
 
     return tf.strings.regex_replace(texts, "\n", " ")

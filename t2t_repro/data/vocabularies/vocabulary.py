@@ -1,4 +1,5 @@
-"""The interface of vocabularies. `kinds.py` lists the kinds, which the other files of this folder hold.
+"""The interface of vocabularies. `kinds.py` lists the kinds, which the other files of this folder
+hold.
 
 In shapes, V is the size of the vocabulary.
 """
@@ -30,9 +31,9 @@ MAX_CACHED = 1 << 18
 class Vocabulary(abc.ABC):
     """Encodes text as ids, and decodes ids to text. Id 0 is padding and id 1 is the end of a text.
 
-    If sources and targets have different vocabularies, the vocabulary of the targets holds that of the sources. `model`
-    has the contents of the vocabulary's file; UserError if they are damaged or not of this kind. Error messages name
-    the file by `source`.
+    If sources and targets have different vocabularies, the vocabulary of the targets holds that of
+    the sources. `model` has the contents of the vocabulary's file; UserError if they are damaged or
+    not of this kind. Error messages name the file by `source`.
     """
 
     kind: ClassVar[str]
@@ -48,45 +49,62 @@ class Vocabulary(abc.ABC):
         self._sources: Vocabulary | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Makes `pickle` store the file's contents and name. t2t-datagen sends vocabularies to other processes."""
+        """Makes `pickle` store the file's contents and name. t2t-datagen sends vocabularies to
+        other processes.
+        """
         return type(self), (self.model, self.source), {"_sources": self._sources}
 
     @property
     def sources(self) -> Vocabulary:
-        """The vocabulary of the sources: this vocabulary, or another one if `with_sources` was called."""
+        """The vocabulary of the sources: this vocabulary, or another one if `with_sources` was
+        called.
+        """
         return self._sources or self
 
     @property
     def separate_source_size(self) -> int:
-        """Number of ids in the vocabulary of the sources; 0 if sources and targets share one vocabulary."""
+        """Number of ids in the vocabulary of the sources; 0 if sources and targets share one
+        vocabulary.
+        """
         return self._sources.size if self._sources else 0
 
     def with_sources(self, sources: Vocabulary) -> Vocabulary:
-        """Returns this vocabulary for targets, together with a vocabulary for sources. They may be the same."""
+        """Returns this vocabulary for targets, together with a vocabulary for sources. They may be
+        the same.
+        """
         vocabulary = copy.copy(self)
         vocabulary._sources = sources if sources.fingerprint != self.fingerprint else None
         return vocabulary
 
     @functools.cached_property
     def tags(self) -> dict[str, int]:
-        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""
-        return {piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)}
+        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""  # noqa: E501
+        return {
+            piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)
+        }
 
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
-        """Returns one of `tags` and the text after it for each text that begins with it; else "" and the text."""
+        """Returns one of `tags` and the text after it for each text that begins with it; else ""
+        and the text.
+        """
         tags = self.tags
-        return [pair if tags and (pair := split_tag(text))[0] in tags else ("", text) for text in texts]
+        return [
+            pair if tags and (pair := split_tag(text))[0] in tags else ("", text) for text in texts
+        ]
 
     def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts are stripped.
+        """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts
+        are stripped.
 
-        White space around a text would have tokens that hardly occur in training. If a text begins with one of `tags`,
-        its first id is that of the tag, and the others are those of the text after the tag. `num_threads` is that of
-        `encode`.
+        White space around a text would have tokens that hardly occur in training. If a text begins
+        with one of `tags`, its first id is that of the tag, and the others are those of the text
+        after the tag. `num_threads` is that of `encode`.
         """
         pairs = self.split_tags(texts)
         ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
-        return [[self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)]
+        return [
+            [self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)
+        ]
 
     def decode_sources(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each source, with its tag."""
@@ -95,7 +113,9 @@ class Vocabulary(abc.ABC):
         return [tags.get(row[0], "") + text for row, text in zip(ids, texts, strict=True)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each target or prefix, with the end id, without the white space around it."""
+        """Returns the ids of each target or prefix, with the end id, without the white space around
+        it.
+        """
         return self.encode([text.strip() for text in texts])
 
     def save(self, path: str | Path) -> None:
@@ -104,12 +124,17 @@ class Vocabulary(abc.ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hex digits that identify the vocabulary, and also that of the sources if it is another one."""
-        # Two kinds can read the same file differently. Only SentencePiece's files are hashed without their kind.
+        """Twelve hex digits that identify the vocabulary, and also that of the sources if it is
+        another one.
+        """
+        # Two kinds can read the same file differently. Only SentencePiece's files are hashed
+        # without their kind.
         kind = "" if self.kind == "sentencepiece" else self.kind
         fingerprint = hashlib.sha256(kind.encode() + self.model).hexdigest()[:12]
         if self._sources:
-            fingerprint = hashlib.sha256(f"{self._sources.fingerprint} {fingerprint}".encode()).hexdigest()[:12]
+            fingerprint = hashlib.sha256(
+                f"{self._sources.fingerprint} {fingerprint}".encode()
+            ).hexdigest()[:12]
         return fingerprint
 
     @property
@@ -119,36 +144,52 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def is_byte(self) -> np.ndarray:
-        """bool [V]: True for each id that stands for a single byte of a character outside the alphabet."""
+        """bool [V]: True for each id that stands for a single byte of a character outside the
+        alphabet.
+        """
         return np.zeros(self.size, bool)
 
     def missing_symbols(self, symbols: Iterable[str]) -> list[str]:
-        """Returns the strings in `symbols` that the vocabulary does not encode as a single id in every text."""
+        """Returns the strings in `symbols` that the vocabulary does not encode as a single id in
+        every text.
+        """
         return list(symbols)
 
     @abc.abstractmethod
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text, including the end id.
 
-        A SentencePiece vocabulary uses `num_threads` threads, by default one per core. Other kinds use one.
+        A SentencePiece vocabulary uses `num_threads` threads, by default one per core. Other kinds
+        use one.
         """
 
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
-        """Returns the sampler for hparams subword_alpha and subword_nbest_size. UserError if there is none."""
-        raise UserError(f"{self.source}: subword_alpha needs a SentencePiece vocabulary, not {self.kind}; omit it")
+        """Returns the sampler for hparams subword_alpha and subword_nbest_size. UserError if there
+        is none.
+        """
+        raise UserError(
+            f"{self.source}: subword_alpha needs a SentencePiece vocabulary, not {self.kind}; "
+            "omit it"
+        )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of each id, as the vocabulary's file writes it.
 
-        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged journal of t2t-decoder.
+        Raises UserError if an id is not in the vocabulary. Such an id can come from a damaged
+        journal of t2t-decoder.
         """
         if outside := [number for number in ids if not 0 <= number < self.size]:
-            raise UserError(f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished output")
+            raise UserError(
+                f"id {outside[0]} is not in the vocabulary of {self.size}; delete the unfinished "
+                "output"
+            )
         return [self._all_pieces[number] for number in ids]
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        """Returns the text of each sequence of ids. Ignores the first end or padding id and all later ids."""
+        """Returns the text of each sequence of ids. Ignores the first end or padding id and all
+        later ids.
+        """
 
 
 class ListVocabulary(Vocabulary):

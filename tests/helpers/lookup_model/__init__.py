@@ -1,6 +1,8 @@
-"""A model of two tables, which TensorFlow traces within milliseconds, for tests of programs in which any model will do.
+"""A model of two tables, which TensorFlow traces within milliseconds, for tests of programs in
+which any model will do.
 
-programs.LOOKUP has the flags that train this model. A program traces the Transformer for several seconds.
+programs.LOOKUP has the flags that train this model. A program traces the Transformer for several
+seconds.
 """
 
 from typing import Any
@@ -15,15 +17,22 @@ from t2t_repro.layers.dropout import Seeds, dropout
 
 @registry.register_model
 class Lookup:
-    """Looks up logits for the previous token and for each source token; the result is their sum and mean."""
+    """Looks up logits for the previous token and for each source token; the result is their sum and
+    mean.
+    """
 
     name, has_attention, is_normalized, missing_methods = "lookup", False, False, ()
 
-    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
+    def __init__(
+        self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str
+    ) -> None:
         self.rate = hparams.layer_prepostprocess_dropout
-        draw = keras.initializers.RandomNormal(stddev=1.0)  # so that the losses of different examples differ clearly
+        draw = keras.initializers.RandomNormal(
+            stddev=1.0
+        )  # so that the losses of different examples differ clearly
         self.of_source, self.of_previous = self.trainable_variables = [
-            keras.Variable(draw, (vocab_size, vocab_size), name=f"{table}_table") for table in ("source", "previous")
+            keras.Variable(draw, (vocab_size, vocab_size), name=f"{table}_table")
+            for table in ("source", "previous")
         ]
 
     def __call__(self, inputs: Any, targets: Any, seed: Any = None) -> Any:
@@ -35,7 +44,9 @@ class Lookup:
     def encode(self, inputs: Any) -> Any:
         """Returns the memory [B, V]: the mean of the source tokens' logits."""
         mask = ops.cast(ops.expand_dims(inputs, -1) != 0, "float32")
-        return ops.sum(mask * ops.take(self.of_source, inputs, axis=0), axis=1) / (ops.sum(mask, axis=1) + 1e-9)
+        return ops.sum(mask * ops.take(self.of_source, inputs, axis=0), axis=1) / (
+            ops.sum(mask, axis=1) + 1e-9
+        )
 
     def decode(self, targets: Any, memory: Any) -> Any:
         previous = ops.pad(targets, ((0, 0), (1, 0)))[:, :-1]

@@ -1,4 +1,6 @@
-"""Tests which GPUs each program uses, and how it reports a GPU without free memory. No GPU is needed."""
+"""Tests which GPUs each program uses, and how it reports a GPU without free memory. No GPU is
+needed.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,9 @@ CONFIGURE = ("use_one_gpu", "hide_gpus", "let_memory_grow")
 
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces the functions that configure GPUs by functions that raise UserError with their call: "hide_gpus()"."""
+    """Replaces the functions that configure GPUs by functions that raise UserError with their call:
+    "hide_gpus()".
+    """
 
     def replacement(name: str) -> Any:
         def configure(*arguments: int) -> None:
@@ -36,7 +40,9 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def trained(folder: ModelFolder) -> ModelFolder:
-    """Returns a model folder with a checkpoint of step 3. Loading it fails: its weights do not fit the model."""
+    """Returns a model folder with a checkpoint of step 3. Loading it fails: its weights do not fit
+    the model.
+    """
     write_checkpoint(folder.path, 3, {"w": tf.Variable(1.0)}, folder.vocabulary.fingerprint)
     return folder
 
@@ -45,7 +51,11 @@ def trained(folder: ModelFolder) -> ModelFolder:
     ("name", "arguments", "call"),
     [
         ("decoder", ["--decode_from_file=x"], "use_one_gpu(0,)"),
-        ("decoder", ["--decode_from_file=x", "--decode_to_file=y", "--shards=8", "--shard_id=5"], "use_one_gpu(5,)"),
+        (
+            "decoder",
+            ["--decode_from_file=x", "--decode_to_file=y", "--shards=8", "--shard_id=5"],
+            "use_one_gpu(5,)",
+        ),
         ("exporter", [], "use_one_gpu()"),
         ("exporter", ["--format=ctranslate2"], "hide_gpus()"),
         ("avg-checkpoints", [], "hide_gpus()"),
@@ -57,7 +67,9 @@ def test_a_program_configures_gpus_before_it_loads_weights(
     name: str, arguments: list[str], call: str, trained: ModelFolder, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_text("a cat\n")
-    refused(run(name, f"--output_dir={trained.path}", *arguments, cwd=tmp_path), f"t2t-{name}: {call}")
+    refused(
+        run(name, f"--output_dir={trained.path}", *arguments, cwd=tmp_path), f"t2t-{name}: {call}"
+    )
 
 
 @pytest.mark.usefixtures("configured")
@@ -81,9 +93,18 @@ def test_only_training_allocates_all_memory(
 
 
 @pytest.mark.parametrize("kind", [tf.errors.ResourceExhaustedError, tf.errors.InternalError])
-def test_a_gpu_without_free_memory_is_one_line(kind: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gpu_without_free_memory_is_one_line(
+    kind: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     def main(values: flags.FlagValues) -> None:
-        raise kind(None, None, "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory")
+        raise kind(
+            None,
+            None,
+            "CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory",
+        )
 
     assert program.run(main, flags.FlagValues(), "", ["t2t-decoder"]) == 2
-    assert "too little free memory (CUDA runtime implicit initialization on GPU:0 failed" in capsys.readouterr().err
+    assert (
+        "too little free memory (CUDA runtime implicit initialization on GPU:0 failed"
+        in capsys.readouterr().err
+    )

@@ -44,12 +44,24 @@ def run(main: program.Main, *arguments: str) -> int:
         (None, 0, ""),
         (Stopped("saved at step 5"), 0, "t2t-counter: saved at step 5\n"),
         (UserError("x.en: no such\nfile"), 2, "t2t-counter: x.en: no such file\n"),
-        (UserError("name '\x1b[2J\x9b\u202e\udcff'"), 2, "t2t-counter: name '\\x1b[2J\\x9b\\u202e\\udcff'\n"),
+        (
+            UserError("name '\x1b[2J\x9b\u202e\udcff'"),
+            2,
+            "t2t-counter: name '\\x1b[2J\\x9b\\u202e\\udcff'\n",
+        ),
         (FileNotFoundError(2, "No such file", "x.en"), 2, "t2t-counter: x.en: No such file\n"),
         (OSError("disk full"), 2, "t2t-counter: input/output: disk full\n"),
-        (FileNotFoundError(2, "No usable temporary directory"), 2, "t2t-counter: input/output: No usable temporary"),
+        (
+            FileNotFoundError(2, "No usable temporary directory"),
+            2,
+            "t2t-counter: input/output: No usable temporary",
+        ),
         (SystemExit("no"), 2, f"t2t-counter: {__file__}:"),
-        (MemoryError(), 2, "t2t-counter: too little free memory on this machine; end other programs"),
+        (
+            MemoryError(),
+            2,
+            "t2t-counter: too little free memory on this machine; end other programs",
+        ),
         (KeyboardInterrupt(), 130, "t2t-counter: interrupted\n"),
     ],
 )
@@ -72,14 +84,22 @@ def test_ctrl_c_prints_nothing_while_a_program_is_imported() -> None:
 
 
 def test_the_environment_of_other_programs_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TF_CONFIG", ""), ("TF_USE_LEGACY_KERAS", "1"), ("KERAS_BACKEND", "jax"), ("MPLBACKEND", "x")):
+    for name, value in (
+        ("TF_CONFIG", ""),
+        ("TF_USE_LEGACY_KERAS", "1"),
+        ("KERAS_BACKEND", "jax"),
+        ("MPLBACKEND", "x"),
+    ):
         monkeypatch.setenv(name, value)
     keras.config.set_floatx("float16")  # as ~/.keras/keras.json may do
     keras.config.set_image_data_format("channels_first")
 
     def main(values: flags.FlagValues) -> None:
         program.load_tensorflow()
-        assert (keras.config.floatx(), keras.config.image_data_format()) == ("float32", "channels_last")
+        assert (keras.config.floatx(), keras.config.image_data_format()) == (
+            "float32",
+            "channels_last",
+        )
         assert os.environ["MPLBACKEND"] == "Agg"
         assert "TF_CONFIG" not in os.environ and tf.keras.__version__ == keras.__version__
 
@@ -96,7 +116,10 @@ def test_a_wrong_argument_is_one_line(
         (["--cont=2"], "Unknown command line flag 'cont'"),
         (["2"], "unexpected argument '2'; write every option as a flag: --name=value"),
         (["--name=out-\udcff.de"], "'--name=out-\\udcff.de' is not UTF-8; rename the file"),
-        (["--hparams=a=1", "--hparams=b=2"], "--hparams is given twice; give it once, its changes joined by commas"),
+        (
+            ["--hparams=a=1", "--hparams=b=2"],
+            "--hparams is given twice; give it once, its changes joined by commas",
+        ),
         (["--count=2", "-count", "2"], "--count is given twice"),
         (["--hparams=a=1", "--flagfile=more"], "--hparams is given twice"),
     ):
@@ -144,14 +167,21 @@ def settings_flags(*arguments: str) -> flags.FlagValues:
 
 def test_flags_are_made_from_the_fields_of_a_dataclass() -> None:
     assert program.from_flags(Settings, settings_flags(), parts=("x", "y")) == Settings()
-    values = settings_flags("--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many", "--parts=z")
+    values = settings_flags(
+        "--size=2", "--rate=1", "--name=b", "--is_new", "--kind=many", "--parts=z"
+    )
     assert program.from_flags(Settings, values) == Settings(2, 1.0, "b", True, "many", ["z"])
     assert values["size"].help == "Number of parts, counted."
     assert values.more == 1 and values.precision == "float32" and "data_dir" not in values
-    assert all(name in program.field_help(program.SharedFlags)["decode_hparams"] for name in vars(DecodeHParams()))
+    assert all(
+        name in program.field_help(program.SharedFlags)["decode_hparams"]
+        for name in vars(DecodeHParams())
+    )
 
 
-@pytest.mark.parametrize("argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--long_lines=split"])
+@pytest.mark.parametrize(
+    "argument", ["--size=1", "--rate=-0.1", "--rate=1.1", "--kind=all", "--long_lines=split"]
+)
 def test_a_value_that_the_field_does_not_allow_is_an_error(argument: str) -> None:
     with pytest.raises(flags.Error, match=argument[2:6]):
         settings_flags(argument)
@@ -181,7 +211,9 @@ def test_output_that_cannot_be_written_is_an_error(
         ("--version", "t2t_repro "),
     ],
 )
-def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_printed_in_place_of_the_work(
+    flag: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def main(values: flags.FlagValues) -> None:
         raise AssertionError
 
@@ -189,7 +221,9 @@ def test_help_is_printed_in_place_of_the_work(flag: str, text: str, capsys: pyte
     assert capsys.readouterr().out.startswith(text)
 
 
-@pytest.mark.parametrize("path", sorted(Path(program.__file__).parent.glob("t2t_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(Path(program.__file__).parent.glob("t2t_*.py")), ids=lambda path: path.stem
+)
 def test_the_help_of_each_program_fits_80_columns(path: Path) -> None:
     module = importlib.import_module(f"t2t_repro.bin.{path.stem}")
     name = path.stem.removeprefix("t2t_").replace("_", "-")
@@ -209,7 +243,9 @@ def test_a_gpu_that_tensorflow_does_not_see_gives_a_warning(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: gpus)
         program.load_tensorflow()
-        assert ("TensorFlow does not see this machine's GPU" in capsys.readouterr().err) == is_warned
+        assert (
+            "TensorFlow does not see this machine's GPU" in capsys.readouterr().err
+        ) == is_warned
 
 
 def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +257,7 @@ def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_terminal_gets_no_control_characters(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Model outputs and server messages are escaped on a terminal, so that they cannot control it."""
+    """Model outputs and server messages are escaped on a terminal, so that they cannot control it."""  # noqa: E501
     text = "\x1b[2Jab\rc\t\x07\x7f\x9b\u202ed Ω\u200f"
     with screen() as (terminal, text_on), pytest.MonkeyPatch.context() as patch:
         for stream in ("stdout", "stderr"):
@@ -233,14 +269,19 @@ def test_a_terminal_gets_no_control_characters(capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == f"{text}\n".encode()
 
 
-def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("text", "no.part"):
         Path(name).touch()
     inputs: list[Input] = [("--from", "text"), ("--about", "no.part")]
     with program.output("other", ".part", inputs), program.output("fine", ".part", inputs):
         for path, words in (
-            *((f"x{suffix}", f"--decode_to_file=x{suffix} would be plain text") for suffix in (".gz", ".XZ", ".sgm")),
+            *(
+                (f"x{suffix}", f"--decode_to_file=x{suffix} would be plain text")
+                for suffix in (".gz", ".XZ", ".sgm")
+            ),
             (".", "--decode_to_file=. is a folder; name a file"),
             ("new/", "--decode_to_file=new/ is a folder; name a file"),
             ("text", "text is also an input (--from)"),

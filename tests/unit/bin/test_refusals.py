@@ -1,4 +1,6 @@
-"""Tests which flags of the programs for scores, pictures and the paper are refused, before any work, in one line."""
+"""Tests which flags of the programs for scores, pictures and the paper are refused, before any
+work, in one line.
+"""
 
 import re
 import socket
@@ -19,13 +21,25 @@ FLAGS = {
     "exporter": ["--output_dir=model"],
     "insights": ["--output_dir=model"],
     "paper": [],
-    "query-server": ["--server=localhost:1", "--servable_name=x", "--rest=true", "--decode_to_file=y"],
+    "query-server": [
+        "--server=localhost:1",
+        "--servable_name=x",
+        "--rest=true",
+        "--decode_to_file=y",
+    ],
     "reproduce": ["--problem=wmt_ende"],
     "translate-beam": ["--output_dir=model", "--decode_from_file=two", "--decode_to_file=y"],
 }
 """For each program, flags that a case may replace."""
-FILES = {"two": "ab", "three": "cde", "pair": "cd", "empty": "", "trees": ["(S (X a))"], "wrong": ["dog"],
-         "pairs": ["one\teins", "two zwei"]}  # fmt: skip
+FILES = {
+    "two": "ab",
+    "three": "cde",
+    "pair": "cd",
+    "empty": "",
+    "trees": ["(S (X a))"],
+    "wrong": ["dog"],
+    "pairs": ["one\teins", "two zwei"],
+}
 """Lines of files, by name."""
 CASES = [
     ("attention", "--source= ", "--source is empty; give the text"),
@@ -36,12 +50,32 @@ CASES = [
     ("attention", "--format=bertviz --merge_subwords=true", "omit --merge_subwords"),
     ("attention", "--figure=3 --style=lines", "--style has no effect with --figure; omit it"),
     ("attention", "--format=", "--format is required"),
-    ("attention", "--format=json --word=dog", "--word chooses strokes, which no file would show; omit it"),
+    (
+        "attention",
+        "--format=json --word=dog",
+        "--word chooses strokes, which no file would show; omit it",
+    ),
     ("bleu", "", "give either --reference, or --test_set with --language_pair"),
-    ("bleu", "--test_set=wmt14/full", "give either --reference, or --test_set with --language_pair"),
-    ("bleu", "--reference=two --test_set=wmt14/full", "--reference has no effect with --test_set; omit it"),
-    ("bleu", "--reference=two --language_pair=en-de", "--language_pair has no effect without --test_set"),
-    ("bleu", "--test_set=list --language_pair=en-de", "--translation has no effect with --test_set=list"),
+    (
+        "bleu",
+        "--test_set=wmt14/full",
+        "give either --reference, or --test_set with --language_pair",
+    ),
+    (
+        "bleu",
+        "--reference=two --test_set=wmt14/full",
+        "--reference has no effect with --test_set; omit it",
+    ),
+    (
+        "bleu",
+        "--reference=two --language_pair=en-de",
+        "--language_pair has no effect without --test_set",
+    ),
+    (
+        "bleu",
+        "--test_set=list --language_pair=en-de",
+        "--translation has no effect with --test_set=list",
+    ),
     ("bleu", "--reference=two --translation=", "--translation is required"),
     ("bleu", "--reference=two,three", "two and three have 2 and 3 lines;"),
     ("bleu", "--translation=two,three --reference=two", "two and three have 2 and 3 lines;"),
@@ -56,8 +90,16 @@ CASES = [
     ("bleu", "--reference=two --comet_model=m", "--metrics=comet"),
     ("bleu", "--reference=two --metrics=comet --source=two", "--comet_model"),
     ("bleu", "--reference=two --metrics=comet --comet_model=m", "--source"),
-    ("bleu", "--reference=two --metrics=comet --comet_model=m --source=three", "two and three have 2 and 3 lines"),
-    ("bleu", "--reference=two,pair --metrics=comet --comet_model=m --source=two", "one --reference"),
+    (
+        "bleu",
+        "--reference=two --metrics=comet --comet_model=m --source=three",
+        "two and three have 2 and 3 lines",
+    ),
+    (
+        "bleu",
+        "--reference=two,pair --metrics=comet --comet_model=m --source=two",
+        "one --reference",
+    ),
     (
         "bleu",
         "--test_set=wmt14 --language_pair=en-fr --target_language=de",
@@ -68,23 +110,51 @@ CASES = [
     ("decoder", "--output_attention=true", "--output_attention"),
     ("decoder", "--resume=true", "--decode_to_file"),
     ("decoder", "--score_file=pairs", "pairs:2:"),
-    ("decoder", "--score_file=x --decode_hparams=beam_size=4", "--decode_hparams=beam_size has no effect with"),
-    ("decoder", "--decode_interactive=true --decode_to_file=y", "--decode_to_file has no effect with --decode_inter"),
-    ("decoder", "--output_format=jsonl --decode_hparams=write_beam_scores=true", "write_beam_scores has no effect"),
+    (
+        "decoder",
+        "--score_file=x --decode_hparams=beam_size=4",
+        "--decode_hparams=beam_size has no effect with",
+    ),
+    (
+        "decoder",
+        "--decode_interactive=true --decode_to_file=y",
+        "--decode_to_file has no effect with --decode_inter",
+    ),
+    (
+        "decoder",
+        "--output_format=jsonl --decode_hparams=write_beam_scores=true",
+        "write_beam_scores has no effect",
+    ),
     ("decoder", "--decode_to_file=x.gz", "choose a name without .gz"),
     ("evalb", "--max_error=-1", "flag --max_error=-1: "),
     ("evalb", "--gold=wrong", "wrong:1: 'dog' "),
     ("evalb", "--gold=", "--gold is required: "),
     ("exporter", "--quantization=int8", "--quantization has no effect with --format=saved_model"),
-    ("exporter", "--format=ctranslate2 --warmup_from_file=x", "--warmup_from_file has no effect with --format=ctr"),
-    ("exporter", "--format=huggingface --quantization=int8", "--quantization has no effect with --format=huggingface"),
+    (
+        "exporter",
+        "--format=ctranslate2 --warmup_from_file=x",
+        "--warmup_from_file has no effect with --format=ctr",
+    ),
+    (
+        "exporter",
+        "--format=huggingface --quantization=int8",
+        "--quantization has no effect with --format=huggingface",
+    ),
     ("exporter", "--format=argos --languages=en", "--languages=en: name two"),
     ("exporter", "--decode_hparams=write_beam_scores=true", "write_beam_scores"),
     ("exporter", "--servable_name=a/b", "--servable_name=a/b"),
-    ("exporter", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
+    (
+        "exporter",
+        "--output_dir=a,b",
+        "--output_dir=a,b: this program takes only one model; give one folder",
+    ),
     ("exporter", "--warmup_from_file=/nowhere", "/nowhere: no such file"),
     ("insights", "--output_dir=", "--output_dir is required"),
-    ("insights", "--output_dir=a,b", "--output_dir=a,b: this program takes only one model; give one folder"),
+    (
+        "insights",
+        "--output_dir=a,b",
+        "--output_dir=a,b: this program takes only one model; give one folder",
+    ),
     ("insights", "--compare_with=nowhere", "nowhere: no problem.json there"),
     ("insights", "--checkpoint_path=model/no", "--checkpoint_path=model/no: no model/no.index"),
     ("insights", "--compare_checkpoint_path=no", "--compare_checkpoint_path=no: no no.index"),
@@ -103,18 +173,42 @@ CASES = [
     ("query-server", "--batch_size=0", "batch_size"),
     ("query-server", "--servable_version=-1", "servable_version"),
     ("query-server", "--timeout_secs=inf", "timeout_secs"),
-    ("reproduce", "--row=base --hparams_set=transformer_base", "--row and --hparams_set: give one of them"),
-    ("reproduce", "--row=base --eval_steps=3", "--eval_steps=3: the report needs the whole dev split"),
+    (
+        "reproduce",
+        "--row=base --hparams_set=transformer_base",
+        "--row and --hparams_set: give one of them",
+    ),
+    (
+        "reproduce",
+        "--row=base --eval_steps=3",
+        "--eval_steps=3: the report needs the whole dev split",
+    ),
     ("reproduce", "", "--row is required: hparams set of the row without"),
     ("reproduce", "--row=bsae", "unknown row 'bsae'; did you mean 'base'?"),
-    ("reproduce", "--row=base --decode_hparams=n=2", "decode_hparams: n=2 has no effect here: one output of each "),
-    ("reproduce", "--row=base --data_dir=data --output_dir=new", "; run t2t-datagen --problem=wmt_ende"),
-    ("translate-beam", "--decode_from_file=/nowhere/x*", "--decode_from_file=/nowhere/x*: no such file"),
+    (
+        "reproduce",
+        "--row=base --decode_hparams=n=2",
+        "decode_hparams: n=2 has no effect here: one output of each ",
+    ),
+    (
+        "reproduce",
+        "--row=base --data_dir=data --output_dir=new",
+        "; run t2t-datagen --problem=wmt_ende",
+    ),
+    (
+        "translate-beam",
+        "--decode_from_file=/nowhere/x*",
+        "--decode_from_file=/nowhere/x*: no such file",
+    ),
     ("translate-beam", "--decode_from_file=nope://x/y", "nope://x/y: Unable to get filesystem"),
     ("translate-beam", "--decode_to_file=y[1]", "Beam takes a path with *, ? or [ for a pattern"),
     ("translate-beam", "--decode_hparams=prefix_file=x", "prefix_file"),
     ("translate-beam", "--beam_options=--runner=Nobody", "FlinkRunner"),
-    ("translate-beam", "--beam_options=--direct_num_workrs=2", "Beam has no option --direct_num_workrs"),
+    (
+        "translate-beam",
+        "--beam_options=--direct_num_workrs=2",
+        "Beam has no option --direct_num_workrs",
+    ),
 ]
 
 
@@ -141,15 +235,23 @@ def test_a_port_in_use_is_named(folder: ModelFolder) -> None:
 
 def test_workers_of_a_cluster_are_told_to_train_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", "{}")
-    assert "train with t2t-trainer on all workers" in error("reproduce", "--row=base", "--problem=wmt_ende")
+    assert "train with t2t-trainer on all workers" in error(
+        "reproduce", "--row=base", "--problem=wmt_ende"
+    )
 
 
 def test_the_report_replaces_no_source(tmp_path: Path) -> None:
     problem = text_files(tmp_path)
     (tmp_path / "M").mkdir()
     report = (tmp_path / "b.en").rename(tmp_path / "M" / "report.md")
-    flags = (f"--train={problem.settings.train}", f"--dev={report},{tmp_path}/b.el", "--vocab_size=400")
+    flags = (
+        f"--train={problem.settings.train}",
+        f"--dev={report},{tmp_path}/b.el",
+        "--vocab_size=400",
+    )
     folders = (f"--data_dir={tmp_path}/D", f"--output_dir={tmp_path}/M")
-    result = run("reproduce", "--hparams_set=transformer_tiny", "--problem=text_files", *flags, *folders)
+    result = run(
+        "reproduce", "--hparams_set=transformer_tiny", "--problem=text_files", *flags, *folders
+    )
     refused(result, "report.md is also an input (--dev)")
     assert report.read_text("utf-8") == "".join(f"{line}\n" for line in lines(5))

@@ -22,7 +22,9 @@ SOURCE = "--source=the dog"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> str:
+def model(
+    tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> str:
     """Returns the path of a model folder with an untrained model of one layer with two heads."""
     path = tmp_path_factory.mktemp("attention") / "m"
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
@@ -35,17 +37,34 @@ def model(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_
 
 def test_files(model: str, tmp_path: Path) -> None:
     out = tmp_path / "figures"
-    arguments = (f"--output_dir={model}", SOURCE, "--target=a cät", f"--out={out}", "--format=svg,json,bertviz")
+    arguments = (
+        f"--output_dir={model}",
+        SOURCE,
+        "--target=a cät",
+        f"--out={out}",
+        "--format=svg,json,bertviz",
+    )
     result = programs.succeed("attention", *arguments, "--heads=2", "--style=lines", "--word=dog")
     assert "target: a cät" in result.stderr
-    assert sorted(path.name for path in out.iterdir()) == ["attention.json", "bertviz.npz", "encoder_lines.svg"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "attention.json",
+        "bertviz.npz",
+        "encoder_lines.svg",
+    ]
     content = json.loads((out / "attention.json").read_text())
-    assert content["cross"]["heads"] == [2] and np.shape(content["decoder"]["weights"])[:2] == (1, 1)
+    assert content["cross"]["heads"] == [2] and np.shape(content["decoder"]["weights"])[:2] == (
+        1,
+        1,
+    )
     assert "<0xC3>" in content["cross"]["queries"]  # a character that the vocabulary lacks
     picture = (out / "encoder_lines.svg").read_text("utf-8")
     assert ">the<" in picture and ">source: the dog<" in picture
-    programs.refused(programs.run("attention", *arguments), "exists; choose another --out, or give --overwrite")
-    programs.succeed("attention", *arguments[:-1], "--format=json", "--overwrite", "--attention=cross")
+    programs.refused(
+        programs.run("attention", *arguments), "exists; choose another --out, or give --overwrite"
+    )
+    programs.succeed(
+        "attention", *arguments[:-1], "--format=json", "--overwrite", "--attention=cross"
+    )
     content = json.loads((out / "attention.json").read_text())
     assert content.keys() == {"cross"} and content["cross"]["heads"] == [1, 2]
 
@@ -55,8 +74,12 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     flags = f"--output_dir={model}", f"--out={out}", "--format=svg"
     programs.succeed("attention", *flags, "--figure=4")
     text = (out / "figure4.svg").read_text("utf-8")
-    assert ">application<" in text and 'layer 1, heads 1 and 2, "its"' in text.replace("&quot;", '"')
-    programs.refused(programs.run("attention", *flags, "--figure=3", "--word=dog"), "--word=dog", " making ")
+    assert ">application<" in text and 'layer 1, heads 1 and 2, "its"' in text.replace(
+        "&quot;", '"'
+    )
+    programs.refused(
+        programs.run("attention", *flags, "--figure=3", "--word=dog"), "--word=dog", " making "
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,23 +87,35 @@ def test_a_figure_of_the_paper(model: str, tmp_path: Path) -> None:
     [
         ("--layers=2", "--layers=2: encoder self-attention has no layer 2; choose one of 1"),
         ("--heads=1,3", "--heads=3: encoder self-attention has no head 3; choose one of 1, 2"),
-        ("--word=bird", "--word=bird: no query of encoder self-attention has this name; choose one of the"),
-        (f"--source={'dog ' * 300}", "the source has 301 tokens, but this model at most 256; shorten it"),
+        (
+            "--word=bird",
+            "--word=bird: no query of encoder self-attention has this name; choose one of the",
+        ),
+        (
+            f"--source={'dog ' * 300}",
+            "the source has 301 tokens, but this model at most 256; shorten it",
+        ),
     ],
 )
 def test_what_the_model_does_not_have(model: str, tmp_path: Path, flag: str, words: str) -> None:
     source = SOURCE if "--source" not in flag else ""
-    arguments = filter(None, [f"--output_dir={model}", source, "--target=a", f"--out={tmp_path / 'out'}", flag])
+    arguments = filter(
+        None, [f"--output_dir={model}", source, "--target=a", f"--out={tmp_path / 'out'}", flag]
+    )
     programs.refused(programs.run("attention", *arguments), words)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_translator_returns_the_attention_of_its_translation(model: str, tiny_vocabulary: Vocabulary) -> None:
+def test_the_translator_returns_the_attention_of_its_translation(
+    model: str, tiny_vocabulary: Vocabulary
+) -> None:
     translator = Translator.from_dir(model, beam_size=2, extra_length=3)
     result = pair_attention(translator, "the dog", " ")
     translation = translator.translate(["the dog"])[0]
     assert result.target == translation.text
-    assert result.kinds["cross"].queries == tuple(tiny_vocabulary.pieces(translation.hypotheses[0].ids))
+    assert result.kinds["cross"].queries == tuple(
+        tiny_vocabulary.pieces(translation.hypotheses[0].ids)
+    )
     weights: list[Any] = []
     pair = (np.array([ids]) for ids in (translation.hypotheses[0].ids, translation.source_ids))
     targets, inputs = pair

@@ -1,4 +1,6 @@
-"""t2t-augment translates text into a corpus that t2t-datagen reads, and refuses what does not fit together."""
+"""t2t-augment translates text into a corpus that t2t-datagen reads, and refuses what does not fit
+together.
+"""
 
 import dataclasses
 import json
@@ -25,7 +27,9 @@ SHORT = "extra_length=3"
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Path:
+def original(
+    tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> Path:
     """Returns a model folder with an untrained model from English to German."""
     hparams = dataclasses.replace(tiny_hparams, shared_embedding_and_softmax_weights=False)
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
@@ -45,7 +49,13 @@ def model(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def augment(*flags: str) -> Any:
     """Runs t2t-augment with short outputs and shards. Later flags replace earlier ones."""
-    usual = ["--output_dir=M", "--text=x", "--corpus_dir=C", "--shard_lines=2", f"--decode_hparams={SHORT}"]
+    usual = [
+        "--output_dir=M",
+        "--text=x",
+        "--corpus_dir=C",
+        "--shard_lines=2",
+        f"--decode_hparams={SHORT}",
+    ]
     return run("augment", *usual, *flags)
 
 
@@ -62,16 +72,30 @@ def pairs_of(train: str, **settings: str) -> list[tuple[str, str]]:
 
 @pytest.mark.usefixtures("model")
 def test_the_corpus_has_the_translations_on_the_side_that_is_asked_for() -> None:
-    outputs = [translation.text for translation in Translator.from_dir("M", extra_length=3).translate(TEXTS)]
+    outputs = [
+        translation.text
+        for translation in Translator.from_dir("M", extra_length=3).translate(TEXTS)
+    ]
     texts = [text.replace("\t", " ").strip() for text in TEXTS]
     expected = [pair for pair in zip(outputs, texts, strict=True) if all(pair)]
     assert len(expected) == 4
     assert f"C is complete: {len(expected)} pairs of 5 lines" in augment("--train_tag=<bt>").stderr
     tagged = [(f"<bt> {output}", text) for output, text in expected]
     assert pairs_of("C", symbols="<bt>", languages="de,en") == tagged
-    augment("--synthetic=target", "--corpus_dir=", "--text=x", "--decode_hparams=extra_length=3,batch_size=1")
-    assert pairs_of("x.augmented:2;C:1", symbols="<bt>") == [*((text, output) for output, text in expected), *tagged]
-    assert [corpus.name for corpus in problem_of("x.augmented;C/").corpora("train")] == ["x.augmented", "C"]
+    augment(
+        "--synthetic=target",
+        "--corpus_dir=",
+        "--text=x",
+        "--decode_hparams=extra_length=3,batch_size=1",
+    )
+    assert pairs_of("x.augmented:2;C:1", symbols="<bt>") == [
+        *((text, output) for output, text in expected),
+        *tagged,
+    ]
+    assert [corpus.name for corpus in problem_of("x.augmented;C/").corpora("train")] == [
+        "x.augmented",
+        "C",
+    ]
     assert pairs_of("C/", symbols="<bt>", targets="en", dev="b.de,b.en") == [
         (f">>en<< {source}", text) for source, text in tagged
     ]
@@ -82,7 +106,11 @@ def test_samples_differ_between_lines_and_depend_only_on_the_seed() -> None:
     write_lines(Path("x"), ["the dog"] * 8)
 
     def sample(folder: str, hparams: str) -> dict[str, bytes]:
-        flags = ["--method=sampling", f"--corpus_dir={folder}", f"--decode_hparams={SHORT},{hparams}"]
+        flags = [
+            "--method=sampling",
+            f"--corpus_dir={folder}",
+            f"--decode_hparams={SHORT},{hparams}",
+        ]
         assert augment(*flags).returncode == 0
         shards = contents(Path(folder))
         del shards["augment.json"]
@@ -98,7 +126,12 @@ def test_samples_differ_between_lines_and_depend_only_on_the_seed() -> None:
 def test_a_corpus_is_made_with_one_set_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert augment().returncode == 0
     before = contents(Path("C"))
-    changes = [f"--decode_hparams={SHORT},beam_size=2", "--method=sampling", "--synthetic=target", "--train_tag=<bt>"]
+    changes = [
+        f"--decode_hparams={SHORT},beam_size=2",
+        "--method=sampling",
+        "--synthetic=target",
+        "--train_tag=<bt>",
+    ]
     for change in [*changes, "--shard_lines=3", "--long_lines=error", "--output_dir=M,M"]:
         refused(augment(change), "C: made with ", "--corpus_dir")
     write_lines(Path("x"), [*TEXTS, "a cat"])
@@ -150,7 +183,9 @@ def test_text_of_another_problem_and_unfinished_text_are_refused_by_datagen() ->
         (["--decode_hparams=well_formed=true"], ("well_formed",)),
     ],
 )
-def test_a_mistake_is_one_line_before_anything_is_written(flags: list[str], words: tuple[str, ...]) -> None:
+def test_a_mistake_is_one_line_before_anything_is_written(
+    flags: list[str], words: tuple[str, ...]
+) -> None:
     Path("empty").touch()
     Path("latin").write_bytes(b"one\nz\xfcei\n")
     before = contents(Path())

@@ -15,7 +15,10 @@ TRANSLATIONS = ["Der Hund lief über eine Brücke.", "Die Garten-Tür war zu, sa
 
 
 def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
-    translation, reference = write_lines(tmp_path / "x.de", TRANSLATIONS), write_lines(tmp_path / "ref.de", REFERENCES)
+    translation, reference = (
+        write_lines(tmp_path / "x.de", TRANSLATIONS),
+        write_lines(tmp_path / "ref.de", REFERENCES),
+    )
     flags = [f"--translation={translation}", f"--reference={reference}", GERMAN]
     lines = output("bleu", *flags, "--all").splitlines()
     assert [line[8:48].rstrip() for line in lines] == [
@@ -39,7 +42,9 @@ def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Writes an English-German test set to sacreBLEU's folder, disables downloads, and returns the set's name."""
+    """Writes an English-German test set to sacreBLEU's folder, disables downloads, and returns the
+    set's name.
+    """
     dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
     monkeypatch.setattr(dataset, "_outdir", str(home))
     monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))
@@ -53,7 +58,10 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Path) -> None:
     unescaped = [line.replace("war zu,", "war zu & AT&T,") for line in REFERENCES]
-    reference, translation = write_lines(tmp_path / "ref.de", unescaped), write_lines(tmp_path / "x.de", TRANSLATIONS)
+    reference, translation = (
+        write_lines(tmp_path / "ref.de", unescaped),
+        write_lines(tmp_path / "x.de", TRANSLATIONS),
+    )
     with_file = output("bleu", f"--translation={translation}", f"--reference={reference}", GERMAN)
     flags = [f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de"]
     with_set = output("bleu", *flags)
@@ -61,13 +69,21 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
     signature = str(Signature({"num_refs": 1, "test_set": published, "langpair": "en-de"}))
     assert all(signature.partition("|version")[0] in line for line in with_set.splitlines())
     piped = ["--translation=-", *flags[1:]]
-    assert succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout == with_set
+    assert (
+        succeed("bleu", *piped, input="".join(f"{line}\n" for line in TRANSLATIONS)).stdout
+        == with_set
+    )
 
 
 def test_segments_of_sgml_files_are_paired_by_their_ids(tmp_path: Path) -> None:
     segments = [f'<seg id="{number}">{line}</seg>' for number, line in enumerate(REFERENCES)]
-    translation, reference = write_lines(tmp_path / "x.sgm", segments), write_lines(tmp_path / "y.xml", segments[::-1])
-    assert output("bleu", f"--translation={translation}", f"--reference={reference}", GERMAN).startswith("100.00  BLEU")
+    translation, reference = (
+        write_lines(tmp_path / "x.sgm", segments),
+        write_lines(tmp_path / "y.xml", segments[::-1]),
+    )
+    assert output(
+        "bleu", f"--translation={translation}", f"--reference={reference}", GERMAN
+    ).startswith("100.00  BLEU")
 
 
 def test_test_sets_are_listed_by_language_pair() -> None:
@@ -83,5 +99,7 @@ def test_metrics_that_a_language_lacks_are_named_and_others_are_not(tmp_path: Pa
     assert succeed("bleu", *flags, "--metrics=ter,chrf").stderr.startswith("TER: not computed")
     # With one of three characters wrong in one of two lines, a sixth of the words is wrong.
     other = write_lines(tmp_path / "y", ["一个人", "两只猫"])
-    score = output("bleu", f"--translation={other}", flags[1], "--metrics=ter", "--target_language=zh")
+    score = output(
+        "bleu", f"--translation={other}", flags[1], "--metrics=ter", "--target_language=zh"
+    )
     assert score.split()[0] == "16.67"

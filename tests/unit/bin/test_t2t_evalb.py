@@ -5,14 +5,20 @@ from pathlib import Path
 from programs import output, run, succeed, write_lines
 
 GOLD = [
-    "(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN cat)))) (. .)))",
+    (
+        "(TOP (S (NP (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN "
+        "cat)))) (. .)))"
+    ),
     "(S (A (X a) (X b)) (X c))",
     "(S (X a))",
     "(S (X a))",
     "(S " + "(X a) " * 41 + ")",
 ]
 TEST = [
-    "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NNS cat))))) (. .))",
+    (
+        "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NNS "
+        "cat))))) (. .))"
+    ),
     "(S (X a) (B (C (X b) (X c))))",
     "",
     "(S (X b))",
@@ -21,8 +27,13 @@ TEST = [
 
 
 def trees(folder: Path, gold: list[str] = GOLD, test: list[str] = TEST) -> list[str]:
-    """Writes the gold trees and the test trees to two files; returns the flags that name these files."""
-    return [f"--gold={write_lines(folder / 'gold', gold)}", f"--test={write_lines(folder / 'test', test)}"]
+    """Writes the gold trees and the test trees to two files; returns the flags that name these
+    files.
+    """
+    return [
+        f"--gold={write_lines(folder / 'gold', gold)}",
+        f"--test={write_lines(folder / 'test', test)}",
+    ]
 
 
 def test_the_summary_ends_the_table_and_trees_may_come_from_standard_input(tmp_path: Path) -> None:
@@ -33,7 +44,10 @@ def test_the_summary_ends_the_table_and_trees_may_come_from_standard_input(tmp_p
     table, heading, summary = result.stdout.partition("=== Summary ===\n")
     assert len(table.splitlines()) == 3 + len(GOLD) + 2
     assert succeed("evalb", gold, test, "--summary_only").stdout == heading + summary
-    assert succeed("evalb", gold, "--test=-", input="".join(f"{tree}\n" for tree in TEST)).stdout == result.stdout
+    assert (
+        succeed("evalb", gold, "--test=-", input="".join(f"{tree}\n" for tree in TEST)).stdout
+        == result.stdout
+    )
 
 
 def test_without_scored_sentences_the_totals_have_no_brackets(tmp_path: Path) -> None:
@@ -49,4 +63,6 @@ def test_mistakes_end_in_one_line_after_the_messages_of_evalb(tmp_path: Path) ->
     *messages, error_line = result.stderr.splitlines()
     assert messages == [f"{number} : Words unmatch (a|b)" for number in range(1, 12)]
     assert error_line.startswith(f"t2t-evalb: {tmp_path}/test:12: Words unmatch (a|b): error 12, ")
-    assert "Number of Error sentence  =     12\n" in succeed("evalb", *flags, "--max_error=11").stdout
+    assert (
+        "Number of Error sentence  =     12\n" in succeed("evalb", *flags, "--max_error=11").stdout
+    )

@@ -28,13 +28,22 @@ def test_a_model_card_has_the_scores_of_its_checkpoint(
         for folder in (tmp_path, tmp_path / "averaged")
     ]
     write_results(tmp_path, Results(bleu={"newstest": 30.5}, signatures=["newstest: nrefs:1"]))
-    measured = [{"step": 2, "dev_perplexity": 7.75}, {"step": 3, "dev_perplexity": 9.5, "eval_steps": 1}]
-    lines = [*measured, {"step": 3, "dev_perplexity": 5.25, "dev_bleu": 20.5, "signature": "nrefs:2"}]
+    measured = [
+        {"step": 2, "dev_perplexity": 7.75},
+        {"step": 3, "dev_perplexity": 9.5, "eval_steps": 1},
+    ]
+    lines = [
+        *measured,
+        {"step": 3, "dev_perplexity": 5.25, "dev_bleu": 20.5, "signature": "nrefs:2"},
+    ]
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     cards = []
     for number, checkpoint in enumerate(checkpoints, 1):
         programs.succeed(
-            "exporter", f"--output_dir={tmp_path}", f"--checkpoint_path={checkpoint}", "--format=huggingface"
+            "exporter",
+            f"--output_dir={tmp_path}",
+            f"--checkpoint_path={checkpoint}",
+            "--format=huggingface",
         )
         cards.append((tmp_path / "export_huggingface" / str(number) / "README.md").read_text())
     scores = ["30.5", "newstest: nrefs:1", "5.25", "20.5", "nrefs:2", "7.75", "9.5"]

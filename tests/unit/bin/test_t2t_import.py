@@ -40,7 +40,9 @@ def imports(*arguments: str) -> tuple[str, ModelFolder]:
 
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
-    Path("new/.unfinished/model.ckpt-20.index").mkdir(parents=True)  # from an import that was killed
+    Path("new/.unfinished/model.ckpt-20.index").mkdir(
+        parents=True
+    )  # from an import that was killed
     text, folder = imports("--t2t_model=old")
     assert not list(folder.path.glob(".*"))
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
@@ -58,7 +60,9 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
 
 def test_every_part_can_be_named(old: Path) -> None:
     (old / "hparams.json").rename("h.json")
-    Path("v.txt").write_text((old / VOCABULARY).read_text().replace("'", ""))  # the contents do not say the kind
+    Path("v.txt").write_text(
+        (old / VOCABULARY).read_text().replace("'", "")
+    )  # the contents do not say the kind
     (old / VOCABULARY).unlink()
     named = ["--checkpoint=old/model.ckpt-20", "--hparams_json=h.json", "--problem=numbers_ende"]
     _, folder = imports(*named, "--vocab=v.txt", "--vocab_type=subwords")
@@ -68,20 +72,30 @@ def test_every_part_can_be_named(old: Path) -> None:
 def test_a_setting_that_is_not_given_is_that_of_the_registered_problem(old: Path) -> None:
     Path("user").mkdir()
     Path("user/__init__.py").write_text(PORTED)
-    text, folder = imports("--t2t_model=old", "--problem=ported_rev", "--t2t_usr_dir=user", "--languages=de,fr")
+    text, folder = imports(
+        "--t2t_model=old", "--problem=ported_rev", "--t2t_usr_dir=user", "--languages=de,fr"
+    )
     assert text.endswith("try t2t-decoder --output_dir=new --t2t_usr_dir=user\n")
     problem = folder.problem
-    assert (problem.name, problem.languages, problem.target_space_id) == ("t2t_text", ("de", "fr"), 8)
+    assert (problem.name, problem.languages, problem.target_space_id) == (
+        "t2t_text",
+        ("de", "fr"),
+        8,
+    )
 
 
 def test_separate_vocabularies(old: Path) -> None:
     other = {name: value for name, value in weights().items() if "symbol_modality" not in name}
     for size, name in ((90, "input_emb"), (100, "target_emb"), (100, "softmax")):
-        other[f"transformer/symbol_modality_{size}_32/{name}/weights_0"] = np.ones((size, 32), np.float32)
+        other[f"transformer/symbol_modality_{size}_32/{name}/weights_0"] = np.ones(
+            (size, 32), np.float32
+        )
     write_old_checkpoint(old, other, 30)
     write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
-    lines[20:30] = lines[29:19:-1]  # so that the words of the test have other ids than in the other vocabulary
+    lines[20:30] = lines[
+        29:19:-1
+    ]  # so that the words of the test have other ids than in the other vocabulary
     (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
     text, folder = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8")
     sources = "90 subwords (old/vocab.translate_toy.90.subwords.en)"
@@ -95,7 +109,9 @@ def test_separate_vocabularies(old: Path) -> None:
     [translation] = translator.translate(["g h i"], beam_size=1)
     assert folder.vocabulary.encode(["g h i"])[0] != folder.vocabulary.sources.encode(["g h i"])[0]
     assert list(translation.source_ids) == folder.vocabulary.sources.encode(["g h i"])[0]
-    assert len(translator.score(["a"], ["b"])[0].token_scores) == len(folder.vocabulary.encode(["b"])[0])
+    assert len(translator.score(["a"], ["b"])[0].token_scores) == len(
+        folder.vocabulary.encode(["b"])[0]
+    )
 
 
 def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
@@ -105,8 +121,12 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
     for factor, step in ((9, 7), (1, 40), (3, 50)):
-        write_old_checkpoint(average, {name: factor * value for name, value in weights().items()}, step)
-    (average / "flags.txt").write_text("--output_dir=old\n--data_dir=data\n--problem=translate_toy\n")
+        write_old_checkpoint(
+            average, {name: factor * value for name, value in weights().items()}, step
+        )
+    (average / "flags.txt").write_text(
+        "--output_dir=old\n--data_dir=data\n--problem=translate_toy\n"
+    )
     (old.parent / "data" / "vocab.other.100.subwords").write_text("no vocabulary")
     (work / "data" / VOCABULARY).write_text((old / VOCABULARY).read_text())
     (old / VOCABULARY).rename(old.parent / "data" / VOCABULARY)
@@ -130,7 +150,9 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
         ("translate_ende_wmt32k_rev", "translate_ende_wmt32k_rev, de to en", ("en", "de")),
     ],
 )
-def test_the_languages_follow_from_the_problem(problem: str, report: str, languages: Any, old: Path) -> None:
+def test_the_languages_follow_from_the_problem(
+    problem: str, report: str, languages: Any, old: Path
+) -> None:
     text, folder = imports("--t2t_model=old", f"--problem={problem}", f"--vocab=old/{VOCABULARY}")
     assert folder.problem.languages == languages
     assert f"problem: {report}\n" in text
@@ -141,20 +163,41 @@ def test_the_languages_follow_from_the_problem(problem: str, report: str, langua
     [
         ("", "--t2t_model or --checkpoint: give one"),
         ("--t2t_model=nowhere", "--t2t_model=nowhere: no such folder"),
-        ("--t2t_model=averages", "has 0 checkpoints model.ckpt-*, not 1; give --average_last=1 or --checkpoint=averag"),
-        ("--t2t_model=old --average_last=3", "has 1 checkpoint model.ckpt-*, not 3; give --average_last=1"),
-        ("--t2t_model=old --data_dir=D", "--data_dir does not exist here: t2t-import looks for the vocabulary in"),
-        ("--checkpoint=old/model.ckpt-99", "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index"),
-        ("--checkpoint=averages/averaged.ckpt-0", "averages/averaged.ckpt-0: this checkpoint is damaged"),
+        (
+            "--t2t_model=averages",
+            "has 0 checkpoints model.ckpt-*, not 1; give --average_last=1 or --checkpoint=averag",
+        ),
+        (
+            "--t2t_model=old --average_last=3",
+            "has 1 checkpoint model.ckpt-*, not 3; give --average_last=1",
+        ),
+        (
+            "--t2t_model=old --data_dir=D",
+            "--data_dir does not exist here: t2t-import looks for the vocabulary in",
+        ),
+        (
+            "--checkpoint=old/model.ckpt-99",
+            "--checkpoint=old/model.ckpt-99: no old/model.ckpt-99.index",
+        ),
+        (
+            "--checkpoint=averages/averaged.ckpt-0",
+            "averages/averaged.ckpt-0: this checkpoint is damaged",
+        ),
         ("--t2t_model=old --hparams_json=list.json", "list.json: not a JSON object"),
         (
             "--t2t_model=old --hparams_json=wide.json",
             "wide.json: hidden_size=64, but the checkpoint has hidden_size=32",
         ),
         ("--checkpoint=alone/model.ckpt-20", "alone: no hparams.json there"),
-        ("--checkpoint=alone/model.ckpt-20 --hparams_json=old/hparams.json", "no vocabularies have the 100 entries of"),
+        (
+            "--checkpoint=alone/model.ckpt-20 --hparams_json=old/hparams.json",
+            "no vocabularies have the 100 entries of",
+        ),
         ("--t2t_model=old --languages=german", "--languages=german: name two languages"),
-        ("--t2t_model=old --vocab=small.subwords", "small.subwords: has 90 entries, but the source embedding of"),
+        (
+            "--t2t_model=old --vocab=small.subwords",
+            "small.subwords: has 90 entries, but the source embedding of",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused(old: Path, arguments: str, message: str) -> None:

@@ -14,9 +14,15 @@ from t2t_repro.training import loop
 from t2t_repro.training.config import RunConfig
 
 
-def test_the_flags_reach_the_training_loop_and_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_flags_reach_the_training_loop_and_tensorflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = t2t_trainer.make_flags()
-    arguments = ["--keep_checkpoint_max=3", "--intra_op_parallelism_threads=3", "--inter_op_parallelism_threads=2"]
+    arguments = [
+        "--keep_checkpoint_max=3",
+        "--intra_op_parallelism_threads=3",
+        "--inter_op_parallelism_threads=2",
+    ]
     values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
     calls: list[object] = []
     monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
@@ -31,14 +37,20 @@ def test_the_next_commands_average_only_if_the_hparams_do(
 ) -> None:
     monkeypatch.setattr(folder, "hparams", HParams(num_last_checkpoints=num_last_checkpoints))
     commands = t2t_trainer.next_commands(folder, True, "")
-    assert ("t2t-avg-checkpoints" in commands) == ("to average" in commands) == (num_last_checkpoints > 1)
+    assert (
+        ("t2t-avg-checkpoints" in commands)
+        == ("to average" in commands)
+        == (num_last_checkpoints > 1)
+    )
     scoring = t2t_trainer.next_commands(folder, False, "")
     assert "--score_file=" in scoring and "decode_from_file" not in scoring
     assert f"t2t-decoder --output_dir={folder.path} --decode_from_file=" in commands
     assert "--checkpoint_path" not in commands
     (folder.path / "best").mkdir()
     (folder.path / "best" / "model.ckpt-3.index").touch()
-    assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(folder, True, "")
+    assert f"--checkpoint_path={folder.path}/best/model.ckpt-3\n" in t2t_trainer.next_commands(
+        folder, True, ""
+    )
 
 
 def read_hparams(*arguments: str) -> Any:
@@ -49,8 +61,14 @@ def read_hparams(*arguments: str) -> Any:
 
 def test_hparams_come_from_the_set_and_the_flags() -> None:
     changes = "--hparams=moe_num_experts=16,moe_k=2"
-    hparams = read_hparams("--hparams_set=transformer_base", "--model=transformer_moe", "--train_steps=7", changes)
-    assert (hparams.model, hparams.moe_num_experts, hparams.train_steps) == ("transformer_moe", 16, 7)
+    hparams = read_hparams(
+        "--hparams_set=transformer_base", "--model=transformer_moe", "--train_steps=7", changes
+    )
+    assert (hparams.model, hparams.moe_num_experts, hparams.train_steps) == (
+        "transformer_moe",
+        16,
+        7,
+    )
     with pytest.raises(UserError, match=r"learning_rate_constant=0\.005 has no effect"):
         read_hparams("--hparams_set=transformer_tiny", "--hparams=learning_rate_schedule=noam")
     with pytest.raises(UserError, match="--train_steps is also given in --hparams"):
@@ -61,10 +79,22 @@ def test_data_is_generated_again_only_if_the_flag_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def train_size(*flags_given: str) -> int:
-        """Opens the data as t2t-trainer does; returns the number of training pairs, or 0 after an error."""
+        """Opens the data as t2t-trainer does; returns the number of training pairs, or 0 after an
+        error.
+        """
         values, pairs = t2t_trainer.make_flags(), []
-        arguments = ["t2t-trainer", "--problem=numbers_ende", f"--data_dir={tmp_path}", *flags_given]
-        program.run(lambda values: pairs.append(t2t_trainer.open_data(values).description.pairs), values, "", arguments)
+        arguments = [
+            "t2t-trainer",
+            "--problem=numbers_ende",
+            f"--data_dir={tmp_path}",
+            *flags_given,
+        ]
+        program.run(
+            lambda values: pairs.append(t2t_trainer.open_data(values).description.pairs),
+            values,
+            "",
+            arguments,
+        )
         return int(pairs[0]["train"]) if pairs else 0
 
     assert train_size("--train_size=40") == 40
@@ -72,7 +102,9 @@ def test_data_is_generated_again_only_if_the_flag_says_so(
     assert train_size() == train_size("--train_size=40") == 40
     monkeypatch.setenv("TF_CONFIG", "{}")
     assert train_size("--generate_data", "--train_size=50") == 0
-    assert "and several workers must not generate the data at the same time" in capsys.readouterr().err
+    assert (
+        "and several workers must not generate the data at the same time" in capsys.readouterr().err
+    )
     monkeypatch.delenv("TF_CONFIG")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert train_size("--generate_data", "--train_size=50") == 50

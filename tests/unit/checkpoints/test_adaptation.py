@@ -36,8 +36,14 @@ def test_each_table_follows_the_vocabulary_of_its_side() -> None:
                (("embedding", 5), ("target_embedding", 4), ("softmax", 4))}  # fmt: skip
     weights["m/softmax_bias"] = table(4)[:, 0]
     adapted, _ = adapt(weights, old, new)
-    np.testing.assert_array_equal(adapted["m/softmax_bias"], weights["m/softmax_bias"][[0, 1, 3, 2]])
-    for name, order in (("embedding", [0, 1, 4, 2, 3]), ("target_embedding", [0, 1, 3, 2]), ("softmax", [0, 1, 3, 2])):
+    np.testing.assert_array_equal(
+        adapted["m/softmax_bias"], weights["m/softmax_bias"][[0, 1, 3, 2]]
+    )
+    for name, order in (
+        ("embedding", [0, 1, 4, 2, 3]),
+        ("target_embedding", [0, 1, 3, 2]),
+        ("softmax", [0, 1, 3, 2]),
+    ):
         np.testing.assert_array_equal(adapted[f"m/{name}/table"], weights[f"m/{name}/table"][order])
 
 

@@ -1,4 +1,6 @@
-"""Tests which checkpoints are kept, and that they can be restored exactly, averaged, and used for a warm start."""
+"""Tests which checkpoints are kept, and that they can be restored exactly, averaged, and used for a
+warm start.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 IDS = np.array([[5, 6, 1], [7, 1, 0]], np.int32)
 
 
-def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(folder: ModelFolder) -> None:
+def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(
+    folder: ModelFolder,
+) -> None:
     after, worker = Training(folder), Training(folder)
     assert after.checkpoints.restore() == 0
     before = Training(folder).saved(3, 12)
@@ -30,14 +34,20 @@ def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(fold
     assert after.checkpoints.restore() == 12
     assert same(after.variables(), before.variables())
     content = read_checkpoint(folder.checkpoint())
-    assert content.weights.keys() == {variable.path for variable in before.model.trainable_variables}
+    assert content.weights.keys() == {
+        variable.path for variable in before.model.trainable_variables
+    }
     assert same(content.weights, {name: before.variables()[name] for name in content.weights})
     assert content.vocabulary_fingerprint == folder.vocabulary.fingerprint
-    assert "model.ckpt-4: this checkpoint is missing" in user_error(worker.checkpoints.restore_step, 4)
+    assert "model.ckpt-4: this checkpoint is missing" in user_error(
+        worker.checkpoints.restore_step, 4
+    )
     worker.checkpoints.restore_step(12)
     assert same(worker.variables(), before.variables())
     next(folder.path.glob("model.ckpt-12.data*")).write_bytes(b"half")
-    assert "model.ckpt-12: this checkpoint is damaged" in user_error(worker.checkpoints.restore_step, 12)
+    assert "model.ckpt-12: this checkpoint is damaged" in user_error(
+        worker.checkpoints.restore_step, 12
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +56,11 @@ def test_the_chief_restores_the_last_state_to_the_bit_and_a_worker_the_same(fold
         ("hparams fingerprint", "hparams", {"label_smoothing": 0.2}),
         ("data fingerprint", "origin", {"data_fingerprint": "fedcba987654"}),
         ("random seed", "origin", {"random_seed": 8}),
-        ("", "hparams", {"train_steps": 10**6, "local_eval_frequency": 7, "num_last_checkpoints": 3}),
+        (
+            "",
+            "hparams",
+            {"train_steps": 10**6, "local_eval_frequency": 7, "num_last_checkpoints": 3},
+        ),
     ],
 )
 def test_only_a_checkpoint_of_the_same_run_is_restored(
@@ -57,13 +71,17 @@ def test_only_a_checkpoint_of_the_same_run_is_restored(
     setattr(folder, part, replace(getattr(folder, part), **changes))
     if name:
         message = user_error(Training(folder).checkpoints.restore)
-        assert f"model.ckpt-1: trained with {name} " in message and "another --output_dir" in message
+        assert (
+            f"model.ckpt-1: trained with {name} " in message and "another --output_dir" in message
+        )
     else:
         assert Training(folder).checkpoints.restore() == 1
     assert contents(folder.path).keys() == before.keys()
 
 
-def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: ModelFolder, tmp_path: Path) -> None:
+def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(
+    folder: ModelFolder, tmp_path: Path
+) -> None:
     Training(folder, keep=2).saved(9, 10, 100)
     assert numbers(folder) == [10, 100]
     resumed = Training(folder, keep=2)
@@ -75,23 +93,33 @@ def test_only_the_last_checkpoints_are_kept_and_tensorflow_finds_them(folder: Mo
     assert listed(moved) == ["100", "101"]
     for place in ("best", "averaged"):
         assert listed(moved / place) == ["101"]
-        assert len(list((moved / place).iterdir())) == 3  # index file, data file and TensorFlow's state file
-    assert not [name for name in contents(moved) if "ckpt-9" in name or "ckpt-10." in name or "/." in name]
+        assert (
+            len(list((moved / place).iterdir())) == 3
+        )  # index file, data file and TensorFlow's state file
+    assert not [
+        name for name in contents(moved) if "ckpt-9" in name or "ckpt-10." in name or "/." in name
+    ]
 
 
 def test_the_best_checkpoints_are_kept_besides_the_last(folder: ModelFolder) -> None:
     training = Training(folder, keep=2)
     for step, best, kept in (
-        (1, [], [1]), (2, [1], [1, 2]), (3, [1], [1, 2, 3]), (4, [3, 1], [1, 3, 4]), (5, [5, 3], [3, 4, 5]),
+        (1, [], [1]),
+        (2, [1], [1, 2]),
+        (3, [1], [1, 2, 3]),
+        (4, [3, 1], [1, 3, 4]),
+        (5, [5, 3], [3, 4, 5]),
         (6, [5], [5, 6]),
-    ):  # fmt: skip
+    ):
         training.saved(step).checkpoints.keep_also(best)
         assert numbers(folder) == kept and listed(folder.path) == list(map(str, kept))
     training.saved(7, 8, 9)
     assert numbers(folder) == [5, 8, 9]
 
 
-def test_an_average_of_chosen_checkpoints_is_used_until_a_newer_checkpoint_exists(folder: ModelFolder) -> None:
+def test_an_average_of_chosen_checkpoints_is_used_until_a_newer_checkpoint_exists(
+    folder: ModelFolder,
+) -> None:
     training, weights = Training(folder), {}
     for step in (1, 2, 3):
         training.saved(step)
@@ -99,8 +127,12 @@ def test_an_average_of_chosen_checkpoints_is_used_until_a_newer_checkpoint_exist
     path, averaged = average_checkpoints(folder, 0, [2, 1])
     assert [step_of(name) for name in averaged] == [1, 2] and folder.checkpoint() == path
     name = training.model.trainable_variables[0].path
-    np.testing.assert_array_equal(read_checkpoint(path).weights[name], (weights[1] + weights[2]) / 2)
-    assert averaged_count(path) == 0  # t2t-reproduce must not take it for the mean of the last checkpoints
+    np.testing.assert_array_equal(
+        read_checkpoint(path).weights[name], (weights[1] + weights[2]) / 2
+    )
+    assert (
+        averaged_count(path) == 0
+    )  # t2t-reproduce must not take it for the mean of the last checkpoints
     training.saved(4)
     assert step_of(folder.checkpoint()) == 4
     assert "step 7" in user_error(average_checkpoints, folder, 0, [7, 1])
@@ -115,7 +147,8 @@ def test_a_checkpoint_by_request_is_replaced_by_the_next(folder: ModelFolder) ->
     assert numbers(folder) == [5, 8]
     resumed.saved(10, 15)
     assert numbers(folder) == [5, 10, 15]
-    # A process is killed after it saved step 20 and before it deletes step 17, which was saved by request.
+    # A process is killed after it saved step 20 and before it deletes step 17, which was saved by
+    # request.
     resumed.checkpoints.save(17, by_request=True)
     training.checkpoints.save(20)
     assert numbers(folder) == [5, 10, 15, 17, 20]
@@ -132,7 +165,11 @@ def test_the_average_is_the_mean_of_the_last_checkpoints(folder: ModelFolder) ->
     path, averaged = average_checkpoints(folder, 2)
     assert [step_of(name) for name in averaged] == [2, 10] and folder.checkpoint() == path
     content = read_checkpoint(path)
-    assert (read_value(path, "step"), averaged_count(path), averaged_count(averaged[0])) == (10, 2, 0)
+    assert (read_value(path, "step"), averaged_count(path), averaged_count(averaged[0])) == (
+        10,
+        2,
+        0,
+    )
     for variable, *pair in zip(training.model.trainable_variables, *weights[1:], strict=True):
         np.testing.assert_array_equal(content.weights[variable.path], np.mean(pair, axis=0))
     assert numbers(folder) == [1, 2, 10]
@@ -146,9 +183,13 @@ def test_checkpoints_of_other_runs_are_not_averaged(folder: ModelFolder) -> None
     Training(folder).saved(2)
     folder.origin = replace(folder.origin, random_seed=8)
     Training(folder).saved(4, 5)
-    assert "model.ckpt-4: belongs to another training run" in user_error(average_checkpoints, folder, 3)
+    assert "model.ckpt-4: belongs to another training run" in user_error(
+        average_checkpoints, folder, 3
+    )
     write_checkpoint(folder.path, 6, {"other": tf.Variable(0.0)}, folder.vocabulary.fingerprint)
-    assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(average_checkpoints, folder, 2)
+    assert average_checkpoints(folder, 1) and "model.ckpt-6: belongs to" in user_error(
+        average_checkpoints, folder, 2
+    )
     write_checkpoint(folder.path, 7, {"other": tf.Variable(0.0)}, "fedcba987654")
     assert "trained with other vocabulary than" in user_error(average_checkpoints, folder, 1)
 
@@ -157,14 +198,23 @@ def test_a_checkpoint_of_other_hparams_is_not_used(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     average, _ = average_checkpoints(folder, 2)
     paths = (str(folder.path / "model.ckpt-1"), average)
-    assert all("has shape" in user_error(folder.model, path) for path in paths)  # weights of another class
+    assert all(
+        "has shape" in user_error(folder.model, path) for path in paths
+    )  # weights of another class
     folder.hparams = replace(folder.hparams, num_heads=1)
     (folder.path / "best").mkdir()
-    old = write_checkpoint(folder.path / "best", 1, {}, folder.vocabulary.fingerprint)  # without a fingerprint
-    assert all("trained with other hparams than" in user_error(folder.model, path) for path in (*paths, old))
+    old = write_checkpoint(
+        folder.path / "best", 1, {}, folder.vocabulary.fingerprint
+    )  # without a fingerprint
+    assert all(
+        "trained with other hparams than" in user_error(folder.model, path)
+        for path in (*paths, old)
+    )
 
 
-def test_a_warm_start_takes_only_the_weights_of_the_same_model(folder: ModelFolder, tmp_path: Path) -> None:
+def test_a_warm_start_takes_only_the_weights_of_the_same_model(
+    folder: ModelFolder, tmp_path: Path
+) -> None:
     other, words, training = Training(folder).saved(5), folder.vocabulary, Training(folder)
     fresh = training.variables()
     assert warm_start(training.model, words, str(folder.path)) == str(folder.path / "model.ckpt-5")
@@ -188,4 +238,6 @@ def test_hparams_that_change_the_meaning_of_weights_are_compared(folder: ModelFo
     changed = replace(folder.hparams, num_heads=1, label_smoothing=0.0, pos="none")
     expected = {"num_heads": folder.hparams.num_heads, "pos": "timing"}
     for path in (str(folder.path / place / "model.ckpt-5") for place in ("", "best")):
-        assert other_hparams(path, folder.hparams) == {} and other_hparams(path, changed) == expected
+        assert (
+            other_hparams(path, folder.hparams) == {} and other_hparams(path, changed) == expected
+        )

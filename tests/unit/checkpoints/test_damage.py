@@ -1,4 +1,6 @@
-"""Tests that complete checkpoints survive kills and full disks, and that damaged checkpoints are never used."""
+"""Tests that complete checkpoints survive kills and full disks, and that damaged checkpoints are
+never used.
+"""
 
 import os
 from pathlib import Path
@@ -18,12 +20,24 @@ from t2t_repro.checkpoints.reader import read_checkpoint, step_of
 from user_errors import user_error
 
 ENDINGS = ("index", "data-00000-of-00001")
-USER_FILES = [".env", "model.ckpt-2.data-notes", "model.ckpt-2.txt", "model.ckpt-2x.data-00000-of-00001"]
+USER_FILES = [
+    ".env",
+    "model.ckpt-2.data-notes",
+    "model.ckpt-2.txt",
+    "model.ckpt-2x.data-00000-of-00001",
+]
 
 
 def test_only_the_files_of_a_checkpoint_are_deleted_or_renamed(tmp_path: Path) -> None:
-    files = ("model.ckpt-2.index", "model.ckpt-2.data-00000-of-00002", "model.ckpt-2.data-00001-of-00002")
-    for change in (lambda: keep_only(tmp_path, []), lambda: set_aside(str(tmp_path / "model.ckpt-2"))):
+    files = (
+        "model.ckpt-2.index",
+        "model.ckpt-2.data-00000-of-00002",
+        "model.ckpt-2.data-00001-of-00002",
+    )
+    for change in (
+        lambda: keep_only(tmp_path, []),
+        lambda: set_aside(str(tmp_path / "model.ckpt-2")),
+    ):
         for name in [*USER_FILES, *files]:
             (tmp_path / name).touch()
         change()
@@ -33,7 +47,8 @@ def test_only_the_files_of_a_checkpoint_are_deleted_or_renamed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("ending", "damage"), [("index", "changed"), *((ENDINGS[1], kind) for kind in ("missing", "cut", "changed"))]
+    ("ending", "damage"),
+    [("index", "changed"), *((ENDINGS[1], kind) for kind in ("missing", "cut", "changed"))],
 )
 def test_the_checkpoint_before_a_damaged_one_is_restored(
     folder: ModelFolder, ending: str, damage: str, capfd: pytest.CaptureFixture[str]
@@ -50,7 +65,9 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(
         path.write_bytes({"cut": content[:middle], "changed": changed}[damage])
     if (ending, damage) != (ENDINGS[1], "changed"):  # the changed byte is not of a weight
         name = str(folder.path / "model.ckpt-2")
-        assert name in user_error(read_checkpoint, name) and name in user_error(average_checkpoints, folder, 2)
+        assert name in user_error(read_checkpoint, name) and name in user_error(
+            average_checkpoints, folder, 2
+        )
     resumed = Training(folder)
     assert resumed.checkpoints.restore() == 1
     assert same(resumed.variables(), before)
@@ -62,7 +79,9 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(
 
 
 @pytest.mark.parametrize(
-    "error", [tf.errors.InternalError(None, None, "Dst tensor is not initialized."), None], ids=["memory", "disk"]
+    "error",
+    [tf.errors.InternalError(None, None, "Dst tensor is not initialized."), None],
+    ids=["memory", "disk"],
 )
 def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(
     error: tf.errors.OpError | None, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
@@ -81,11 +100,15 @@ def test_a_checkpoint_that_cannot_be_read_is_not_called_damaged(
     assert numbers(folder) == [1, 2]
 
 
-@pytest.mark.parametrize("name", [*(f"model.ckpt-{step}.{ending}" for step in (2, 3) for ending in ENDINGS), "state"])
+@pytest.mark.parametrize(
+    "name", [*(f"model.ckpt-{step}.{ending}" for step in (2, 3) for ending in ENDINGS), "state"]
+)
 def test_a_kill_while_a_checkpoint_is_saved_leaves_a_complete_one(
     folder: ModelFolder, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill comes just before a file gets its name, of a new checkpoint or of one that is written again."""
+    """A kill comes just before a file gets its name, of a new checkpoint or of one that is written
+    again.
+    """
     training = Training(folder).saved(1)
     states = {1: training.variables()}
     training.saved(2)
@@ -112,8 +135,13 @@ def test_a_kill_while_a_checkpoint_is_saved_leaves_a_complete_one(
     assert same(resumed.variables(), states[complete])
     resumed.saved(4)
     assert not (folder.path / ".unfinished").exists()
-    names = {path.name.partition(".data")[0].removesuffix(".index") for path in folder.path.glob("model.ckpt*")}
-    assert names == {f"model.ckpt-{number}" for number in numbers(folder)}  # no data file without an index file
+    names = {
+        path.name.partition(".data")[0].removesuffix(".index")
+        for path in folder.path.glob("model.ckpt*")
+    }
+    assert names == {
+        f"model.ckpt-{number}" for number in numbers(folder)
+    }  # no data file without an index file
 
 
 def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
@@ -122,7 +150,11 @@ def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
     with largest_file(1000):
         message = user_error(training.checkpoints.save, 10)
         assert "cannot be written" in user_error(average_checkpoints, folder, 2)
-    assert "checkpoint 10 cannot be written" in message and "{{" not in message and "[Op" not in message
+    assert (
+        "checkpoint 10 cannot be written" in message
+        and "{{" not in message
+        and "[Op" not in message
+    )
     assert contents(folder.path) == before
     assert step_of(folder.checkpoint()) == 100
     training.saved(101)

@@ -1,4 +1,6 @@
-"""Tests that a model folder is created once, refuses a different training run, and returns the trained model."""
+"""Tests that a model folder is created once, refuses a different training run, and returns the
+trained model.
+"""
 
 import dataclasses
 import functools
@@ -31,12 +33,22 @@ SAME = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 @functools.cache
 def random_weights(hparams: HParams, vocab_size: int) -> dict[str, tf.Variable]:
     """Returns random weights for the model of `hparams`, by name."""
-    random, variables = np.random.default_rng(0), model_without_values(hparams, vocab_size).trainable_variables
-    return {each.path: tf.Variable(random.normal(size=each.shape).astype(np.float32)) for each in variables}
+    random, variables = (
+        np.random.default_rng(0),
+        model_without_values(hparams, vocab_size).trainable_variables,
+    )
+    return {
+        each.path: tf.Variable(random.normal(size=each.shape).astype(np.float32))
+        for each in variables
+    }
 
 
-def write(folder: ModelFolder, step: int, place: str = "", **changes: tf.Variable) -> dict[str, tf.Variable]:
-    """Writes a checkpoint with random weights to the model folder or its subfolder; returns the weights, by name."""
+def write(
+    folder: ModelFolder, step: int, place: str = "", **changes: tf.Variable
+) -> dict[str, tf.Variable]:
+    """Writes a checkpoint with random weights to the model folder or its subfolder; returns the
+    weights, by name.
+    """
     (folder.path / place).mkdir(exist_ok=True)
     weights = random_weights(folder.hparams, folder.vocabulary.size)
     write_checkpoint(folder.path / place, step, weights | changes, folder.vocabulary.fingerprint)
@@ -51,14 +63,22 @@ def other_vocabulary() -> Vocabulary:
 def test_the_same_training_may_resume_with_more_steps(
     folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
-    assert set(contents(folder.path)) == {"hparams.json", "problem.json", "vocab.numbers_ende.512.model"}
+    assert set(contents(folder.path)) == {
+        "hparams.json",
+        "problem.json",
+        "vocab.numbers_ende.512.model",
+    }
     write(folder, 5)
     longer = replace(tiny_hparams, train_steps=tiny_hparams.train_steps + 1)
     resumed = ModelFolder.for_run(folder.path, longer, tiny_vocabulary, folder.origin)
     assert ModelFolder(folder.path).hparams == tiny_hparams  # until the run can take its first step
     resumed.save()
     opened = ModelFolder(folder.path)
-    assert (opened.hparams, opened.origin, opened.vocabulary.model) == (longer, folder.origin, tiny_vocabulary.model)
+    assert (opened.hparams, opened.origin, opened.vocabulary.model) == (
+        longer,
+        folder.origin,
+        tiny_vocabulary.model,
+    )
     assert opened.problem.name == "numbers_ende"
 
 
@@ -78,12 +98,18 @@ def test_a_folder_is_overwritten_only_if_it_has_no_checkpoint(
 
 
 @pytest.mark.parametrize("name", ["notes", "hparams.json"])
-def test_a_folder_with_files_of_others_is_refused(folder: ModelFolder, tmp_path: Path, name: str) -> None:
+def test_a_folder_with_files_of_others_is_refused(
+    folder: ModelFolder, tmp_path: Path, name: str
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / name).write_text('{"hidden_size": 512, "layer_postprocess_sequence": "dan"}')  # like tensor2tensor's
+    (other / name).write_text(
+        '{"hidden_size": 512, "layer_postprocess_sequence": "dan"}'
+    )  # like tensor2tensor's
     arguments = folder.hparams, folder.vocabulary, folder.origin
-    assert "no hparams.json of t2t-trainer; give another" in user_error(ModelFolder.create, other, *arguments)
+    assert "no hparams.json of t2t-trainer; give another" in user_error(
+        ModelFolder.create, other, *arguments
+    )
     assert list(contents(other)) == [name]
     (other / name).rename(other / ".hidden")
     assert ModelFolder.create(other, *arguments).hparams == folder.hparams
@@ -92,14 +118,23 @@ def test_a_folder_with_files_of_others_is_refused(folder: ModelFolder, tmp_path:
 def test_only_one_training_locks_a_folder(tmp_path: Path) -> None:
     for _ in range(2):
         with ModelFolder.locked(tmp_path / "new"), ModelFolder.locked(tmp_path / "another"):
-            assert "another t2t-trainer" in user_error(ModelFolder.locked(tmp_path / "new").__enter__)
+            assert "another t2t-trainer" in user_error(
+                ModelFolder.locked(tmp_path / "new").__enter__
+            )
 
 
 def test_another_training_is_refused(
-    folder: ModelFolder, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, other_vocabulary: Vocabulary
+    folder: ModelFolder,
+    tiny_hparams: HParams,
+    tiny_vocabulary: Vocabulary,
+    other_vocabulary: Vocabulary,
 ) -> None:
-    def attempt(hparams: HParams = tiny_hparams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any) -> str:
-        return user_error(ModelFolder.create, folder.path, hparams, vocabulary, replace(folder.origin, **origin))
+    def attempt(
+        hparams: HParams = tiny_hparams, vocabulary: Vocabulary = tiny_vocabulary, **origin: Any
+    ) -> str:
+        return user_error(
+            ModelFolder.create, folder.path, hparams, vocabulary, replace(folder.origin, **origin)
+        )
 
     write(folder, 5)
     before = contents(folder.path)
@@ -108,7 +143,10 @@ def test_another_training_is_refused(
         ("precision", "tf32"), ("warm_start_from", "/m"),
     ):  # fmt: skip
         message = attempt(**{name: value})
-        assert f"{getattr(folder.origin, name)!r}, not {value!r}; give" in message and "--warm_start_from" in message
+        assert (
+            f"{getattr(folder.origin, name)!r}, not {value!r}; give" in message
+            and "--warm_start_from" in message
+        )
     assert tiny_vocabulary.fingerprint in attempt(vocabulary=other_vocabulary)
     strings = {"pos": "emb", "learning_rate_schedule": "constant"}
     for field in dataclasses.fields(HParams):
@@ -125,11 +163,16 @@ def test_another_training_is_refused(
             continue
         if other == value:
             continue
-        assert (hparams_fingerprint(changed) == hparams_fingerprint(tiny_hparams)) == (field.name in SAME)
+        assert (hparams_fingerprint(changed) == hparams_fingerprint(tiny_hparams)) == (
+            field.name in SAME
+        )
         if field.name not in SAME:
             assert f"trained with {field.name} {value!r}, not {other!r}; give" in attempt(changed)
     two = replace(tiny_hparams, label_smoothing=0.3, norm_epsilon=0.5, train_steps=7)
-    cure = f"norm_epsilon={tiny_hparams.norm_epsilon},label_smoothing={tiny_hparams.label_smoothing} again"
+    cure = (
+        f"norm_epsilon={tiny_hparams.norm_epsilon},label_smoothing={tiny_hparams.label_smoothing} "
+        "again"
+    )
     assert f"--hparams={cure}" in attempt(two)
     assert "--freeze" in attempt(replace(tiny_hparams, frozen="embedding,encoder"))
     assert contents(folder.path) == before
@@ -148,7 +191,11 @@ def test_the_default_checkpoint_is_the_latest_or_an_average_as_new(folder: Model
         assert folder.checkpoint() == str(path / expected)
     assert [step_of(checkpoint) for checkpoint in folder.checkpoints()] == [30, 100]
     best = "best/model.ckpt-3"
-    for chosen, name in ((path / "model.ckpt-30", "model.ckpt-30"), (f"{path}/best/", best), ("best", best)):
+    for chosen, name in (
+        (path / "model.ckpt-30", "model.ckpt-30"),
+        (f"{path}/best/", best),
+        ("best", best),
+    ):
         assert folder.checkpoint(str(chosen)) == str(path / name)
         assert open_folders(str(path), str(chosen))[1] == [str(path / name)]
     for wrong in (f"{path}/model.ckpt-30.index", f"{path}/model.ckpt-9", str(path.parent)):
@@ -163,17 +210,26 @@ def test_the_model_has_the_weights_of_the_checkpoint(folder: ModelFolder, precis
     assert not tf.config.experimental.tensor_float_32_execution_enabled()
     assert written.keys() == {variable.path for variable in model.trainable_variables}
     for variable in model.trainable_variables:
-        # In bfloat16, matrices and the inner bias are rounded to it. Layer norms and the outer bias are not.
-        is_rounded = precision == "bfloat16" and "norm" not in variable.path and "bias2" not in variable.path
+        # In bfloat16, matrices and the inner bias are rounded to it. Layer norms and the outer bias
+        # are not.
+        is_rounded = (
+            precision == "bfloat16" and "norm" not in variable.path and "bias2" not in variable.path
+        )
         assert variable.dtype == ("bfloat16" if is_rounded else "float32")
         value = written[variable.path]
-        np.testing.assert_array_equal(variable.numpy(), (tf.cast(value, tf.bfloat16) if is_rounded else value).numpy())
+        np.testing.assert_array_equal(
+            variable.numpy(), (tf.cast(value, tf.bfloat16) if is_rounded else value).numpy()
+        )
 
 
-def another_folder(folder: ModelFolder, name: str, vocabulary: Vocabulary | None = None, **changes: Any) -> ModelFolder:
+def another_folder(
+    folder: ModelFolder, name: str, vocabulary: Vocabulary | None = None, **changes: Any
+) -> ModelFolder:
     """Returns a new model folder next to `folder`, with the same problem and changed hparams."""
     hparams = replace(folder.hparams, **changes)
-    return ModelFolder.create(folder.path.parent / name, hparams, vocabulary or folder.vocabulary, folder.origin)
+    return ModelFolder.create(
+        folder.path.parent / name, hparams, vocabulary or folder.vocabulary, folder.origin
+    )
 
 
 def test_several_folders_open_together_each_with_its_checkpoint(
@@ -188,12 +244,17 @@ def test_several_folders_open_together_each_with_its_checkpoint(
     folders, checkpoints = open_folders(paths)
     assert [opened.path for opened in folders] == [folder.path, other.path]
     assert [opened.hparams.filter_size for opened in folders] == [folder.hparams.filter_size, 20]
-    assert checkpoints == [str(folder.path / "model.ckpt-4"), str(other.path / "averaged" / "model.ckpt-9")]
+    assert checkpoints == [
+        str(folder.path / "model.ckpt-4"),
+        str(other.path / "averaged" / "model.ckpt-9"),
+    ]
     chosen = [str(folder.path / "model.ckpt-3"), str(other.path / "model.ckpt-9")]
     assert open_folders(paths, ", ".join(chosen))[1] == chosen
     # An empty path stands for the folder's default checkpoint.
     assert open_folders(paths, f"{chosen[0]},")[1] == [chosen[0], checkpoints[1]]
-    assert f"--output_dir={folder.path},: the name of a folder" in user_error(open_folders, f"{folder.path},")
+    assert f"--output_dir={folder.path},: the name of a folder" in user_error(
+        open_folders, f"{folder.path},"
+    )
     other = another_folder(folder, "a,b", other_vocabulary)
     write(other, 3)
     assert [opened.path for opened in open_folders(str(other.path))[0]] == [other.path]
@@ -220,45 +281,93 @@ def test_models_of_different_problems_or_directions_are_no_ensemble(
     other = another_folder(folder, "other")
     for model_folder, change in zip((folder, other), changes, strict=True):
         write(model_folder, 3)
-        (model_folder.path / "problem.json").write_text(to_json(replace(model_folder.origin, **change)))
+        (model_folder.path / "problem.json").write_text(
+            to_json(replace(model_folder.origin, **change))
+        )
     paths = f"{folder.path},{other.path}"
     if message:
-        assert f"{other.path}: trained {message} {folder.path} with" in user_error(open_folders, paths)
+        assert f"{other.path}: trained {message} {folder.path} with" in user_error(
+            open_folders, paths
+        )
     else:
         assert len(open_folders(paths)[0]) == 2
 
 
 def diverged(folder: ModelFolder) -> None:
     name, weight = list(random_weights(folder.hparams, folder.vocabulary.size).items())[-1]
-    write(folder, 4, **{name: tf.Variable(np.where(np.arange(weight.shape[-1]) == 3, np.nan, weight))})
+    write(
+        folder, 4, **{name: tf.Variable(np.where(np.arange(weight.shape[-1]) == 3, np.nan, weight))}
+    )
 
 
 REFUSALS: list[tuple[Callable[[ModelFolder], object], str, tuple[str, ...]]] = [
     # what happens to the folder, the checkpoint to use, and words of the refusal
-    (lambda folder: (folder.path / "problem.json").unlink(), "", ("no problem.json", "not a model folder")),
-    (lambda folder: (folder.path / "hparams.json").unlink(), "", ("no hparams.json", "not a model folder")),
-    (lambda folder: (folder.path / folder.origin.vocabulary).unlink(), "", ("vocab.numbers_ende.512.model",)),
-    (lambda folder: next(folder.path.glob("*.index")).unlink(), "", ("no checkpoint yet", "t2t-trainer")),
+    (
+        lambda folder: (folder.path / "problem.json").unlink(),
+        "",
+        ("no problem.json", "not a model folder"),
+    ),
+    (
+        lambda folder: (folder.path / "hparams.json").unlink(),
+        "",
+        ("no hparams.json", "not a model folder"),
+    ),
+    (
+        lambda folder: (folder.path / folder.origin.vocabulary).unlink(),
+        "",
+        ("vocab.numbers_ende.512.model",),
+    ),
+    (
+        lambda folder: next(folder.path.glob("*.index")).unlink(),
+        "",
+        ("no checkpoint yet", "t2t-trainer"),
+    ),
     (diverged, "", ("model.ckpt-4: training diverged", "use an earlier checkpoint")),
     (
-        lambda folder: tf.train.Checkpoint(other=tf.Variable(1.0)).write(str(folder.path / "model.ckpt-4")), "",
+        lambda folder: tf.train.Checkpoint(other=tf.Variable(1.0)).write(
+            str(folder.path / "model.ckpt-4")
+        ),
+        "",
         ("model.ckpt-4",),
     ),
-    (lambda folder: sentencepiece.train(["ein Hund"], 270).save(folder.path / folder.origin.vocabulary), "",
-     ("trained with other vocabulary than", "put that file back")),
-    (lambda folder: (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, model="mine"))), "",
-     ("model 'mine'", "--t2t_usr_dir")),
-    (lambda folder: (folder.path / "hparams.json").write_text(to_json(replace(folder.hparams, filter_size=20))), "",
-     ("weight ", "the model of the hparams needs")),
-    (lambda folder: (folder.path / "problem.json").write_text(to_json(replace(folder.origin, problem="my_rev"))), "",
-     ("problem 'my_rev'", "--t2t_usr_dir")),
+    (
+        lambda folder: sentencepiece.train(["ein Hund"], 270).save(
+            folder.path / folder.origin.vocabulary
+        ),
+        "",
+        ("trained with other vocabulary than", "put that file back"),
+    ),
+    (
+        lambda folder: (folder.path / "hparams.json").write_text(
+            to_json(replace(folder.hparams, model="mine"))
+        ),
+        "",
+        ("model 'mine'", "--t2t_usr_dir"),
+    ),
+    (
+        lambda folder: (folder.path / "hparams.json").write_text(
+            to_json(replace(folder.hparams, filter_size=20))
+        ),
+        "",
+        ("weight ", "the model of the hparams needs"),
+    ),
+    (
+        lambda folder: (folder.path / "problem.json").write_text(
+            to_json(replace(folder.origin, problem="my_rev"))
+        ),
+        "",
+        ("problem 'my_rev'", "--t2t_usr_dir"),
+    ),
     (lambda folder: None, "a,b", ("--checkpoint_path names 2, --output_dir 1",)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "checkpoint", "words"), REFUSALS)
 def test_a_folder_that_does_not_fit_is_refused(
-    folder: ModelFolder, change: Callable[[ModelFolder], object], checkpoint: str, words: tuple[str, ...]
+    folder: ModelFolder,
+    change: Callable[[ModelFolder], object],
+    checkpoint: str,
+    words: tuple[str, ...],
 ) -> None:
     def load() -> None:
         [opened], [path] = open_folders(str(folder.path), checkpoint)

@@ -1,4 +1,6 @@
-"""Tests that checkpoints are listed in the order of their steps, and that weights have the variables' names."""
+"""Tests that checkpoints are listed in the order of their steps, and that weights have the
+variables' names.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,23 @@ from user_errors import user_error
 
 
 def write(folder: Path, *names: str) -> str:
-    """Writes a checkpoint of step 3, with weights of these names and the values 0, 1, 2, ...; returns its path."""
-    return write_checkpoint(folder, 3, {name: tf.Variable(float(i)) for i, name in enumerate(names)}, "0123456789ab")
+    """Writes a checkpoint of step 3, with weights of these names and the values 0, 1, 2, ...;
+    returns its path.
+    """
+    return write_checkpoint(
+        folder, 3, {name: tf.Variable(float(i)) for i, name in enumerate(names)}, "0123456789ab"
+    )
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
     for step in (100, 20, 3):
         (tmp_path / f"model.ckpt-{step}.index").touch()
-    for name in ("model.ckpt-7_temp.index", "model.ckpt-best.index", "other.ckpt-9.index", "model.ckpt-8.data"):
+    for name in (
+        "model.ckpt-7_temp.index",
+        "model.ckpt-best.index",
+        "other.ckpt-9.index",
+        "model.ckpt-8.data",
+    ):
         (tmp_path / name).touch()
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, 20, 100]
     assert checkpoints_in(tmp_path / "missing") == []
@@ -46,13 +57,20 @@ def test_a_checkpoint_is_missing_also_if_it_is_deleted_while_it_is_read(
 
     monkeypatch.setattr(tf.train, "load_checkpoint", load_and_delete)
     for _ in range(2):
-        assert user_error(read_checkpoint, path).startswith(f"{path}: this checkpoint is missing; if a training run")
+        assert user_error(read_checkpoint, path).startswith(
+            f"{path}: this checkpoint is missing; if a training run"
+        )
     assert read_value(path, "step") is None
 
 
 def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
     path, vocabulary = str(tmp_path / "model.ckpt-1"), tf.constant("0123456789ab")
-    for name, cure in (("global_step", "import it with t2t-import"), (key("weights", "w"), "is not float32")):
+    for name, cure in (
+        ("global_step", "import it with t2t-import"),
+        (key("weights", "w"), "is not float32"),
+    ):
         names = [name, key("vocabulary_fingerprint")]
-        tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=["", ""], tensors=[1, vocabulary])
+        tf.raw_ops.SaveV2(
+            prefix=path, tensor_names=names, shape_and_slices=["", ""], tensors=[1, vocabulary]
+        )
         assert cure in user_error(read_checkpoint, path)

@@ -17,11 +17,14 @@ I0000 00:00:1795341160.941453   12183 port.cc:153] oneDNN custom operations are 
 2026-11-22 10:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized.
 To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow.
 normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normalization.
-"""
+"""  # noqa: E501
 
 
 def test_lines_of_the_log_are_hidden(capfd: pytest.CaptureFixture[str]) -> None:
-    with mock.patch("tempfile.tempdir", "/nowhere"), quiet_tensorflow():  # there may be no temporary folder
+    with (
+        mock.patch("tempfile.tempdir", "/nowhere"),
+        quiet_tensorflow(),
+    ):  # there may be no temporary folder
         os.write(2, f"first\n{LOG}last\n".encode())
     assert capfd.readouterr().err == "first\nlast\n"
 
@@ -52,7 +55,9 @@ import matplotlib
 
 
 def test_tensorflow_is_loaded_without_matplotlib_and_messages_and_its_objects_are_frozen() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
+    }
     process = [sys.executable, "-c", SCRIPT]
     result = subprocess.run(process, capture_output=True, text=True, check=False, env=environment)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -1,4 +1,6 @@
-"""Tests the default folder of downloads, and that a folder in which other users can write is refused."""
+"""Tests the default folder of downloads, and that a folder in which other users can write is
+refused.
+"""
 
 import grp
 import os
@@ -21,7 +23,9 @@ from user_errors import user_error
         ("", "~", f"/t/t2t_repro-{os.geteuid()}"),
     ],
 )
-def test_the_default_folder(cache: str, home: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder(
+    cache: str, home: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     monkeypatch.setenv("HOME", home)
     monkeypatch.setenv("TMPDIR", "/t")
@@ -46,17 +50,23 @@ def test_only_a_folder_that_no_other_user_can_write_is_accepted(
         monkeypatch.setattr(grp, "getgrgid", lambda group_id: group)  # noqa: B023
         if cure and (others or mode & 0o002):
             message = user_error(make_private, tmp_path)
-            assert f"--tmp_dir={tmp_path}: other users can write there" in message and cure in message
+            assert (
+                f"--tmp_dir={tmp_path}: other users can write there" in message and cure in message
+            )
         else:  # the user's own group may write
             make_private(tmp_path)
     make_private(tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = tmp_path.stat().st_uid or 12345
     os.chown(tmp_path, owner, -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner)
     make_private(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert f"belongs to user {owner}, who could change its files" in user_error(make_private, tmp_path)
+    assert f"belongs to user {owner}, who could change its files" in user_error(
+        make_private, tmp_path
+    )

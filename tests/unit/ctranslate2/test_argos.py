@@ -27,7 +27,9 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 i
 argos = importlib.import_module("t2t_repro.ctranslate2.argos")
 
 
-def new_folder(path: Path, hparams: HParams, vocabulary: Vocabulary, **settings: Any) -> tuple[ModelFolder, str]:
+def new_folder(
+    path: Path, hparams: HParams, vocabulary: Vocabulary, **settings: Any
+) -> tuple[ModelFolder, str]:
     keras.utils.set_random_seed(1)
     model = Transformer(hparams, vocabulary.size)
     problem = "t2t_text" if settings else "numbers_ende"
@@ -42,7 +44,9 @@ def package(folder: ModelFolder, checkpoint: str, *languages: str) -> Path:
     return Path(argos.export_argos(folder, checkpoint, folder.path / "export", "int8", card))
 
 
-def test_a_package_has_what_argos_reads(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+def test_a_package_has_what_argos_reads(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     path = package(*new_folder(tmp_path / "m", tiny_hparams, tiny_vocabulary), "en", "de")
     assert path.suffix == ".argosmodel" and [*path.parent.iterdir()] == [path]
     zipfile.ZipFile(path).extractall(tmp_path)
@@ -53,7 +57,9 @@ def test_a_package_has_what_argos_reads(tmp_path: Path, tiny_hparams: HParams, t
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     translator = ctranslate2.Translator(str(folder / "model"), intra_threads=1)
     pieces = tokenizer.encode("the dog", out_type=str)
-    [result] = translator.translate_batch([pieces], beam_size=4, num_hypotheses=4, max_decoding_length=5)
+    [result] = translator.translate_batch(
+        [pieces], beam_size=4, num_hypotheses=4, max_decoding_length=5
+    )
     assert len(result.hypotheses) == 4
     assert "install_from_path" in (folder / "README.md").read_text()
     assert (folder / "minisbd" / "sentences.onnx").read_bytes() == splitter()
@@ -61,10 +67,15 @@ def test_a_package_has_what_argos_reads(tmp_path: Path, tiny_hparams: HParams, t
 
 def test_the_splitter_is_the_file_that_minisbd_ran() -> None:
     """MiniSBD 0.9.5 with onnxruntime 1.32 split texts with it, as docs/huggingface.md says."""
-    assert hashlib.sha256(splitter()).hexdigest() == "f27321b00c821e9773fc70f8e822b4726f2f426f24498350d91e5653f5271911"
+    assert (
+        hashlib.sha256(splitter()).hexdigest()
+        == "f27321b00c821e9773fc70f8e822b4726f2f426f24498350d91e5653f5271911"
+    )
 
 
-def test_what_argos_lacks_is_refused(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+def test_what_argos_lacks_is_refused(
+    tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     folder, checkpoint = new_folder(tmp_path / "a", tiny_hparams, tiny_vocabulary)
     assert "--languages" in user_error(package, folder, checkpoint, "en", "")
     folder, checkpoint = new_folder(tmp_path / "b", tiny_hparams, small_subwords())

@@ -21,10 +21,20 @@ from user_errors import user_error
 
 pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
-TEXTS = ["the dog", "", "a cat sat on the dog", "  Ω 漢", "the cat sat. On the dog! And the cat", "a", "dog on the cat"]
+TEXTS = [
+    "the dog",
+    "",
+    "a cat sat on the dog",
+    "  Ω 漢",
+    "the cat sat. On the dog! And the cat",
+    "a",
+    "dog on the cat",
+]
 PREFIXES = ["a", "", "", "the dog", "", "cat sat on", ""]
 LIKELY_END = 20.0
-"""Bias of the end token, with which some outputs are empty, some have several words, and some reach the limit."""
+"""Bias of the end token, with which some outputs are empty, some have several words, and some reach
+the limit.
+"""
 FORBIDDEN = {"repeat_ngram_size": 2, "repeat_ngram_penalty": float("inf")}
 
 
@@ -54,7 +64,9 @@ def load(folder: ModelFolder, **options: Any) -> Translator:
 
 def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -> None:
     with_tensorflow, translator = Translator.from_dir(str(model_folder.path)), load(model_folder)
-    cases: list[tuple[int, dict[str, Any], list[str]]] = [  # the searches differ in a few lines, if there is a beam
+    cases: list[
+        tuple[int, dict[str, Any], list[str]]
+    ] = [  # the searches differ in a few lines, if there is a beam
         (0, {"beam_size": 1}, PREFIXES),
         (0, {"beam_size": 1, "extra_length": 0}, []),  # some outputs have no end token
         (0, {"beam_size": 1, "max_input_size": 4, "long_lines": "sentences", "details": True}, []),
@@ -81,22 +93,32 @@ def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -
                 assert output.token_scores == pytest.approx(expected_output.token_scores, abs=1e-4)
         assert different >= 0, case
     targets = ["dog", "a", "the cat", "", "on", "sat", "a"]
-    pairs = zip(translator.score(TEXTS, targets), with_tensorflow.score(TEXTS, targets), strict=True)
-    assert all(ours.token_scores == pytest.approx(theirs.token_scores, abs=1e-4) for ours, theirs in pairs)
+    pairs = zip(
+        translator.score(TEXTS, targets), with_tensorflow.score(TEXTS, targets), strict=True
+    )
+    assert all(
+        ours.token_scores == pytest.approx(theirs.token_scores, abs=1e-4) for ours, theirs in pairs
+    )
 
 
-def test_random_outputs_depend_on_the_seed_and_repeated_n_grams_are_forbidden(model_folder: ModelFolder) -> None:
+def test_random_outputs_depend_on_the_seed_and_repeated_n_grams_are_forbidden(
+    model_folder: ModelFolder,
+) -> None:
     def draw(seed: int) -> list[tuple[str, ...]]:
         translator = load(model_folder, sampling_method="random", n=3, sampling_seed=seed)
         return [tuple(output.text for output in x.hypotheses) for x in translator.translate(TEXTS)]
 
     assert draw(1) == draw(1) != draw(2)
     for translation in load(model_folder).translate(TEXTS, **FORBIDDEN):
-        pairs = list(zip(translation.hypotheses[0].ids, translation.hypotheses[0].ids[1:], strict=False))
+        pairs = list(
+            zip(translation.hypotheses[0].ids, translation.hypotheses[0].ids[1:], strict=False)
+        )
         assert len(set(pairs)) == len(pairs)
 
 
-def test_a_model_is_converted_once_and_again_for_another_checkpoint(model_folder: ModelFolder) -> None:
+def test_a_model_is_converted_once_and_again_for_another_checkpoint(
+    model_folder: ModelFolder,
+) -> None:
     with ThreadPoolExecutor(3) as pool:  # at the same time
         outputs = list(pool.map(lambda _: load(model_folder).translate(TEXTS), range(3)))
     assert outputs[0] == outputs[1] == outputs[2]
@@ -109,14 +131,18 @@ def test_a_model_is_converted_once_and_again_for_another_checkpoint(model_folder
     assert len(list(cache.iterdir())) == 2
     save(model_folder, 2)
     expected = Translator.from_dir(str(model_folder.path), beam_size=1).translate(TEXTS)
-    assert [x.text for x in load(model_folder, beam_size=1).translate(TEXTS)] == [x.text for x in expected]
+    assert [x.text for x in load(model_folder, beam_size=1).translate(TEXTS)] == [
+        x.text for x in expected
+    ]
     assert len(list(cache.iterdir())) == 2 and not conversion.exists()
     [conversion] = cache.glob("float32-*")
     (conversion / "model.bin").write_bytes((conversion / "model.bin").read_bytes()[:1000])
     assert str(conversion) in user_error(load, model_folder)
 
 
-def test_programs_need_no_tensorflow_for_a_converted_model(model_folder: ModelFolder, tmp_path: Path) -> None:
+def test_programs_need_no_tensorflow_for_a_converted_model(
+    model_folder: ModelFolder, tmp_path: Path
+) -> None:
     expected = [translation.text for translation in load(model_folder).translate(TEXTS)]
     source = write_lines(tmp_path / "x.en", TEXTS)
     output = tmp_path / "x.de"
@@ -127,7 +153,9 @@ def test_programs_need_no_tensorflow_for_a_converted_model(model_folder: ModelFo
     subprocess.run([sys.executable, "-c", code, *flags, *files], check=True, capture_output=True)
     assert output.read_text().splitlines() == expected
     succeed("augment", *flags, f"--text={source}", f"--corpus_dir={tmp_path / 'c'}")
-    refused(run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"), "precision")
+    refused(
+        run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"), "precision"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,17 +167,37 @@ def test_programs_need_no_tensorflow_for_a_converted_model(model_folder: ModelFo
         (["--output_format=jsonl", "--output_attention"], ["--output_attention"]),
         (["--decode_hparams=well_formed=true"], ["well_formed"]),
         (["--decode_hparams=max_input_size=2049"], ["max_input_size", "2048"]),
-        (["--decode_hparams=repeat_ngram_size=2,repeat_ngram_penalty=1.5"], ["repeat_ngram_penalty", "inf"]),
+        (
+            ["--decode_hparams=repeat_ngram_size=2,repeat_ngram_penalty=1.5"],
+            ["repeat_ngram_penalty", "inf"],
+        ),
         (["--engine=tensorflow", "--quantization=int8"], ["--quantization"]),
     ],
 )
-def test_impossible_flags_are_refused(model_folder: ModelFolder, flags: list[str], words: list[str]) -> None:
-    refused(run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2", *flags[:-1], flags[-1]), *words)
+def test_impossible_flags_are_refused(
+    model_folder: ModelFolder, flags: list[str], words: list[str]
+) -> None:
+    refused(
+        run(
+            "decoder",
+            f"--output_dir={model_folder.path}",
+            "--engine=ctranslate2",
+            *flags[:-1],
+            flags[-1],
+        ),
+        *words,
+    )
 
 
-def test_a_journal_without_scores_is_not_continued_with_scores(model_folder: ModelFolder, tmp_path: Path) -> None:
+def test_a_journal_without_scores_is_not_continued_with_scores(
+    model_folder: ModelFolder, tmp_path: Path
+) -> None:
     source, output = write_lines(tmp_path / "x.en", TEXTS), tmp_path / "x.de"
-    flags = [f"--output_dir={model_folder.path}", "--engine=ctranslate2", f"--decode_from_file={source}"]
+    flags = [
+        f"--output_dir={model_folder.path}",
+        "--engine=ctranslate2",
+        f"--decode_from_file={source}",
+    ]
     flags.append(f"--decode_to_file={output}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "delete", lambda journal: None)  # as after a kill
@@ -161,17 +209,28 @@ def test_a_journal_without_scores_is_not_continued_with_scores(model_folder: Mod
     assert output.exists()
 
 
-def test_a_missing_library_is_named(model_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named(
+    model_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    refused(run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2"), "t2t_repro[ctranslate2]")
+    refused(
+        run("decoder", f"--output_dir={model_folder.path}", "--engine=ctranslate2"),
+        "t2t_repro[ctranslate2]",
+    )
 
 
 def test_impossible_models_leave_nothing_behind(model_folder: ModelFolder) -> None:
     folder = str(model_folder.path)
     assert "quantization=int8" in user_error(Translator.from_dir, folder, quantization="int8")
-    assert "did you mean 'ctranslate2'" in user_error(Translator.from_dir, folder, engine="ctranslate")
-    assert "one model" in user_error(Translator.from_dir, f"{folder},{folder}", engine="ctranslate2")
+    assert "did you mean 'ctranslate2'" in user_error(
+        Translator.from_dir, folder, engine="ctranslate"
+    )
+    assert "one model" in user_error(
+        Translator.from_dir, f"{folder},{folder}", engine="ctranslate2"
+    )
     hparams = dataclasses.replace(model_folder.hparams, self_attention_neighborhood=3)
-    ModelFolder(folder, (hparams, model_folder.origin, model_folder.problem, model_folder.vocabulary)).save()
+    ModelFolder(
+        folder, (hparams, model_folder.origin, model_folder.problem, model_folder.vocabulary)
+    ).save()
     assert "self_attention_neighborhood" in user_error(load, model_folder)
     assert not (model_folder.path / "ctranslate2").exists()

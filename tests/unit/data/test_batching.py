@@ -16,7 +16,9 @@ from user_errors import user_error
 
 
 def news(count: int, longest: int = 256) -> np.ndarray:
-    """Returns random source and target lengths [2, count], distributed as in news text (median 24 tokens)."""
+    """Returns random source and target lengths [2, count], distributed as in news text (median 24
+    tokens).
+    """
     random = np.random.default_rng(count)
     source = random.lognormal(3.2, 0.6, count)
     target = source * random.lognormal(0.05, 0.2, count)
@@ -33,24 +35,31 @@ PLANS = {
     "27e472113566": (5000, 1000, 60, 1, 1),
     "30ee9312e4a5": (300, 200, 2**31 - 1, 2, 7),
 }
-"""For the hash of a plan: the number of examples, and the arguments batch_size, max_length, seed and epoch."""
+"""For the hash of a plan: the number of examples, and the arguments batch_size, max_length, seed
+and epoch.
+"""
 
 
 @pytest.mark.parametrize("slice_size", [7, batching.SLICE])
-def test_plans_are_those_of_commit_2e29fd7(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> None:
+def test_plans_are_those_of_commit_2e29fd7(
+    monkeypatch: pytest.MonkeyPatch, slice_size: int
+) -> None:
     """So a training of then can be resumed."""
     monkeypatch.setattr(batching, "SLICE", slice_size)
     for expected, (count, *arguments) in PLANS.items():
         halves = StoredCorpus("a", stop=count // 2), StoredCorpus("b", start=count // 2, stop=count)
         ours = plan(news(count), *arguments, corpora=halves)  # type: ignore[arg-type]
-        arrays = (np.asarray(array, np.int64).tobytes() for array in (ours.order, ours.ends, ours.shuffle))
+        arrays = (
+            np.asarray(array, np.int64).tobytes() for array in (ours.order, ours.ends, ours.shuffle)
+        )
         assert hashlib.sha256(b"".join(arrays)).hexdigest()[:12] == expected
 
 
 def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([[2, 4, 3, 5], [3, 3, 1, 5]])
-    # Examples 0 and 1 have 12 tokens. Padded to 4 source and 3 target tokens, they need 2 * (4 + 3) = 14 positions.
-    # Examples 2 and 3 have 14 tokens. Padded to 5 source and 5 target tokens, they need 2 * (5 + 5) = 20 positions.
+    # Examples 0 and 1 have 12 tokens. Padded to 4 source and 3 target tokens, they need 2 * (4 + 3)
+    # = 14 positions. Examples 2 and 3 have 14 tokens. Padded to 5 source and 5 target tokens, they
+    # need 2 * (5 + 5) = 20 positions.
     pairs = [[np.array([0, 1])], [np.array([2, 3])]]
     assert padding(lengths, pairs) == pytest.approx(1 - 26 / 34)
     assert padding(lengths, pairs[:1]) == pytest.approx(1 - 12 / 14)
@@ -60,14 +69,17 @@ def test_padding_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([[2, 2, 1, 9], [2, 2, 1, 9]])
     epoch_plan = Plan(np.arange(4), np.array([0, 2, 4]), np.array([[0], [1]]))
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == pytest.approx(1 - 28 / 44)
-    # Examples 2 and 3 have different lengths. If max_tokens is 5, each is its own micro-batch, without padding.
+    # Examples 2 and 3 have different lengths. If max_tokens is 5, each is its own micro-batch,
+    # without padding.
     assert padding(lengths, first_steps(lengths, epoch_plan, 5)) == 0.0
     monkeypatch.setattr(batching, "COUNTED_STEPS", 1)
     assert padding(lengths, first_steps(lengths, epoch_plan, 4096)) == 0.0
 
 
 def plain_cuts(lengths: list[int], limit: int) -> list[int]:
-    """Returns the boundaries of micro-batches. Adds one example at a time, until the next one exceeds the limit."""
+    """Returns the boundaries of micro-batches. Adds one example at a time, until the next one
+    exceeds the limit.
+    """
     cuts = [0]
     for position in range(1, len(lengths)):
         if (position + 1 - cuts[-1]) * max(lengths[cuts[-1] : position + 1]) > limit:
@@ -77,8 +89,11 @@ def plain_cuts(lengths: list[int], limit: int) -> list[int]:
 
 @few
 @example([[1, 1, 1]], 10, 2)
-@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3), st.integers(1, 150),
-       st.integers(1, 4))  # fmt: skip
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=25), min_size=1, max_size=3),
+    st.integers(1, 150),
+    st.integers(1, 4),
+)
 def test_micro_batches_equal_those_of_a_search_over_all_limits(
     sides: list[list[int]], max_tokens: int, replicas: int
 ) -> None:
@@ -87,14 +102,18 @@ def test_micro_batches_equal_those_of_a_search_over_all_limits(
         count += 1
     expected, start = [], 0
     for side in sides:
-        limits = (limit for limit in range(1, max_tokens + 1) if len(plain_cuts(side, limit)) - 1 <= count)
+        limits = (
+            limit for limit in range(1, max_tokens + 1) if len(plain_cuts(side, limit)) - 1 <= count
+        )
         cuts = plain_cuts(side, next(limits)) if count > 1 else [0, len(side)]
         cuts += [len(side)] * (count + 1 - len(cuts))
         expected += [list(range(start + a, start + b)) for a, b in itertools.pairwise(cuts)]
         start += len(side)
     lengths = np.array([[length for side in sides for length in side]] * 2, np.int32)
     blocks = np.split(np.arange(start), np.cumsum([len(side) for side in sides])[:-1])
-    assert [cut.tolist() for cut in micro_batches(lengths, blocks, max_tokens, replicas)] == expected
+    assert [
+        cut.tolist() for cut in micro_batches(lengths, blocks, max_tokens, replicas)
+    ] == expected
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
@@ -102,7 +121,13 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1
 
 
 @few
-@given(LENGTHS, st.integers(1, 200), st.integers(1, 50), st.integers(0, 2**32 - 1), st.integers(0, 10**6))
+@given(
+    LENGTHS,
+    st.integers(1, 200),
+    st.integers(1, 50),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 10**6),
+)
 def test_any_plan_has_each_short_example_once_and_no_empty_block(
     pairs: list[tuple[int, int]], batch_size: int, max_length: int, seed: int, epoch: int
 ) -> None:
@@ -112,7 +137,11 @@ def test_any_plan_has_each_short_example_once_and_no_empty_block(
     )
     short = [example for example, pair in enumerate(pairs) if max(pair) <= max_length]
     assert sorted(one.order.tolist()) == short
-    assert sorted(example for step in steps(one) for example in step.tolist()) == short if short else one.steps == 0
+    assert (
+        sorted(example for step in steps(one) for example in step.tolist()) == short
+        if short
+        else one.steps == 0
+    )
     assert all(len(block) for step in range(one.steps) for block in one.blocks(step))
     assert [step.tolist() for step in steps(one)] == [step.tolist() for step in steps(same)]
     assert one.steps == next_epoch.steps
@@ -132,8 +161,15 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
     sizes: list[int], data: st.DataObject
 ) -> None:
     weights = [data.draw(st.sampled_from([0.25, 1.0, 2.0, 3.7])) for _ in sizes]
-    lengths = np.array(data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=sum(sizes),
-                                          max_size=sum(sizes)))).T  # fmt: skip
+    lengths = np.array(
+        data.draw(
+            st.lists(
+                st.tuples(st.integers(1, 9), st.integers(1, 9)),
+                min_size=sum(sizes),
+                max_size=sum(sizes),
+            )
+        )
+    ).T
     longest, batch_size, seed = (
         data.draw(st.integers(6, 9)),
         data.draw(st.integers(1, 60)),
@@ -141,11 +177,15 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
     )
     corpora = corpora_of(sizes, weights)
     short = [number for number, pair in enumerate(lengths.T) if max(pair) <= longest]
-    members = [{number for number in short if corpus.start <= number < corpus.stop} for corpus in corpora]
+    members = [
+        {number for number in short if corpus.start <= number < corpus.stop} for corpus in corpora
+    ]
     total = int(lengths[1, short].sum())
     tokens = [int(lengths[1, list(group)].sum()) for group in members]
     shares = [weight / sum(weights) for weight in weights]
-    if not total or any(total * share > 100 * size for share, size in zip(shares, tokens, strict=True)):
+    if not total or any(
+        total * share > 100 * size for share, size in zip(shares, tokens, strict=True)
+    ):
         return
     uses, epochs = np.zeros(len(lengths[0]), int), 7
     plans = [plan(lengths, batch_size, longest, seed, epoch, corpora) for epoch in range(epochs)]
@@ -158,13 +198,19 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
         np.add.at(uses, examples, 1)
         for group, share in zip(members, shares, strict=True):
             used = lengths[1, [example for example in examples.tolist() if example in group]].sum()
-            assert abs(used - share * total) <= 9 + 1  # the longest example, and rounding to whole tokens
+            assert (
+                abs(used - share * total) <= 9 + 1
+            )  # the longest example, and rounding to whole tokens
             count = uses[list(group)]
             assert (
-                count.max() - count.min() <= 1 and lengths[1, list(group)] @ count <= (number + 1) * share * total + 9
+                count.max() - count.min() <= 1
+                and lengths[1, list(group)] @ count <= (number + 1) * share * total + 9
             )
     again = plan(lengths, batch_size, longest, seed, 3, corpora)
-    assert again.order.tolist() == plans[3].order.tolist() and again.shuffle.tolist() == plans[3].shuffle.tolist()
+    assert (
+        again.order.tolist() == plans[3].order.tolist()
+        and again.shuffle.tolist() == plans[3].shuffle.tolist()
+    )
 
 
 def test_weights_of_news_are_shares_of_the_tokens_within_a_percent() -> None:
@@ -172,10 +218,15 @@ def test_weights_of_news_are_shares_of_the_tokens_within_a_percent() -> None:
     total, orders = lengths[1, lengths.max(axis=0) <= 100].sum(), []
     for epoch in (0, 1, 50):
         order = plan(lengths, 1000, 100, 5, epoch, corpora).order
-        used = [lengths[1, order[(order >= corpus.start) & (order < corpus.stop)]].sum() for corpus in corpora]
+        used = [
+            lengths[1, order[(order >= corpus.start) & (order < corpus.stop)]].sum()
+            for corpus in corpora
+        ]
         assert np.array(used) / total == pytest.approx(np.array([1, 4, 3]) / 8, rel=0.01)
         orders.append(sorted(order.tolist()))
     assert orders[0] != orders[1]
     other_seed = plan(lengths, 1000, 100, 6, 0, corpora)
     assert sorted(other_seed.order.tolist()) != orders[0]
-    assert "corpus2" in user_error(plan, lengths, 1000, 100, 5, 0, corpora_of([4000, 1998, 2], [1, 1, 1]))
+    assert "corpus2" in user_error(
+        plan, lengths, 1000, 100, 5, 0, corpora_of([4000, 1998, 2], [1, 1, 1])
+    )

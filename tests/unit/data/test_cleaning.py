@@ -23,8 +23,12 @@ def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
     return [{"inputs": source, "targets": target} for source, target in texts]
 
 
-def cleaned(pairs: list[Pair], words: int, ratio: float, duplicates: bool) -> tuple[list[Pair], dict[str, int]]:
-    """Returns the pairs that a naive cleaning keeps, and the number of pairs that it drops for each reason."""
+def cleaned(
+    pairs: list[Pair], words: int, ratio: float, duplicates: bool
+) -> tuple[list[Pair], dict[str, int]]:
+    """Returns the pairs that a naive cleaning keeps, and the number of pairs that it drops for each
+    reason.
+    """
     clean_pairs: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in ({side: text.strip() for side, text in pair.items()} for pair in pairs):
@@ -47,8 +51,17 @@ def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: boo
     pairs = pairs_of(*((f"a{number % 10}", "b") for number in range(15)))
     cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 15
-    another_order, another_side = [*pairs[1::-1], *pairs[2:]], [*pairs[:-1], pairs[-1] | {"targets": "new"}]
-    for other in (pairs + pairs_of(("new", "x")), pairs + pairs[:1], pairs[:-1], another_order, another_side):
+    another_order, another_side = (
+        [*pairs[1::-1], *pairs[2:]],
+        [*pairs[:-1], pairs[-1] | {"targets": "new"}],
+    )
+    for other in (
+        pairs + pairs_of(("new", "x")),
+        pairs + pairs[:1],
+        pairs[:-1],
+        another_order,
+        another_side,
+    ):
         with pytest.raises(TextChangedError):
             list(cleaning.next_pass(other, CHANGED))
     assert len(list(cleaning.next_pass(pairs, CHANGED))) == (10 if duplicates else 15)
@@ -61,17 +74,33 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
         return cleaning.fingerprint
 
     pairs = (("a", "b"), ("c", "d"))
-    assert fingerprint(*pairs) == fingerprint((" a", "b "), ("c", "d\t"), ("", "x"), ("a b c d", "x"))
-    others = [pairs[::-1], pairs[:1], (*pairs, pairs[0]), (("b", "a"), pairs[1]), (("ab", ""), pairs[1]), ()]
+    assert fingerprint(*pairs) == fingerprint(
+        (" a", "b "), ("c", "d\t"), ("", "x"), ("a b c d", "x")
+    )
+    others = [
+        pairs[::-1],
+        pairs[:1],
+        (*pairs, pairs[0]),
+        (("b", "a"), pairs[1]),
+        (("ab", ""), pairs[1]),
+        (),
+    ]
     assert len({fingerprint(*text) for text in (pairs, *others)}) == len(others) + 1
 
 
-WORDS = st.lists(st.sampled_from(["a", "ö", "a ", " ö", "\t", "\u00a0", "\u2028"]), max_size=5).map("".join)
+WORDS = st.lists(st.sampled_from(["a", "ö", "a ", " ö", "\t", "\u00a0", "\u2028"]), max_size=5).map(
+    "".join
+)
 SIDE = st.sampled_from(["a", "ö", "a ö"]) | WORDS  # the first three make repeated pairs likely
 
 
 @few
-@given(st.lists(st.tuples(SIDE, SIDE), max_size=12), st.integers(0, 3), st.sampled_from([0.0, 1.0, 1.5]), st.booleans())
+@given(
+    st.lists(st.tuples(SIDE, SIDE), max_size=12),
+    st.integers(0, 3),
+    st.sampled_from([0.0, 1.0, 1.5]),
+    st.booleans(),
+)
 def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
     texts: list[tuple[str, str]], words: int, ratio: float, duplicates: bool
 ) -> None:
@@ -82,7 +111,11 @@ def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
     for _ in range(2):
         assert list(cleaning.next_pass(pairs, CHANGED)) == kept
     assert [pair for pair in first if pair in kept] == first
-    assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (len(pairs), len(kept), dropped)
+    assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (
+        len(pairs),
+        len(kept),
+        dropped,
+    )
 
 
 @few
@@ -100,7 +133,9 @@ def test_a_pair_of_an_earlier_corpus_is_a_duplicate(corpora: list[list[tuple[str
 
 
 def test_the_tag_of_a_language_is_no_word() -> None:
-    pairs = pairs_of((">>de<< a b", "c"), (">>de<< a b c", "d"), (">>de<<  ", "e"), (">>de<< f", "g"))
+    pairs = pairs_of(
+        (">>de<< a b", "c"), (">>de<< a b c", "d"), (">>de<<  ", "e"), (">>de<< f", "g")
+    )
     cleaning = Cleaning(max_words=2, max_ratio=2.0, target_language="de")
     assert list(cleaning.first_pass(pairs)) == [pairs[0], pairs[3]]
     assert cleaning.dropped == {"too many words": 1, "empty side": 1}

@@ -1,4 +1,4 @@
-"""Tests the vocabulary, shards and description that datagen writes, with any number of processes."""
+"""Tests the vocabulary, shards and description that datagen writes, with any number of processes."""  # noqa: E501
 
 import multiprocessing
 import os
@@ -32,7 +32,10 @@ def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
     """Returns the pairs of source and target text that are decoded from the shards of a split."""
     vocab = load_vocabulary(folder / "vocab.toy.400.model")
     records = Records(find_shards(folder, "toy", split))
-    sides = [vocab.decode([records[number][side].tolist() for number in range(len(records))]) for side in (0, 1)]
+    sides = [
+        vocab.decode([records[number][side].tolist() for number in range(len(records))])
+        for side in (0, 1)
+    ]
     return list(zip(*sides, strict=True))
 
 
@@ -41,8 +44,14 @@ def test_even_shards_hold_all_text_in_order(tmp_path: Path, train: int, sizes: l
     problem = Toy(train)
     generated = generate_data(problem, tmp_path, "")
     assert generated == Description.load(tmp_path / "toy.json")
-    if train == 50:  # as at commit 2e29fd7, so that trainings of then can be resumed, and data of then is complete
-        assert generated.fingerprint == "641ce9e15ee2" and generated.source_fingerprint[:12] == "275947a719e3"
+    if (
+        train == 50
+        # as at commit 2e29fd7, so that trainings of then can be resumed, and data of then is complete  # noqa: E501
+    ):
+        assert (
+            generated.fingerprint == "641ce9e15ee2"
+            and generated.source_fingerprint[:12] == "275947a719e3"
+        )
     for split in ("train", "dev"):
         assert read_back(tmp_path, split) == texts(problem, split)
         assert generated.pairs[split] == len(problem.pairs[split])
@@ -53,7 +62,9 @@ def test_even_shards_hold_all_text_in_order(tmp_path: Path, train: int, sizes: l
     assert set(contents(tmp_path)) == names | {f"{path.name}.index" for path in shards}
 
 
-def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_in_the_docs_has_a_dev_split_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     page = (Path(__file__).parents[3] / "docs" / "extending.md").read_text("utf-8")
     registry.problem("numbers_ende")  # loads all problems, before the test adds one
     for table in (registry._problems, registry._hparams):
@@ -61,7 +72,9 @@ def test_the_example_in_the_docs_has_a_dev_split_of_its_own(monkeypatch: pytest.
     exec(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0], {})
     for distance in (1, 2):
         problem = registry.problem("poetry", {"distance": distance})
-        train, dev = ([str(pair) for pair in problem.generate(split, "")] for split in ("train", "dev"))
+        train, dev = (
+            [str(pair) for pair in problem.generate(split, "")] for split in ("train", "dev")
+        )
         assert len(train) == 5 - distance and len(dev) == 1 and not set(train) & set(dev)
 
 
@@ -70,16 +83,21 @@ def test_the_train_split_is_cleaned_and_empty_sides_are_dropped_from_both(tmp_pa
     clean_pairs = texts(problem, "train")
     additional = [("red " * 9, "x"), ("a b c d", "x"), (" ", "x"), ("x", "\u00a0\t")]
     for split in ("train", "dev"):
-        problem.pairs[split] += [{"inputs": source, "targets": target} for source, target in additional]
+        problem.pairs[split] += [
+            {"inputs": source, "targets": target} for source, target in additional
+        ]
         problem.pairs[split].append(problem.pairs[split][2])
-    problem.settings = Problem.Settings(400, clean_max_words=8, clean_max_ratio=3.0, clean_duplicates=True)
+    problem.settings = Problem.Settings(
+        400, clean_max_words=8, clean_max_ratio=3.0, clean_duplicates=True
+    )
     generated = generate_data(problem, tmp_path, "")
     assert read_back(tmp_path, "train") == clean_pairs
     assert len(read_back(tmp_path, "dev")) == 10 + 3
     assert generated.pairs == {"train": 30, "dev": 13}
     assert generated.dropped == {
-        "train": {"too many words": 1, "length ratio": 1, "empty side": 2, "duplicate": 1}, "dev": {"empty side": 2}
-    }  # fmt: skip
+        "train": {"too many words": 1, "length ratio": 1, "empty side": 2, "duplicate": 1},
+        "dev": {"empty side": 2},
+    }
 
 
 @pytest.mark.parametrize(("processes", "started"), [(0, 2), (1, 0)])
@@ -98,7 +116,9 @@ def test_processes_and_portions_do_not_change_the_bytes(
     assert contents(tmp_path / "one") == contents(tmp_path / "some")
 
 
-def test_a_killed_process_ends_the_run_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_ends_the_run_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def watch(*place: object) -> None:
         if place == ("train", 2, 180):
             child = multiprocessing.active_children()[0]
@@ -111,18 +131,26 @@ def test_a_killed_process_ends_the_run_with_a_message(tmp_path: Path, monkeypatc
     assert contents(tmp_path) == {}
 
 
-def test_vocabulary_and_shards_grow_with_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vocabulary_and_shards_grow_with_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def generated(name: str, pairs: int, vocab_size: int = 0) -> tuple[int, int]:
         problem = Toy()
         problem.num_train_shards = 0
         problem.pairs["train"] = [{"inputs": f"{n:b}", "targets": f"{n:o}"} for n in range(pairs)]
         problem.settings = Problem.Settings(vocab_size)
         description = generate_data(problem, tmp_path / name, "")
-        return int(description.settings["vocab_size"]), len(find_shards(tmp_path / name, "toy", "train"))
+        return int(description.settings["vocab_size"]), len(
+            find_shards(tmp_path / name, "toy", "train")
+        )
 
     assert [generated(str(pairs), pairs) for pairs in (100, 10_001)] == [(1000, 1), (5000, 2)]
     assert "warning" not in capsys.readouterr().err
     generated("large", 100, 2500)
     assert "--vocab_size=1000 suits" in capsys.readouterr().err
-    assert [default_size(["abc"], pairs) for pairs in (29_000, 505_700, 4_500_000)] == [8000, 32000, 32000]
+    assert [default_size(["abc"], pairs) for pairs in (29_000, 505_700, 4_500_000)] == [
+        8000,
+        32000,
+        32000,
+    ]
     assert default_size([chr(0x4E00 + n) for n in range(5000)], 100) == 6000

@@ -1,4 +1,6 @@
-"""Tests which existing files datagen keeps, replaces and refuses to replace, and what an interrupted run leaves."""
+"""Tests which existing files datagen keeps, replaces and refuses to replace, and what an
+interrupted run leaves.
+"""
 
 import dataclasses
 import itertools
@@ -26,8 +28,16 @@ from toys import Published, Toy, failure, text_files
 from user_errors import user_error
 
 OVERWRITE = Options(overwrite=True)
-OTHERS = {".toy_rev-train-00000-of-00001", ".toyota.json", "toy-train.txt", "vocab.toyota.400.model", "toy.notes",
-          "toy.first_full.old", ".toy-train-1.settings", "toyota-train-00000-of-00001"}  # fmt: skip
+OTHERS = {
+    ".toy_rev-train-00000-of-00001",
+    ".toyota.json",
+    "toy-train.txt",
+    "vocab.toyota.400.model",
+    "toy.notes",
+    "toy.first_full.old",
+    ".toy-train-1.settings",
+    "toyota-train-00000-of-00001",
+}
 """Files of the user with names that are almost those of the problem's data."""
 VOCABULARY = "vocab.toy.400.model"
 PLACES = (("train", 1, 8), ("dev", 1, 8), ("train", 2, 20), ("dev", 2, 5))
@@ -61,13 +71,21 @@ def test_a_repeated_run_reads_the_text_once_and_changes_no_file(
     del before["toy.second.el"]
     assert before.items() <= times(tmp_path).items()
     generate_data(Published(), tmp_path, "", OVERWRITE)
-    assert contents(tmp_path) == published and times(tmp_path)["toy-dev-00000-of-00001"] > max(before.values())
+    assert contents(tmp_path) == published and times(tmp_path)["toy-dev-00000-of-00001"] > max(
+        before.values()
+    )
 
 
 def test_damaged_data_is_generated_again(tmp_path: Path, published: dict[str, bytes]) -> None:
-    for name, damaged in (("toy-train-00001-of-00003", b"!"), ("toy-dev-00000-of-00001", None), (VOCABULARY, None)):
+    for name, damaged in (
+        ("toy-train-00001-of-00003", b"!"),
+        ("toy-dev-00000-of-00001", None),
+        (VOCABULARY, None),
+    ):
         put(published, tmp_path)
-        (tmp_path / name).write_bytes(published[name][:-1] + damaged) if damaged else (tmp_path / name).unlink()
+        (tmp_path / name).write_bytes(published[name][:-1] + damaged) if damaged else (
+            tmp_path / name
+        ).unlink()
         generate_data(Published(), tmp_path, "")
         assert contents(tmp_path) == published
 
@@ -75,7 +93,9 @@ def test_damaged_data_is_generated_again(tmp_path: Path, published: dict[str, by
 CHANGES: dict[Callable[[Toy], object], str] = {
     lambda toy: toy.pairs["train"][3].update(targets="άλλο"): "from another text",
     lambda toy: toy.pairs["dev"].pop(): "from another text",
-    lambda toy: setattr(toy, "settings", Problem.Settings(400, clean_max_words=4)): "with --clean_max_words=0, not 4",
+    lambda toy: setattr(
+        toy, "settings", Problem.Settings(400, clean_max_words=4)
+    ): "with --clean_max_words=0, not 4",
     lambda toy: setattr(toy, "symbols", ("red house",)): "from another text",
     lambda toy: setattr(toy, "num_train_shards", 2): "from another text",
 }
@@ -90,14 +110,20 @@ def test_other_text_or_settings_replace_data_only_with_overwrite(tmp_path: Path)
         other = Toy()
         change(other)
         message = failure(other, tmp_path / "old")
-        assert message.startswith(f"{tmp_path}/old: holds data of problem toy that was made {reason}")
+        assert message.startswith(
+            f"{tmp_path}/old: holds data of problem toy that was made {reason}"
+        )
         assert "--overwrite" in message and contents(tmp_path / "old") == before
     for folder in ("old", "fresh"):
         generate_data(other, tmp_path / folder, "", OVERWRITE)
-    assert contents(tmp_path / "old") == contents(tmp_path / "fresh") | dict.fromkeys(OTHERS, b"stays")
+    assert contents(tmp_path / "old") == contents(tmp_path / "fresh") | dict.fromkeys(
+        OTHERS, b"stays"
+    )
     for name in ("toy-train-00000-of-00001", "toy.json"):  # files of an unknown origin
         put({name: b"{}"}, tmp_path / name)
-        assert "by another program; run t2t-datagen with --overwrite" in failure(Toy(), tmp_path / name)
+        assert "by another program; run t2t-datagen with --overwrite" in failure(
+            Toy(), tmp_path / name
+        )
         assert contents(tmp_path / name) == {name: b"{}"}
 
 
@@ -110,16 +136,25 @@ def test_a_folder_of_downloads_that_others_can_write_is_not_read(
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o777)
     problem = Downloaded(watch=lambda *place: pytest.fail("read"))
-    assert "other users can write there" in user_error(generate_data, problem, tmp_path / "D", str(tmp_path / "tmp"))
+    assert "other users can write there" in user_error(
+        generate_data, problem, tmp_path / "D", str(tmp_path / "tmp")
+    )
     test_set_files.write(problem, tmp_path / "D", str(tmp_path / "tmp"))
     assert capsys.readouterr().err.count("is not written: --tmp_dir=") == 3
     assert contents(tmp_path / "D") == {}
 
 
 def failing(
-    train: int = 50, dev: int = 10, pair: Any = None, fails: Any = None, changes: str = "", **settings: Any
+    train: int = 50,
+    dev: int = 10,
+    pair: Any = None,
+    fails: Any = None,
+    changes: str = "",
+    **settings: Any,
 ) -> Toy:
-    """Returns a problem with a wrong pair or setting, that fails at a place, or whose text changes before pass 2."""
+    """Returns a problem with a wrong pair or setting, that fails at a place, or whose text changes
+    before pass 2.
+    """
 
     def watch(*place: object) -> None:
         if place == fails:
@@ -141,10 +176,16 @@ def failing(
         ({"changes": "train"}, "problem toy: its train text changed while it was read"),
         ({"changes": "dev"}, "problem toy: its dev text changed while it was read"),
         ({"pair": {"inputs": "x", "targets": "a\ud800b"}}, "character 4 is a lone surrogate"),
-        ({"pair": {"inputs": "red"}}, "problem toy: generate yielded {'inputs': 'red'}; yield a dict"),
+        (
+            {"pair": {"inputs": "red"}},
+            "problem toy: generate yielded {'inputs': 'red'}; yield a dict",
+        ),
         ({"train": 0}, "problem toy: no pair is left in its train split (read 0);"),
         ({"dev": 0}, "problem toy: no pair is left in its dev split (read 0);"),
-        ({"clean_max_words": 1}, "no pair is left in its train split (read 50, too many words 50);"),
+        (
+            {"clean_max_words": 1},
+            "no pair is left in its train split (read 50, too many words 50);",
+        ),
         ({"vocab_size": 20}, "--vocab_size=20: too small"),
         ({"vocab_size": -1}, "--vocab_size=-1 must be in 0 .. 2147483647"),
     ],
@@ -152,9 +193,14 @@ def failing(
 def test_a_run_that_fails_changes_no_file(
     tmp_path: Path, published: dict[str, bytes], options: dict[str, Any], named: str
 ) -> None:
-    assert named in failure(failing(**options), tmp_path / "new") and not (tmp_path / "new").exists()
+    assert (
+        named in failure(failing(**options), tmp_path / "new") and not (tmp_path / "new").exists()
+    )
     put(published, tmp_path)
-    assert named in failure(failing(**options), tmp_path, overwrite=True) and contents(tmp_path) == published
+    assert (
+        named in failure(failing(**options), tmp_path, overwrite=True)
+        and contents(tmp_path) == published
+    )
 
 
 def test_a_full_disk_changes_no_file(tmp_path: Path, published: dict[str, bytes]) -> None:
@@ -208,7 +254,9 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     def watch(split: str, passes: int, number: int) -> None:
         if number == 0:
             message = failure(Toy(20), tmp_path)
-            assert message.startswith(f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give")
+            assert message.startswith(
+                f"{tmp_path}: another t2t-datagen is at work there; wait for its end, or give"
+            )
             with locked(tmp_path / ".lock", ""):  # t2t-trainer locks this file, which must be free
                 pass
 
@@ -233,9 +281,15 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["text_files.dev.inputs", "text_files-train-00000-of-00001", "text_files-dev-00000-of-00001.index",
-     "text_files.json", "vocab.text_files.400.model", "datagen.json"],
-)  # fmt: skip
+    [
+        "text_files.dev.inputs",
+        "text_files-train-00000-of-00001",
+        "text_files-dev-00000-of-00001.index",
+        "text_files.json",
+        "vocab.text_files.400.model",
+        "datagen.json",
+    ],
+)
 def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, name: str) -> None:
     problem, data = text_files(tmp_path), tmp_path / "data"
     data.mkdir()
@@ -247,7 +301,9 @@ def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, 
     for dev in ("data/link,b.el", "b.en,b.el;data/link.tsv", "dev.json"):
         dev = re.sub("(^|[,;])", rf"\1{tmp_path}/", dev)
         problem.settings = dataclasses.replace(problem.settings, dev=dev)
-        assert "is also an input (--dev) and would be overwritten; choose" in failure(problem, data, overwrite=True)
+        assert "is also an input (--dev) and would be overwritten; choose" in failure(
+            problem, data, overwrite=True
+        )
         assert contents(data) == before
 
 

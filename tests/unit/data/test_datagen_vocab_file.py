@@ -24,7 +24,9 @@ from user_errors import user_error
 
 @pytest.fixture
 def user_file(tmp_path: Path) -> Path:
-    """Writes a vocabulary file without Greek letters, learned from English text, and returns the file's path."""
+    """Writes a vocabulary file without Greek letters, learned from English text, and returns the
+    file's path.
+    """
     sentencepiece.train(lines(60), 300).save(tmp_path / "user" / "vocab.other.32000.model")
     return tmp_path / "user" / "vocab.other.32000.model"
 
@@ -40,12 +42,17 @@ def test_all_text_is_encoded_with_the_users_vocabulary(
     vocabulary = user_vocabulary or load_vocabulary(user_file)
     toy = Toy()
     generated = generate_data(toy, tmp_path / "new", "", Options(vocab_file=path))
-    assert generated.vocabulary == f"vocab.toy.{vocabulary.size}{vocabulary.suffix}" and generated.vocabulary_given
+    assert (
+        generated.vocabulary == f"vocab.toy.{vocabulary.size}{vocabulary.suffix}"
+        and generated.vocabulary_given
+    )
     assert (tmp_path / "new" / generated.vocabulary).read_bytes() == path.read_bytes()
     for split in ("train", "dev"):
         read = Records(find_shards(tmp_path / "new", "toy", split))
         ids = [[side.tolist() for side in read[number]] for number in range(len(read))]
-        assert ids == [vocabulary.encode([pair["inputs"], pair["targets"]]) for pair in toy.pairs[split]]
+        assert ids == [
+            vocabulary.encode([pair["inputs"], pair["targets"]]) for pair in toy.pairs[split]
+        ]
     before = contents(tmp_path / "new")
     copy = tmp_path / "new" / generated.vocabulary  # may be supplied as well
     for overwrite in (False, True):
@@ -53,7 +60,9 @@ def test_all_text_is_encoded_with_the_users_vocabulary(
         assert contents(tmp_path / "new") == before
 
 
-def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, user_file: Path) -> None:
+def test_sources_and_targets_can_have_different_vocabularies(
+    tmp_path: Path, user_file: Path
+) -> None:
     ByteVocabulary().save(tmp_path / "bytes.bytes")
     problem = text_files(tmp_path)
     options = Options(1, tmp_path / "bytes.bytes", source_vocab_file=user_file)
@@ -63,13 +72,22 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
     expected = [sources.encode(texts[0]), targets.encode(texts[1])]
     for name, order in (("text_files", 1), ("text_files_rev", -1)):
         data = load_data(str(tmp_path / "new"), name)
-        assert [data.vocabulary.sources.kind, data.vocabulary.kind] == [sources.kind, targets.kind][::order]
+        assert [data.vocabulary.sources.kind, data.vocabulary.kind] == [sources.kind, targets.kind][
+            ::order
+        ]
         assert data.vocabulary.separate_source_size == [sources.size, targets.size][::order][0]
         numbers = [data.records["dev"][number] for number in range(len(data.records["dev"]))]
-        assert [[side.tolist() for side in column] for column in zip(*numbers, strict=True)] == expected[::order]
+        assert [
+            [side.tolist() for side in column] for column in zip(*numbers, strict=True)
+        ] == expected[::order]
         names = [data.description.source_vocabulary, data.description.vocabulary]
-        assert [(tmp_path / "new" / file).read_bytes() for file in names] == [sources.model, targets.model][::order]
-    assert generate_data(problem, tmp_path / "new", "", options) == description  # finished: nothing to do
+        assert [(tmp_path / "new" / file).read_bytes() for file in names] == [
+            sources.model,
+            targets.model,
+        ][::order]
+    assert (
+        generate_data(problem, tmp_path / "new", "", options) == description
+    )  # finished: nothing to do
     reversed_problem = registry.problem("text_files_rev", vars(problem.settings))
     swapped_options = Options(1, user_file, source_vocab_file=tmp_path / "bytes.bytes")
     assert generate_data(reversed_problem, tmp_path / "new", "", swapped_options) == description
@@ -77,27 +95,38 @@ def test_sources_and_targets_can_have_different_vocabularies(tmp_path: Path, use
 
 
 @pytest.mark.parametrize("size", [0, 320])
-def test_separate_vocabularies_are_learned_from_each_side(tmp_path: Path, size: int, user_file: Path) -> None:
+def test_separate_vocabularies_are_learned_from_each_side(
+    tmp_path: Path, size: int, user_file: Path
+) -> None:
     changes = {"separate_vocabularies": True, "vocab_size": size, "targets": "el"}
     problem = registry.problem("text_files", vars(text_files(tmp_path).settings) | changes)
     description = generate_data(problem, tmp_path / "new", "")
     data = load_data(str(tmp_path / "new"), "text_files")
     sides = (data.vocabulary.sources, data.vocabulary)
-    letters = [{char for piece in side.pieces(range(side.size)) for char in piece} for side in sides]
+    letters = [
+        {char for piece in side.pieces(range(side.size)) for char in piece} for side in sides
+    ]
     assert "κ" in letters[1] - letters[0] and "g" in letters[0] - letters[1]
     assert [side.missing_symbols([">>el<<"]) for side in sides] == [[], [">>el<<"]]
     assert not size or {side.size for side in sides} == {size}
     sources, targets = zip(*(data.records["train"][number] for number in range(40)), strict=True)
-    texts = [[pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")]
+    texts = [
+        [pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")
+    ]
     assert [data.vocabulary.decode_sources(sources), sides[1].decode(targets)] == texts
     before = contents(tmp_path / "new")
-    assert generate_data(problem, tmp_path / "new", "") == description and contents(tmp_path / "new") == before
+    assert (
+        generate_data(problem, tmp_path / "new", "") == description
+        and contents(tmp_path / "new") == before
+    )
     # One vocabulary for both sides is other data, and a user's vocabulary leaves nothing to learn.
     assert "--overwrite" in failure(text_files(tmp_path), tmp_path / "new")
     problem = registry.problem("text_files", vars(problem.settings) | {"targets": ""})
     assert "--separate_vocabularies" in failure(problem, tmp_path / "x", user_file)
     with pytest.raises(UserError, match="shared_embedding_and_softmax_weights=false"):
-        make_model(registry.hparams("transformer_tiny"), sides[1].size, source_vocab_size=sides[0].size)
+        make_model(
+            registry.hparams("transformer_tiny"), sides[1].size, source_vocab_size=sides[0].size
+        )
 
 
 def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path) -> None:
@@ -112,14 +141,18 @@ def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path)
 
 
 def test_tags_are_looked_for_in_the_sources(tmp_path: Path, user_file: Path) -> None:
-    problem = registry.problem("text_files", vars(text_files(tmp_path).settings) | {"targets": "el"})
+    problem = registry.problem(
+        "text_files", vars(text_files(tmp_path).settings) | {"targets": "el"}
+    )
     sentencepiece.train(lines(60), 310, [">>el<<"]).save(tags := tmp_path / "tags.model")
     options = Options(1, tags, source_vocab_file=user_file)
     assert ">>el<<" in user_error(generate_data, problem, tmp_path / "x", "", options)
     generate_data(problem, tmp_path / "x", "", Options(1, user_file, source_vocab_file=tags))
 
 
-def test_another_vocabulary_replaces_data_only_with_overwrite(tmp_path: Path, user_file: Path) -> None:
+def test_another_vocabulary_replaces_data_only_with_overwrite(
+    tmp_path: Path, user_file: Path
+) -> None:
     size = load_vocabulary(user_file).size
     sentencepiece.train(lines(60, GREEK), size).save(tmp_path / "other.model")
     generate_data(Toy(), tmp_path / "again", "", Options(vocab_file=user_file))
@@ -128,19 +161,33 @@ def test_another_vocabulary_replaces_data_only_with_overwrite(tmp_path: Path, us
     message = failure(Toy(watch=lambda *place: pytest.fail("read")), tmp_path / "again")
     assert f"{tmp_path}/again: its vocabulary of toy came from --vocab_file" in message
     assert contents(tmp_path / "again") == before
-    other = generate_data(Toy(), tmp_path / "again", "", Options(0, tmp_path / "other.model", overwrite=True))
-    assert load_vocabulary(tmp_path / "again" / other.vocabulary).fingerprint == other.vocabulary_fingerprint
+    other = generate_data(
+        Toy(), tmp_path / "again", "", Options(0, tmp_path / "other.model", overwrite=True)
+    )
+    assert (
+        load_vocabulary(tmp_path / "again" / other.vocabulary).fingerprint
+        == other.vocabulary_fingerprint
+    )
 
 
-def test_a_wrong_vocabulary_is_named_before_anything_is_written(tmp_path: Path, user_file: Path) -> None:
+def test_a_wrong_vocabulary_is_named_before_anything_is_written(
+    tmp_path: Path, user_file: Path
+) -> None:
     problem = Toy(watch=lambda *place: pytest.fail("read"))
     problem.symbols = ("▁(NP", "▁)NP", "▁red")  # type: ignore[misc]
     message = failure(problem, tmp_path / "new", user_file)
-    assert f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, for example ▁(NP;" in message
+    assert (
+        f"--vocab_file={user_file}: lacks 2 of the 3 symbols of problem toy, for example ▁(NP;"
+        in message
+    )
     user_file.write_bytes(user_file.read_bytes()[:2000])
     assert failure(problem, tmp_path / "new", user_file).startswith(f"{user_file}: ")
-    words = {word for pair in Toy().pairs["train"] for side in pair.values() for word in side.split()}
+    words = {
+        word for pair in Toy().pairs["train"] for side in pair.values() for word in side.split()
+    }
     path = tmp_path / "v.tokens"
     path.write_text("\n".join(["<pad>", "<EOS>", *sorted(words)[:-1]]), "utf-8")
-    assert failure(Toy(), tmp_path / "new", path).startswith(f"{path}: has no word {sorted(words)[-1]!r}; change the")
+    assert failure(Toy(), tmp_path / "new", path).startswith(
+        f"{path}: has no word {sorted(words)[-1]!r}; change the"
+    )
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Tests that data is opened with its settings, and only if its files are from one run of datagen."""
+"""Tests that data is opened with its settings, and only if its files are from one run of datagen."""  # noqa: E501
 
 import json
 from pathlib import Path
@@ -23,7 +23,9 @@ DESCRIPTION = "text_files.json"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, bytes]]:
-    """Returns the files of two runs of generate_data on the same text, with vocabularies of different sizes."""
+    """Returns the files of two runs of generate_data on the same text, with vocabularies of
+    different sizes.
+    """
     folder = tmp_path_factory.mktemp("text")
     for size in (400, 300):
         problem = text_files(folder)
@@ -48,30 +50,49 @@ def test_data_is_opened_with_its_settings_in_both_directions(data: Path, tmp_pat
     index_path(data / SHARD).unlink()
     loaded = load_data(str(data), "text_files")
     stored = json.loads((data / DESCRIPTION).read_text("utf-8"))
-    assert vars(loaded.problem.settings) == stored["settings"] and loaded.problem.settings.vocab_size == 400
+    assert (
+        vars(loaded.problem.settings) == stored["settings"]
+        and loaded.problem.settings.vocab_size == 400
+    )
     assert loaded.vocabulary.fingerprint == loaded.description.vocabulary_fingerprint
-    assert {split: len(records) for split, records in loaded.records.items()} == {"train": 40, "dev": 5}
+    assert {split: len(records) for split, records in loaded.records.items()} == {
+        "train": 40,
+        "dev": 5,
+    }
     backward = load_data(str(data), "text_files_rev")
     assert backward.problem.was_reversed and backward.description == loaded.description
-    ids, swapped_ids = ([side.tolist() for side in data.records["dev"][3]] for data in (loaded, backward))
+    ids, swapped_ids = (
+        [side.tolist() for side in data.records["dev"][3]] for data in (loaded, backward)
+    )
     assert swapped_ids == ids[::-1]
 
 
-@pytest.mark.parametrize("names", [{SHARD}, {DEV, f"{DEV}.index"}, {DESCRIPTION, "vocab.text_files.300.model"}])
-def test_a_file_of_another_run_is_refused(data: Path, runs: list[dict[str, bytes]], names: set[str]) -> None:
+@pytest.mark.parametrize(
+    "names", [{SHARD}, {DEV, f"{DEV}.index"}, {DESCRIPTION, "vocab.text_files.300.model"}]
+)
+def test_a_file_of_another_run_is_refused(
+    data: Path, runs: list[dict[str, bytes]], names: set[str]
+) -> None:
     put({name: runs[1][name] for name in names}, data)
-    assert "are not those that" in (message := failure(data)) and "text_files.json describes" in message
+    assert (
+        "are not those that" in (message := failure(data))
+        and "text_files.json describes" in message
+    )
 
 
 def test_missing_data_is_an_error_with_the_command_that_makes_it(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_usr_dir", "")
-    assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in failure(data, "numbers_ende")
+    assert f"{data}: no data of problem 'numbers_ende' (it holds text_files)" in failure(
+        data, "numbers_ende"
+    )
     message = failure(tmp_path / "my $data", "numbers_ende")
     assert f"run t2t-datagen --problem=numbers_ende --data_dir='{tmp_path}/my $data'" in message
     monkeypatch.setattr(registry, "_usr_dir", "usr")
-    assert "run t2t-datagen --t2t_usr_dir=usr --problem=wmt_ende --data_dir=" in failure(data, "wmt_ende")
+    assert "run t2t-datagen --t2t_usr_dir=usr --problem=wmt_ende --data_dir=" in failure(
+        data, "wmt_ende"
+    )
 
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
@@ -94,6 +115,10 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
         ({"source_vocabulary": "/dev/zero"}, "must be the name of a file in the same folder"),
     ],
 )
-def test_a_description_with_a_wrong_field_is_refused(data: Path, fields: dict[str, Any], named: str) -> None:
-    (data / DESCRIPTION).write_text(json.dumps(json.loads((data / DESCRIPTION).read_text("utf-8")) | fields), "utf-8")
+def test_a_description_with_a_wrong_field_is_refused(
+    data: Path, fields: dict[str, Any], named: str
+) -> None:
+    (data / DESCRIPTION).write_text(
+        json.dumps(json.loads((data / DESCRIPTION).read_text("utf-8")) | fields), "utf-8"
+    )
     assert failure(data).startswith(f"{data / DESCRIPTION}: ") and named in failure(data)

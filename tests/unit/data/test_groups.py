@@ -1,4 +1,6 @@
-"""Tests that the epochs of a large split are cut into groups without loss, and that few indexes are read."""
+"""Tests that the epochs of a large split are cut into groups without loss, and that few indexes are
+read.
+"""
 
 import gc
 import os
@@ -23,7 +25,10 @@ LONGEST = 30
 RANDOM = np.random.default_rng(7)
 LENGTHS = RANDOM.integers(1, 34, (400, 2))
 """Source and target lengths of all examples. Some are longer than LONGEST."""
-PAIRS = [([5 + number] * source, [5 + number] * target) for number, (source, target) in enumerate(LENGTHS.tolist())]
+PAIRS = [
+    ([5 + number] * source, [5 + number] * target)
+    for number, (source, target) in enumerate(LENGTHS.tolist())
+]
 """The ids of an example are its number and 5."""
 SIZES = (70, 40, 90, 100, 60, 40)
 """Numbers of examples of the shards."""
@@ -33,7 +38,10 @@ SHORT = {number for number, lengths in enumerate(LENGTHS) if lengths.max() <= LO
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
     """Writes `PAIRS` as shards."""
-    paths, start = [shard_path(tmp_path, "toy", "train", number, len(SIZES)) for number in range(len(SIZES))], 0
+    paths, start = (
+        [shard_path(tmp_path, "toy", "train", number, len(SIZES)) for number in range(len(SIZES))],
+        0,
+    )
     for path, size in zip(paths, SIZES, strict=True):
         write_shard(path, PAIRS[start : start + size])
         start += size
@@ -66,11 +74,16 @@ def assert_has_its_ids(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("split_corpora", [(), corpora(0, 0)])
-def test_each_epoch_has_each_example_once(paths: list[Path], split_corpora: tuple[StoredCorpus, ...]) -> None:
+def test_each_epoch_has_each_example_once(
+    paths: list[Path], split_corpora: tuple[StoredCorpus, ...]
+) -> None:
     data = pipeline(LargeSplit(paths, corpora=split_corpora))
     steps = data.steps_per_epoch
     tokens = LENGTHS[sorted(SHORT), 1].sum()
-    assert steps == round(tokens / 150) and data.examples_per_epoch == len(SHORT) == 400 - data.too_long
+    assert (
+        steps == round(tokens / 150)
+        and data.examples_per_epoch == len(SHORT) == 400 - data.too_long
+    )
     by_epoch: list[list[int]] = [[], [], []]
     for batch in data.batches(0, 3 * steps):
         assert_has_its_ids(batch)
@@ -83,10 +96,14 @@ def test_each_epoch_has_each_example_once(paths: list[Path], split_corpora: tupl
 
 
 @pytest.mark.parametrize(("max_length", "examples"), [(30, 110), (2, 0)])
-def test_a_corpus_may_have_only_longer_examples(tmp_path: Path, max_length: int, examples: int) -> None:
+def test_a_corpus_may_have_only_longer_examples(
+    tmp_path: Path, max_length: int, examples: int
+) -> None:
     paths = [shard_path(tmp_path, "toy", "train", number, 6) for number in range(6)]
     for number, path in enumerate(paths):
-        write_shard(path, [([5] * (20 if number < 2 else 40), [5] * 20)] * (55 if number < 2 else 60))
+        write_shard(
+            path, [([5] * (20 if number < 2 else 40), [5] * 20)] * (55 if number < 2 else 60)
+        )
     split = LargeSplit(paths, corpora=corpora(0, 0))
     if not examples:
         with pytest.raises(UserError, match="max_length"):
@@ -132,7 +149,9 @@ def test_weights_are_shares_of_target_tokens_and_all_examples_of_a_corpus_are_us
     paths: list[Path],
 ) -> None:
     data = pipeline(LargeSplit(paths, corpora=corpora(3, 1)))
-    examples = np.concatenate([batch.examples for batch in data.batches(0, 2 * data.steps_per_epoch)])
+    examples = np.concatenate(
+        [batch.examples for batch in data.batches(0, 2 * data.steps_per_epoch)]
+    )
     tokens = [LENGTHS[examples[part], 1].sum() for part in (examples < 110, examples >= 110)]
     assert tokens[0] / sum(tokens) == pytest.approx(0.75, abs=0.01)
     assert sum(tokens) == pytest.approx(2 * LENGTHS[sorted(SHORT), 1].sum(), rel=0.02)
@@ -168,17 +187,23 @@ def test_a_group_reads_only_its_indexes(paths: list[Path], monkeypatch: pytest.M
         Records(paths).locate(number) for number in (0, 69, 70, 399)
     ]
     assert split.tokens(110, 400) == Records(paths).tokens(110, 400)
-    assert LargeSplit(paths, was_reversed=True).tokens(0, 400) == Records(paths).tokens(0, 400)[::-1]
+    assert (
+        LargeSplit(paths, was_reversed=True).tokens(0, 400) == Records(paths).tokens(0, 400)[::-1]
+    )
 
 
 def test_a_group_keeps_only_the_rows_of_its_examples(paths: list[Path]) -> None:
     data = pipeline(LargeSplit(paths, corpora=corpora(3, 1)))
     group = data.first_group
-    examples = np.concatenate([block for step in range(group.plan.steps) for block in group.plan.blocks(step)])
+    examples = np.concatenate(
+        [block for step in range(group.plan.steps) for block in group.plan.blocks(step)]
+    )
     assert sorted(examples) == list(range(len(group.records)))
     assert group.records.lengths.max() <= LONGEST
     share = len(group.steps) / data.steps_per_epoch
-    assert group.records.lengths[1].sum() == pytest.approx(share * LENGTHS[sorted(SHORT), 1].sum(), rel=0.1)
+    assert group.records.lengths[1].sum() == pytest.approx(
+        share * LENGTHS[sorted(SHORT), 1].sum(), rel=0.1
+    )
 
 
 def test_a_damaged_record_is_named_by_its_number_in_its_shard(paths: list[Path]) -> None:

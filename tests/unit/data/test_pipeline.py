@@ -1,4 +1,6 @@
-"""Tests that a step has the same batch no matter where a run starts, and that an epoch has each example once."""
+"""Tests that a step has the same batch no matter where a run starts, and that an epoch has each
+example once.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,14 @@ LONGEST = 200
 
 
 def examples() -> list[tuple[list[int], list[int]]]:
-    """Returns 150 pairs of source ids and target ids with 1 to 300 tokens a side. One has an empty target."""
+    """Returns 150 pairs of source ids and target ids with 1 to 300 tokens a side. One has an empty
+    target.
+    """
     random = np.random.default_rng(3)
-    sides = [[random.integers(1, 9000, n).tolist() for n in random.geometric(0.08, 150)] for _ in range(2)]
+    sides = [
+        [random.integers(1, 9000, n).tolist() for n in random.geometric(0.08, 150)]
+        for _ in range(2)
+    ]
     sides[0][:2], sides[1][1:4] = [[5] * 300, [1]], [[1], [], [6] * 300]
     return list(zip(*sides, strict=True))
 
@@ -39,16 +46,22 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
 
 def stored(folder: Path, *shards: list[tuple[list[int], list[int]]]) -> Records:
     """Writes pairs of source ids and target ids as the shards of a split, and opens them."""
-    paths = [shard_path(folder, "toy", "train", number, len(shards)) for number in range(len(shards))]
+    paths = [
+        shard_path(folder, "toy", "train", number, len(shards)) for number in range(len(shards))
+    ]
     for path, pairs in zip(paths, shards, strict=True):
         write_shard(path, pairs)
     return Records(paths)
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:
-    """Returns `rows` as an array in which shorter rows end with zeros; its shape is [0, 1] if there are no rows."""
+    """Returns `rows` as an array in which shorter rows end with zeros; its shape is [0, 1] if there
+    are no rows.
+    """
     width = max(map(len, rows), default=1)
-    return np.array([row + [0] * (width - len(row)) for row in rows], np.int32).reshape(len(rows), width)
+    return np.array([row + [0] * (width - len(row)) for row in rows], np.int32).reshape(
+        len(rows), width
+    )
 
 
 def assert_equal(micro_batch: MicroBatch, numbers: list[int]) -> None:
@@ -61,12 +74,24 @@ def assert_equal(micro_batch: MicroBatch, numbers: list[int]) -> None:
 
 def values(batch: Batch) -> list[Any]:
     arrays = [array.tolist() for micro_batch in batch.micro_batches for array in micro_batch]
-    return [batch.step, arrays, batch.examples.tolist(), batch.source_tokens, batch.target_tokens, batch.positions]
+    return [
+        batch.step,
+        arrays,
+        batch.examples.tolist(),
+        batch.source_tokens,
+        batch.target_tokens,
+        batch.positions,
+    ]
 
 
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, 5.0)])
-def test_batches_are_the_same_from_any_start(records: Records, weights: tuple[float, float]) -> None:
-    corpora = StoredCorpus("a", weights[0], stop=40), StoredCorpus("b", weights[1], start=40, stop=150)
+def test_batches_are_the_same_from_any_start(
+    records: Records, weights: tuple[float, float]
+) -> None:
+    corpora = (
+        StoredCorpus("a", weights[0], stop=40),
+        StoredCorpus("b", weights[1], start=40, stop=150),
+    )
     records = Records(records.paths, corpora=corpora)
     once = Pipeline(records, HParams(batch_size=300, max_length=LONGEST), 1, 60, 1)
     stop = 2 * once.steps_per_epoch + 1
@@ -94,24 +119,39 @@ def test_batches_equal_those_of_plain_reading(records: Records) -> None:
             assert batch.examples.tolist() == numbers
             for side, tokens in enumerate((batch.source_tokens, batch.target_tokens)):
                 assert tokens == sum(len(EXAMPLES[number][side]) for number in numbers)
-            assert batch.positions == sum(ids.size for sides in batch.micro_batches for ids in sides[:2])
+            assert batch.positions == sum(
+                ids.size for sides in batch.micro_batches for ids in sides[:2]
+            )
     assert next(batches, None) is None
-    message = user_error(Pipeline, stored(records.paths[0].parent / "long", EXAMPLES[:1]), HParams(), 1, 60, 2)
+    message = user_error(
+        Pipeline, stored(records.paths[0].parent / "long", EXAMPLES[:1]), HParams(), 1, 60, 2
+    )
     assert "all pairs (1) are longer than max_length=256 tokens" in message
 
 
-def test_each_worker_reads_only_its_share(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_reads_only_its_share(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers, read = list[int](), Records.read
-    monkeypatch.setattr(Records, "read", lambda self, part: numbers.extend(part.tolist()) or read(self, part))
+    monkeypatch.setattr(
+        Records, "read", lambda self, part: numbers.extend(part.tolist()) or read(self, part)
+    )
     whole = Pipeline(records, HParams(batch_size=2000, max_length=LONGEST), 1, 100, 6)
     expected = list(whole.batches(0, whole.steps_per_epoch))
     once = sorted(numbers)
     numbers.clear()
     for local in (range(2), range(2, 4), range(4, 6)):
-        for batch, whole_batch in zip(whole.batches(0, len(expected), local), expected, strict=True):
-            assert (batch.positions, batch.target_tokens) == (whole_batch.positions, whole_batch.target_tokens)
+        for batch, whole_batch in zip(
+            whole.batches(0, len(expected), local), expected, strict=True
+        ):
+            assert (batch.positions, batch.target_tokens) == (
+                whole_batch.positions,
+                whole_batch.target_tokens,
+            )
             np.testing.assert_array_equal(batch.examples, whole_batch.examples)
-            for place, cuts in enumerate(zip(batch.micro_batches, whole_batch.micro_batches, strict=True)):
+            for place, cuts in enumerate(
+                zip(batch.micro_batches, whole_batch.micro_batches, strict=True)
+            ):
                 assert_equal(cuts[0], cuts[1].examples.tolist() if place % 6 in local else [])
     assert sorted(numbers) == once
 
@@ -132,13 +172,21 @@ def test_batches_once_hold_every_short_pair_once_shortest_target_first(
         assert_equal(batch, numbers)
 
 
-MEDIUM = [([3] * length, [4] * length) for length in (np.random.default_rng(1).permutation(99) + 1).tolist()]
+MEDIUM = [
+    ([3] * length, [4] * length)
+    for length in (np.random.default_rng(1).permutation(99) + 1).tolist()
+]
 """Pairs of all lengths up to 99. The medium length is 50."""
 
 
 @pytest.mark.parametrize(
     ("max_tokens", "max_length", "lengths"),
-    [(260, 99, [48, 49, 50, 51, 52]), (259, 99, [48, 49, 50, 51]), (1, 99, [49, 50]), (20, 9, [4, 5, 6])],
+    [
+        (260, 99, [48, 49, 50, 51, 52]),
+        (259, 99, [48, 49, 50, 51]),
+        (1, 99, [49, 50]),
+        (20, 9, [4, 5, 6]),
+    ],
 )
 def test_distinct_sources_are_examples_of_medium_length(
     tmp_path: Path, max_tokens: int, max_length: int, lengths: list[int]

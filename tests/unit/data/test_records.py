@@ -27,7 +27,12 @@ from t2t_repro.data.records import (
 )
 from user_errors import user_error
 
-PAIRS = [([5, 6, 1], [7, 1]), ([300, 70_000, 2, 1], [1]), ([8, 1], [9, 10, 11, 12, 1]), ([4, 1], [4, 1])]
+PAIRS = [
+    ([5, 6, 1], [7, 1]),
+    ([300, 70_000, 2, 1], [1]),
+    ([8, 1], [9, 10, 11, 12, 1]),
+    ([4, 1], [4, 1]),
+]
 
 
 def shard(folder: Path, number: int = 0, total: int = 1) -> Path:
@@ -41,7 +46,10 @@ def written(folder: Path, pairs: list[tuple[list[int], list[int]]] = PAIRS) -> P
 
 
 def pairs_of(stored: Records) -> list[tuple[list[int], list[int]]]:
-    return [(source.tolist(), target.tolist()) for source, target in (stored[number] for number in range(len(stored)))]
+    return [
+        (source.tolist(), target.tolist())
+        for source, target in (stored[number] for number in range(len(stored)))
+    ]
 
 
 def flip(path: Path, position: int) -> None:
@@ -60,17 +68,28 @@ def saved(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def test_an_index_that_does_not_match_is_named_and_rebuilt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_that_does_not_match_is_named_and_rebuilt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path)
     before = index_path(path).read_bytes()
     wrong = [np.array(3), np.array([(12, 1000, 1, 1)] * 4, records.INDEX)]
-    for field, value in (("source", 2**31 - 1), ("target", 1000), ("source", -1), ("target", -1), ("offset", 0)):
+    for field, value in (
+        ("source", 2**31 - 1),
+        ("target", 1000),
+        ("source", -1),
+        ("target", -1),
+        ("offset", 0),
+    ):
         wrong.append(np.load(index_path(path)))
         wrong[-1][1][field] = value
     for contents in (*map(saved, wrong), before[:-10]):
         index_path(path).write_bytes(contents)
         assert pairs_of(Records([path])) == PAIRS
-        assert f"{index_path(path)}: does not match its shard; rebuilding it" in capsys.readouterr().err
+        assert (
+            f"{index_path(path)}: does not match its shard; rebuilding it"
+            in capsys.readouterr().err
+        )
         assert index_path(path).read_bytes() == before
     os.utime(index_path(path), ns=(0, 0))
     Records([path])
@@ -103,10 +122,15 @@ def test_a_shard_that_is_deleted_or_replaced_can_be_read_until_the_end(tmp_path:
     [
         (["1-of-00003", "2-of-00003"], "0-of-00003: this shard is missing"),
         (["0-of-00003", "1-of-00003"], "2-of-00003: this shard is missing"),
-        (["0-of-00001", "0-of-00002", "1-of-00002"], "0-of-00002: not from the run of toy-train-00000-of-00001"),
+        (
+            ["0-of-00001", "0-of-00002", "1-of-00002"],
+            "0-of-00002: not from the run of toy-train-00000-of-00001",
+        ),
     ],
 )
-def test_missing_shards_and_shards_of_two_runs_are_errors(tmp_path: Path, names: list[str], named: str) -> None:
+def test_missing_shards_and_shards_of_two_runs_are_errors(
+    tmp_path: Path, names: list[str], named: str
+) -> None:
     for name in names:
         write_shard(tmp_path / f"toy-train-0000{name}", PAIRS)
     assert f"toy-train-0000{named}; copy" in user_error(find_shards, tmp_path, "toy", "train")
@@ -115,9 +139,16 @@ def test_missing_shards_and_shards_of_two_runs_are_errors(tmp_path: Path, names:
 def test_only_the_shards_of_problem_and_split_are_found_in_order(tmp_path: Path) -> None:
     for number in range(12):
         write_shard(shard(tmp_path, number, 12), [])
-    for other in ("toy-dev-00000-of-00001", "toy2-train-00000-of-00001", "my_toy-train-00000-of-00001", "toy.json"):
+    for other in (
+        "toy-dev-00000-of-00001",
+        "toy2-train-00000-of-00001",
+        "my_toy-train-00000-of-00001",
+        "toy.json",
+    ):
         (tmp_path / other).write_bytes(b"")
-    assert find_shards(tmp_path, "toy", "train") == [shard(tmp_path, number, 12) for number in range(12)]
+    assert find_shards(tmp_path, "toy", "train") == [
+        shard(tmp_path, number, 12) for number in range(12)
+    ]
     assert len(find_files(tmp_path, "toy", "train")) == 24
     assert find_shards(tmp_path, "other", "train") == []
 
@@ -135,7 +166,10 @@ def test_an_id_that_is_not_in_the_vocabulary_is_an_error(tmp_path: Path) -> None
 
 
 def example(**features: list[int]) -> bytes:
-    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids)) for name, ids in features.items()}
+    feature = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+        for name, ids in features.items()
+    }
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
@@ -147,9 +181,16 @@ def example(**features: list[int]) -> bytes:
         (example(inputs=[2**40, 1], targets=[1]), ""),
         (example(inputs=[8, 1, 1], targets=[9, 10, 11, 1]), "its index has other lengths"),
     ],
-    ids=["no example", "negative", "too large", "other lengths"],  # an example's bytes differ from process to process
+    ids=[
+        "no example",
+        "negative",
+        "too large",
+        "other lengths",
+    ],  # an example's bytes differ from process to process
 )
-def test_a_record_with_a_right_checksum_and_wrong_contents_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_a_record_with_a_right_checksum_and_wrong_contents_is_refused(
+    tmp_path: Path, data: bytes, reason: str
+) -> None:
     path = written(tmp_path)
     index = np.load(index_path(path))
     parts = [chunk([pair])[0] for pair in PAIRS[:2]]
@@ -159,7 +200,9 @@ def test_a_record_with_a_right_checksum_and_wrong_contents_is_refused(tmp_path: 
     assert f"record 2 is damaged ({reason}" in user_error(lambda: Records([path])[2])
 
 
-def test_a_record_larger_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_larger_than_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path)
     index_path(path).unlink()
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
@@ -174,7 +217,9 @@ def test_each_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> 
         flip(path, position)
         stored, record = Records([path]), int(offsets[1] - 12 <= position)
         for read in (lambda: stored.read(np.array([1, 0, 1])), lambda: stored[record]):  # noqa: B023
-            assert user_error(read).startswith(f"{path}: record {record} is damaged (its checksum differs)")
+            assert user_error(read).startswith(
+                f"{path}: record {record} is damaged (its checksum differs)"
+            )
         assert stored.read(np.array([1 - record]))[0].tolist() == PAIRS[1 - record][0]
         index_path(path).unlink()
         assert f"record {record} is damaged" in failure(path)
@@ -214,14 +259,22 @@ def test_any_written_records_are_read_again(
     assert stored.index_fingerprint == fingerprint and len(stored) == sum(map(len, shards))
     expected = [pair[::-1] if was_reversed else pair for pairs in shards for pair in pairs]
     assert pairs_of(stored) == expected
-    assert stored.lengths.dtype == np.int32 and all(side.dtype == np.int32 for pair in stored for side in pair)
+    assert stored.lengths.dtype == np.int32 and all(
+        side.dtype == np.int32 for pair in stored for side in pair
+    )
     with pytest.raises(IndexError):
         stored[len(expected)]
     assert stored.lengths.T.tolist() == [[len(source), len(target)] for source, target in expected]
-    places = [(path, number) for path, pairs in zip(paths, shards, strict=True) for number in range(len(pairs))]
+    places = [
+        (path, number)
+        for path, pairs in zip(paths, shards, strict=True)
+        for number in range(len(pairs))
+    ]
     assert [stored.locate(number) for number in range(len(stored))] == places
     numbers = random.choices(range(len(stored)), k=7) if expected else []
     with mock.patch.object(records, "PARSED_TOGETHER", 3):
         read = stored.read(np.array(numbers, int))
     for side, ids in enumerate(read):
-        assert ids.dtype == np.int32 and ids.tolist() == [i for number in numbers for i in expected[number][side]]
+        assert ids.dtype == np.int32 and ids.tolist() == [
+            i for number in numbers for i in expected[number][side]
+        ]

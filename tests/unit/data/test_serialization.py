@@ -8,13 +8,26 @@ from t2t_repro.data.serialization import parse, parse_many, serialize
 
 LIMITS = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**28 - 1]
 """Ids at which the number of bytes of a varint changes."""
-PAIRS = [([5, 300, 1], [7, 1]), ([1], [70_000, 1]), (LIMITS, LIMITS[::-1]), ([8] * 70_000, [1]), ([2], [9] * 1500)]
+PAIRS = [
+    ([5, 300, 1], [7, 1]),
+    ([1], [70_000, 1]),
+    (LIMITS, LIMITS[::-1]),
+    ([8] * 70_000, [1]),
+    ([2], [9] * 1500),
+]
 
 
 def by_tensorflow(**sides: list[int]) -> bytes:
     """Returns an example as TensorFlow serializes it, with the sides in alphabetical order."""
-    feature = {name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids)) for name, ids in sides.items()}
-    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(deterministic=True))
+    feature = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
+        for name, ids in sides.items()
+    }
+    return bytes(
+        tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
+            deterministic=True
+        )
+    )
 
 
 def lengths_of(pairs: list[tuple[list[int], list[int]]]) -> np.ndarray:
@@ -28,7 +41,9 @@ def test_examples_are_serialized_as_by_tensorflow(ids: list[int]) -> None:
 
 @pytest.mark.parametrize("pairs", [PAIRS, PAIRS[::-1]])
 def test_many_examples_are_parsed_at_once(pairs: list[tuple[list[int], list[int]]]) -> None:
-    parsed = parse_many([by_tensorflow(inputs=pair[0], targets=pair[1]) for pair in pairs], lengths_of(pairs))
+    parsed = parse_many(
+        [by_tensorflow(inputs=pair[0], targets=pair[1]) for pair in pairs], lengths_of(pairs)
+    )
     assert parsed is not None
     for ids, side in zip(parsed, zip(*pairs, strict=True), strict=True):
         assert ids.dtype == np.int32
@@ -41,7 +56,9 @@ def field(tag: int, contents: bytes) -> bytes:
 
 
 def written_by_others() -> dict[str, tuple[bytes, list[int], list[int]]]:
-    """Returns {description: (serialized example, source ids, target ids)} of sound examples in unusual forms."""
+    """Returns {description: (serialized example, source ids, target ids)} of sound examples in
+    unusual forms.
+    """
 
     def entry(name: bytes, packed: bytes) -> bytes:
         return field(10, field(10, name) + field(18, field(26, field(10, packed))))
@@ -50,7 +67,11 @@ def written_by_others() -> dict[str, tuple[bytes, list[int], list[int]]]:
     unpacked = field(10, field(10, b"targets") + field(18, field(26, b"\x08\x07\x08\x01")))
     return {
         "targets first": (field(10, target + source), [5, 1], [7, 1]),
-        "another feature": (field(10, source + entry(b"weights", b"\x03") + target), [5, 1], [7, 1]),
+        "another feature": (
+            field(10, source + entry(b"weights", b"\x03") + target),
+            [5, 1],
+            [7, 1],
+        ),
         "not packed": (field(10, source + unpacked), [5, 1], [7, 1]),
         "twice": (field(10, source + target) + field(10, source), [5, 1], [7, 1]),
         "no target": (serialize([5, 1], []), [5, 1], []),
@@ -69,7 +90,9 @@ def test_examples_in_another_form_are_left_to_tensorflow(name: str) -> None:
     assert parse_many([usual, usual], lengths[:, ::2]) is not None
 
 
-@pytest.mark.parametrize("bad", [b"\xff" * 40, b"\x01" * 39, by_tensorflow(inputs=[-1, 1], targets=[4, 1])])
+@pytest.mark.parametrize(
+    "bad", [b"\xff" * 40, b"\x01" * 39, by_tensorflow(inputs=[-1, 1], targets=[4, 1])]
+)
 def test_examples_with_wrong_contents_are_left_to_tensorflow(bad: bytes) -> None:
     usual = serialize([4, 1], [4, 1])
     for examples in ([bad, usual], [usual, bad]):
@@ -79,5 +102,11 @@ def test_examples_with_wrong_contents_are_left_to_tensorflow(bad: bytes) -> None
 def test_lengths_of_another_example_are_refused() -> None:
     examples = [serialize([5, 6, 1], [7, 1]), serialize([5, 1], [7, 8, 1])]
     assert parse_many(examples, np.array([[3, 2], [2, 3]])) is not None
-    for lengths in ([[2, 3], [3, 2]], [[2, 2], [3, 3]], [[3, 2], [1, 4]], [[4, 1], [2, 3]], [[3, 2], [2, 2]]):
+    for lengths in (
+        [[2, 3], [3, 2]],
+        [[2, 2], [3, 3]],
+        [[3, 2], [1, 4]],
+        [[4, 1], [2, 3]],
+        [[3, 2], [2, 2]],
+    ):
         assert parse_many(examples, np.array(lengths)) is None

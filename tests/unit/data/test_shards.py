@@ -1,4 +1,6 @@
-"""Tests the shards of several corpora, and that shards of unchanged corpora are kept when another corpus is added."""
+"""Tests the shards of several corpora, and that shards of unchanged corpora are kept when another
+corpus is added.
+"""
 
 import dataclasses
 import json
@@ -23,7 +25,9 @@ VOCABULARY = "vocab.toy.400.model"
 
 
 class Corpora(Toy):
-    """A problem with the train corpora `parts`: the numbers of the pairs at their start and end, and their weight."""
+    """A problem with the train corpora `parts`: the numbers of the pairs at their start and end,
+    and their weight.
+    """
 
     def __init__(self, **parts: tuple[int, int, float]) -> None:
         super().__init__(100)
@@ -49,7 +53,9 @@ STAGES: list[tuple[dict[str, tuple[int, int, float]], list[int]]] = [
     ({"second": (30, 60, 5.0), "new": (55, 80, 1.0), "first": (0, 40, 2.0)}, [3, 4, 5]),
     ({"second": (30, 60, 0.0)}, [0, 1, 2]),
 ]
-"""The corpora of one run after another, and the numbers of the shards that are the files of the run before."""
+"""The corpora of one run after another, and the numbers of the shards that are the files of the run
+before.
+"""
 
 
 def inodes(folder: Path) -> dict[int, str]:
@@ -67,10 +73,15 @@ def test_only_new_corpora_are_encoded_and_the_bytes_are_those_of_a_run_from_scra
         monkeypatch.setattr(os, "link", lambda *paths: os.mkdir("/"))  # an OSError
     for number, (parts, kept) in enumerate(STAGES):
         before = inodes(tmp_path / "data")
-        generate_data(Corpora(**parts), tmp_path / "data", "", Options(0, vocabulary, overwrite=True))
+        generate_data(
+            Corpora(**parts), tmp_path / "data", "", Options(0, vocabulary, overwrite=True)
+        )
         shards = [f"toy-train-{shard:05}-of-{3 * len(parts):05}" for shard in kept if has_links]
         after = inodes(tmp_path / "data")
-        assert {after[inode] for inode in before.keys() & after} == {*shards, *(f"{name}.index" for name in shards)}
+        assert {after[inode] for inode in before.keys() & after} == {
+            *shards,
+            *(f"{name}.index" for name in shards),
+        }
         generate_data(Corpora(**parts), tmp_path / f"{number}", "", Options(0, vocabulary))
         assert contents(tmp_path / "data") == contents(tmp_path / f"{number}")
 
@@ -98,7 +109,9 @@ def test_other_weights_are_other_data(tmp_path: Path) -> None:
 
 
 def test_the_data_knows_its_corpora(tmp_path: Path) -> None:
-    (tmp_path / "c.tsv").write_text("".join(f"{a} new\t{b}\n" for a, b in zip(lines(9), lines(9, GREEK), strict=True)))
+    (tmp_path / "c.tsv").write_text(
+        "".join(f"{a} new\t{b}\n" for a, b in zip(lines(9), lines(9, GREEK), strict=True))
+    )
     problem = text_files(tmp_path)
     train = f"{problem.settings.train};{tmp_path}/c.tsv"
     settings = vars(problem.settings) | {"train": train, "corpus_temperature": 2.0}
@@ -109,14 +122,23 @@ def test_the_data_knows_its_corpora(tmp_path: Path) -> None:
     assert (first.name, first.start, first.stop) == ("a.el", 0, 40)
     assert (second.name, second.start, second.stop) == ("c.tsv", 40, 49)
     tokens = loaded.records["train"].lengths[1]
-    assert first.weight**2 == pytest.approx(tokens[:40].sum()) and second.weight**2 == pytest.approx(tokens[40:].sum())
-    figures = json.loads((tmp_path / "data" / "datagen.json").read_text("utf-8"))["text_files"]["splits"]
-    assert [corpus["pairs_kept"] for corpus in figures["train"]["corpora"]] == [40, 9] and "corpora" not in figures[
-        "dev"
+    assert first.weight**2 == pytest.approx(
+        tokens[:40].sum()
+    ) and second.weight**2 == pytest.approx(tokens[40:].sum())
+    figures = json.loads((tmp_path / "data" / "datagen.json").read_text("utf-8"))["text_files"][
+        "splits"
     ]
+    assert [corpus["pairs_kept"] for corpus in figures["train"]["corpora"]] == [
+        40,
+        9,
+    ] and "corpora" not in figures["dev"]
     for train in (
-        [{"stop": 40}], [{"stop": 40}, {"start": 39, "stop": 49}], [{"stop": 60}, {"start": 60, "stop": 49}],
-        [{"stop": 49, "weight": -1}], [{"stop": 49, "wait": 1}], "all",
-    ):  # fmt: skip
+        [{"stop": 40}],
+        [{"stop": 40}, {"start": 39, "stop": 49}],
+        [{"stop": 60}, {"start": 60, "stop": 49}],
+        [{"stop": 49, "weight": -1}],
+        [{"stop": 49, "wait": 1}],
+        "all",
+    ):
         with pytest.raises(UserError):
             dataclasses.replace(description, corpora={"train": train})

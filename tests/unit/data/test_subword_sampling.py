@@ -1,4 +1,6 @@
-"""Tests that sampled pieces have the right probabilities, spell the text, and depend on example, epoch and seed."""
+"""Tests that sampled pieces have the right probabilities, spell the text, and depend on example,
+epoch and seed.
+"""
 
 import io
 import itertools
@@ -23,7 +25,9 @@ from user_errors import user_error
 SYLLABLES = ("lo", "wer", "est", "new", "wi", "de", "sl", "ow")
 DRAW = Random(1)
 TEXTS = 2 * [
-    " ".join("".join(DRAW.choices(SYLLABLES, k=DRAW.randint(1, 3))) for _ in range(DRAW.randint(1, 5)))
+    " ".join(
+        "".join(DRAW.choices(SYLLABLES, k=DRAW.randint(1, 3))) for _ in range(DRAW.randint(1, 5))
+    )
     for _ in range(75)
 ]
 ALPHA = 0.3
@@ -33,62 +37,97 @@ def trained(kind: str, size: int = 320) -> SentencePieceVocabulary:
     """Returns a vocabulary that was learned from `TEXTS`, with a tag, and pieces of a kind."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXTS), model_writer=model, model_type=kind, vocab_size=size, hard_vocab_limit=False,
-        byte_fallback=kind in ("bpe", "unigram"), normalization_rule_name="identity", remove_extra_whitespaces=False,
-        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, user_defined_symbols=[">>de<<"], minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(TEXTS),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        byte_fallback=kind in ("bpe", "unigram"),
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        user_defined_symbols=[">>de<<"],
+        minloglevel=2,
+    )
     return SentencePieceVocabulary(model.getvalue(), f"{kind}.model")
 
 
 VOCABULARIES = {kind: trained(kind) for kind in ("bpe", "unigram")}
 PIECES = {
-    kind: {piece: number for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size))) if number > 2}
+    kind: {
+        piece: number
+        for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))
+        if number > 2
+    }
     for kind, vocabulary in VOCABULARIES.items()
 }
 
 
 def segmentations(text: str, kind: str) -> dict[tuple[str, ...], float]:
-    """Returns all ways to split a text into pieces of a unigram model, each with its probability before scaling."""
+    """Returns all ways to split a text into pieces of a unigram model, each with its probability
+    before scaling.
+    """
     model = sentencepiece.SentencePieceProcessor(model_proto=VOCABULARIES[kind].model)
     splits = {}
     for places in itertools.product((False, True), repeat=len(text) - 1):
         bounds = [0, *itertools.compress(range(1, len(text)), places), len(text)]
         split = tuple(text[start:stop] for start, stop in itertools.pairwise(bounds))
         if all(piece in PIECES[kind] for piece in split):
-            splits[split] = math.exp(ALPHA * sum(model.GetScore(PIECES[kind][piece]) for piece in split))
+            splits[split] = math.exp(
+                ALPHA * sum(model.GetScore(PIECES[kind][piece]) for piece in split)
+            )
     return splits
 
 
 def merges(text: str) -> dict[tuple[str, ...], float]:
     """Returns all results of BPE-dropout, each with its probability.
 
-    The next merge is the one that was learned first, if it occurs twice the left one. It is skipped with probability
-    `ALPHA`, and then only tried again after one of its two pieces has changed.
+    The next merge is the one that was learned first, if it occurs twice the left one. It is skipped
+    with probability `ALPHA`, and then only tried again after one of its two pieces has changed.
     """
     results = Counter[tuple[str, ...]]()
     ranks = {piece: rank for piece, rank in PIECES["bpe"].items() if len(piece) > 1}
 
-    def follow(bounds: tuple[int, ...], skipped: frozenset[tuple[int, ...]], probability: float) -> None:
+    def follow(
+        bounds: tuple[int, ...], skipped: frozenset[tuple[int, ...]], probability: float
+    ) -> None:
         triples = zip(bounds, bounds[1:], bounds[2:], strict=False)
-        open_triples = [triple for triple in triples if text[triple[0] : triple[2]] in ranks and triple not in skipped]
+        open_triples = [
+            triple
+            for triple in triples
+            if text[triple[0] : triple[2]] in ranks and triple not in skipped
+        ]
         if not open_triples:
-            results[tuple(text[start:stop] for start, stop in itertools.pairwise(bounds))] += probability
+            results[tuple(text[start:stop] for start, stop in itertools.pairwise(bounds))] += (
+                probability
+            )
             return
         chosen = min(open_triples, key=lambda triple: (ranks[text[triple[0] : triple[2]]], triple))
         follow(bounds, skipped | {chosen}, probability * ALPHA)
-        follow(tuple(bound for bound in bounds if bound != chosen[1]), skipped, probability * (1 - ALPHA))
+        follow(
+            tuple(bound for bound in bounds if bound != chosen[1]),
+            skipped,
+            probability * (1 - ALPHA),
+        )
 
     follow(tuple(range(len(text) + 1)), frozenset(), 1.0)
     return results
 
 
 @pytest.mark.parametrize(("kind", "nbest_size"), [("bpe", -1), ("unigram", -1), ("unigram", 3)])
-def test_pieces_have_the_probabilities_that_an_enumeration_gives(kind: str, nbest_size: int) -> None:
+def test_pieces_have_the_probabilities_that_an_enumeration_gives(
+    kind: str, nbest_size: int
+) -> None:
     vocabulary, draws, generator = VOCABULARIES[kind], 4000, Random(1)
     sample, [row] = vocabulary.sampler(ALPHA, nbest_size), vocabulary.encode(["lowernew"])
     counts = Counter(tuple(vocabulary.pieces(sample(row, generator)[:-1])) for _ in range(draws))
     weights = merges("▁lowernew") if kind == "bpe" else segmentations("▁lowernew", kind)
-    weights = dict(sorted(weights.items(), key=lambda item: -item[1])[: nbest_size if nbest_size > 0 else None])
+    weights = dict(
+        sorted(weights.items(), key=lambda item: -item[1])[: nbest_size if nbest_size > 0 else None]
+    )
     assert len(weights) >= 3 and counts.keys() <= weights.keys()
     for split, weight in weights.items():
         probability = weight / sum(weights.values())
@@ -120,7 +159,10 @@ def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
     vocabulary, generator = VOCABULARIES[kind], Random("1 0 7")
     sample = vocabulary.sampler(ALPHA, nbest_size)
     texts = [sample(row, generator) for row in vocabulary.encode(["slowest newer", "wider"])]
-    assert " | ".join(" ".join(vocabulary.pieces(text[:-1])) for text in texts) == RECORDED[kind, nbest_size]
+    assert (
+        " | ".join(" ".join(vocabulary.pieces(text[:-1])) for text in texts)
+        == RECORDED[kind, nbest_size]
+    )
 
 
 def test_tags_and_the_unknown_piece_stay() -> None:
@@ -152,7 +194,9 @@ def test_a_vocabulary_that_cannot_sample_is_refused(
 
 
 def rows(batches: Any) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
-    """Returns the source ids and target ids of each example in each step, without padding, and checks the counts."""
+    """Returns the source ids and target ids of each example in each step, without padding, and
+    checks the counts.
+    """
     pairs = {}
     for batch in batches:
         sides = [0, 0]
@@ -166,16 +210,24 @@ def rows(batches: Any) -> dict[tuple[int, int], tuple[list[int], list[int]]]:
 
 
 @pytest.mark.parametrize("sources", VOCABULARIES)
-def test_an_epoch_has_new_pieces_on_any_devices_and_from_any_start(tmp_path: Path, sources: str) -> None:
+def test_an_epoch_has_new_pieces_on_any_devices_and_from_any_start(
+    tmp_path: Path, sources: str
+) -> None:
     vocabulary = VOCABULARIES["bpe"].with_sources(VOCABULARIES[sources])
-    pairs = list(zip(vocabulary.encode_sources(TEXTS), vocabulary.encode_targets(TEXTS[::-1]), strict=True))
+    pairs = list(
+        zip(vocabulary.encode_sources(TEXTS), vocabulary.encode_targets(TEXTS[::-1]), strict=True)
+    )
     longest = max(len(side) for pair in pairs for side in pair)
     write_shard(shard_path(tmp_path, "toy", "train", 0, 1), pairs)
     records = Records([shard_path(tmp_path, "toy", "train", 0, 1)])
 
-    def batches(start: int, stop: int, alpha: float, seed: int = 1, max_tokens: int = 60, replicas: int = 1) -> Any:
+    def batches(
+        start: int, stop: int, alpha: float, seed: int = 1, max_tokens: int = 60, replicas: int = 1
+    ) -> Any:
         hparams = HParams(batch_size=200, max_length=longest, subword_alpha=alpha)
-        return Pipeline(records, hparams, seed, max_tokens, replicas, vocabulary).batches(start, stop)
+        return Pipeline(records, hparams, seed, max_tokens, replicas, vocabulary).batches(
+            start, stop
+        )
 
     steps = Pipeline(records, HParams(batch_size=200), 1, 60, 1).steps_per_epoch
     unbroken = rows(batches(0, 2 * steps, ALPHA))
@@ -185,7 +237,11 @@ def test_an_epoch_has_new_pieces_on_any_devices_and_from_any_start(tmp_path: Pat
         texts = vocabulary.sources.decode([source]) + vocabulary.decode([target])
         assert texts == [TEXTS[number], TEXTS[::-1][number]]
         assert max(len(source), len(target)) <= longest
-    for start, options in ((0, {"replicas": 2}), (3, {"max_tokens": 100, "replicas": 4}), (steps + 1, {})):
+    for start, options in (
+        (0, {"replicas": 2}),
+        (3, {"max_tokens": 100, "replicas": 4}),
+        (steps + 1, {}),
+    ):
         expected = {key: pair for key, pair in unbroken.items() if key[0] >= start}
         assert rows(batches(start, 2 * steps, ALPHA, **options)) == expected
     for batch in batches(0, steps, ALPHA):

@@ -27,10 +27,14 @@ def text(number: int) -> str:
 
 
 def pairs(split: str) -> list[Pair]:
-    """Returns English text on both sides. The dev split also has characters outside the alphabet."""
+    """Returns English text on both sides. The dev split also has characters outside the alphabet."""  # noqa: E501
     odd = {"train": ("red", " ".join(["house"] * 300)), "dev": ("漢字 " * 50 + "red", "😀")}
     count = 2000 if split == "train" else 40
-    texts = [*((text(number), text(number * 7 + 1)) for number in range(count)), ("", "red"), odd[split]]
+    texts = [
+        *((text(number), text(number * 7 + 1)) for number in range(count)),
+        ("", "red"),
+        odd[split],
+    ]
     return [{"inputs": source, "targets": target} for source, target in texts]
 
 
@@ -39,26 +43,35 @@ def stored(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "datagen.json").read_text("utf-8")))
 
 
-def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_are_those_of_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "datagen.json").write_bytes(b'{"other": ')  # a damaged summary is replaced
     problem = Toy()
     problem.pairs = {split: pairs(split) for split in SPLITS}
     problem.settings = Problem.Settings(320)
     generate_data(problem, tmp_path, "")
     toy_summary = stored(tmp_path)["toy"]
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "vocab.toy.320.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(tmp_path / "vocab.toy.320.model")
+    )
     pieces, text_bytes, lengths = [], 0, {}
     for split, figures in toy_summary["splits"].items():
         kept = [pair for pair in pairs(split) if pair["inputs"]]
         text_bytes += sum(len(line.encode()) for pair in kept for line in pair.values())
-        sides = [[processor.Encode(pair[side], out_type=str) for pair in kept] for side in ("inputs", "targets")]
+        sides = [
+            [processor.Encode(pair[side], out_type=str) for pair in kept]
+            for side in ("inputs", "targets")
+        ]
         pieces += [piece for side in sides for line in side for piece in line]
         lengths[split] = np.array([[len(line) + 1 for line in side] for side in sides], np.int32)
         assert (figures["pairs_read"], figures["pairs_kept"]) == (len(kept) + 1, len(kept))
         assert figures["pairs_dropped"] == {"empty side": 1}
         tokens = lengths[split].sum(axis=1)
         assert list(figures["tokens"].values()) == tokens.tolist()
-        assert list(figures["mean_length"].values()) == pytest.approx(tokens / len(kept), abs=0.0051)
+        assert list(figures["mean_length"].values()) == pytest.approx(
+            tokens / len(kept), abs=0.0051
+        )
     bytes_outside = len([piece for piece in pieces if re.fullmatch("<0x..>", piece)])
     assert bytes_outside == len("漢字".encode()) * 50 + len("😀".encode())
     assert toy_summary["byte_share"] == round(bytes_outside / text_bytes, 6) > 0
@@ -74,7 +87,9 @@ def test_the_figures_are_those_of_the_text(tmp_path: Path, capsys: pytest.Captur
     vocabulary = ByteVocabulary().with_sources(load_vocabulary(tmp_path / "vocab.toy.320.model"))
     stored_corpus = StoredCorpus(stop=1, byte_pieces=1, text_bytes=8)
     result = summary.summarize({"train": [stored_corpus]}, vocabulary) | {"splits": {}}
-    assert summary.lines(result) == ["vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"]
+    assert summary.lines(result) == [
+        "vocabularies: 320 -> 258 subwords; 12.50% of the text's bytes outside of it"
+    ]
 
 
 def test_the_file_keeps_the_summaries_of_other_problems(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ def test_test_sets_are_written_as_text_and_a_missing_one_is_reported(
     assert "test set second: 3 pairs in toy.second.en and toy.second.el" in messages
 
 
-def test_existing_files_are_kept_and_their_paths_have_the_problems_direction(tmp_path: Path) -> None:
+def test_existing_files_are_kept_and_their_paths_have_the_problems_direction(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "toy.second.en").write_text("mine\n", "utf-8")
     (tmp_path / "toy.second.el").write_text("own\n", "utf-8")
     files = test_set_files.ensure(Published(), tmp_path, "")
@@ -45,8 +47,12 @@ def test_the_dev_split_is_the_test_set_of_a_problem_without_others(tmp_path: Pat
     problem.pairs["dev"][3]["targets"] = "C\nD"
     [(name, (sources, references))] = test_set_files.ensure(problem, tmp_path, "").items()
     assert (name, sources.name, references.name) == ("dev", "toy.dev.inputs", "toy.dev.targets")
-    assert list(read_lines(str(references))) == [pair["targets"].replace("\n", " ") for pair in problem.pairs["dev"]]
-    generate_data(problem, tmp_path, "")  # deletes the test set's files, because their text may be outdated
+    assert list(read_lines(str(references))) == [
+        pair["targets"].replace("\n", " ") for pair in problem.pairs["dev"]
+    ]
+    generate_data(
+        problem, tmp_path, ""
+    )  # deletes the test set's files, because their text may be outdated
     assert not sources.exists() and not references.exists()
 
 
@@ -56,11 +62,18 @@ def test_overwriting_deletes_a_test_set_that_cannot_be_written_again(tmp_path: P
     generate_data(Published(), tmp_path, "")
     assert (tmp_path / "toy.far.en").exists()
     generate_data(Published(), tmp_path, "", Options(overwrite=True))
-    assert sorted(path.name for path in tmp_path.glob("toy.*.el")) == ["toy.first_full.el", "toy.second.el"]
+    assert sorted(path.name for path in tmp_path.glob("toy.*.el")) == [
+        "toy.first_full.el",
+        "toy.second.el",
+    ]
 
 
-@pytest.mark.parametrize(("sources", "targets", "fault"), [(2, 3, "have 2 and 3 lines"), (0, 0, "empty")])
-def test_a_test_set_that_cannot_be_scored_is_refused(tmp_path: Path, sources: int, targets: int, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("sources", "targets", "fault"), [(2, 3, "have 2 and 3 lines"), (0, 0, "empty")]
+)
+def test_a_test_set_that_cannot_be_scored_is_refused(
+    tmp_path: Path, sources: int, targets: int, fault: str
+) -> None:
     for side, count in (("en", sources), ("el", targets)):
         (tmp_path / f"toy.second.{side}").write_text("a\u2028b.\n" * count, "utf-8")
     with pytest.raises(UserError) as raised:

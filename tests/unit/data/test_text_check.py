@@ -8,7 +8,10 @@ from t2t_repro.data.datagen import generate_data
 from toys import Toy
 
 OVERLAP = "every dev pair is also a training pair, so the dev loss will not show overfitting"
-UNSPACED = "no spaces separate the words of this text, so BLEU needs its language; name it: --languages=en,zh"
+UNSPACED = (
+    "no spaces separate the words of this text, so BLEU needs its language; name it: "
+    "--languages=en,zh"
+)
 COPY = "in every training pair, the target text is the source text; are both sides one file?"
 
 
@@ -30,7 +33,9 @@ def test_a_dev_split_within_the_train_split_and_equal_sides_are_reported(
     for split, text in (("train", train), ("dev", dev)):
         pairs = (pair.split("=") for pair in text.split())
         # White space around a text does not count.
-        problem.pairs[split] = [{"inputs": source, "targets": f" {target}"} for source, target in pairs]
+        problem.pairs[split] = [
+            {"inputs": source, "targets": f" {target}"} for source, target in pairs
+        ]
     generate_data(problem, tmp_path, "")
     printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     assert printed == [f"warning: problem toy: {warning}" for warning in warnings]

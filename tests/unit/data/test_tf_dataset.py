@@ -19,16 +19,22 @@ HPARAMS = HParams(batch_size=100, train_steps=9, max_length=20)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     folder = tmp_path_factory.mktemp("data")
-    generate_data(registry.problem("numbers_ende", {"train_size": 50, "vocab_size": 300}), folder, str(folder))
+    generate_data(
+        registry.problem("numbers_ende", {"train_size": 50, "vocab_size": 300}), folder, str(folder)
+    )
     return load_data(str(folder), "numbers_ende")
 
 
-def test_elements_are_the_global_batches_and_dev_has_each_pair_that_is_not_too_long(data: Data) -> None:
+def test_elements_are_the_global_batches_and_dev_has_each_pair_that_is_not_too_long(
+    data: Data,
+) -> None:
     pipeline = Pipeline(data.records["train"], HPARAMS, 3, 20, 2)
     lengths, numbers = data.records["dev"].lengths.max(axis=0), {}
     for split, records in data.records.items():
         dataset = as_dataset(data.data_dir, split, HPARAMS, random_seed=3, start=4)
-        batches = [[array.numpy() for array in (b["inputs"], b["targets"], b["examples"])] for b in dataset]
+        batches = [
+            [array.numpy() for array in (b["inputs"], b["targets"], b["examples"])] for b in dataset
+        ]
         numbers[split] = [sorted(batch[-1].tolist()) for batch in batches]
         assert int(dataset.cardinality()) == len(batches)
         for *pair, number in (row for batch in batches for row in zip(*batch, strict=True)):

@@ -12,8 +12,12 @@ from t2t_repro.models.transformer import Transformer
 
 
 @pytest.fixture(scope="session")
-def new_word_model(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Callable[..., Transformer]:
-    """Returns a function that makes a model whose outputs are words, from a seed and changes to the tiny hparams."""
+def new_word_model(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> Callable[..., Transformer]:
+    """Returns a function that makes a model whose outputs are words, from a seed and changes to the
+    tiny hparams.
+    """
 
     def make(seed: int, **changes: int) -> Transformer:
         return word_model(seed, dataclasses.replace(tiny_hparams, **changes), tiny_vocabulary)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Tests that a corpus of augmented text is the same after any kill, and that at most one shard is translated again."""
+"""Tests that a corpus of augmented text is the same after any kill, and that at most one shard is
+translated again.
+"""
 
 import contextlib
 import itertools
@@ -17,9 +19,17 @@ from t2t_repro.decoding.translation import Hypothesis, Translation
 
 TEXTS = ["one", "two", "", " three\tfour ", "drop", "six", "seven"]
 NEW = Augmentation(
-    {"lines": 7, "shard_lines": 3, "synthetic": "source", "train_tag": "<bt>", "long_lines": "", "target_language": ""},
-    *("", "", "<bt>"), shards=3,
-)  # fmt: skip
+    {
+        "lines": 7,
+        "shard_lines": 3,
+        "synthetic": "source",
+        "train_tag": "<bt>",
+        "long_lines": "",
+        "target_language": "",
+    },
+    *("", "", "<bt>"),
+    shards=3,
+)
 
 
 class Killed(BaseException):
@@ -46,7 +56,9 @@ def augment(folder: Path, translator: Upper) -> Augmentation:
     return augmentation.augment(translator, problem, text, folder, NEW)  # type: ignore[arg-type]
 
 
-def killing(function: Callable[..., Any], calls: Iterator[int], last: int, is_late: bool) -> Callable[..., Any]:
+def killing(
+    function: Callable[..., Any], calls: Iterator[int], last: int, is_late: bool
+) -> Callable[..., Any]:
     """Returns the function, whose call number `last` ends the run, before or after its work."""
 
     def call(*arguments: Any) -> Any:
@@ -60,15 +72,25 @@ def killing(function: Callable[..., Any], calls: Iterator[int], last: int, is_la
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_kill_at_any_moment_changes_no_byte(tmp_path: Path, is_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_at_any_moment_changes_no_byte(
+    tmp_path: Path, is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x").write_text("".join(f"{text}\n" for text in TEXTS))
     assert augment(tmp_path / "whole", Upper()).pairs == 5
-    pairs = [("<bt> ONE", "one"), ("<bt> TWO", "two"), ("<bt> THREE FOUR", "three four"), ("<bt> SIX", "six")]
+    pairs = [
+        ("<bt> ONE", "one"),
+        ("<bt> TWO", "two"),
+        ("<bt> THREE FOUR", "three four"),
+        ("<bt> SIX", "six"),
+    ]
     assert [tuple(pair.values()) for pair in read_augmented(str(tmp_path / "whole"))] == [
         *pairs,
         ("<bt> SEVEN", "seven"),
     ]
-    assert {*contents(tmp_path / "whole")} == {"augment.json", *(f"{number:05d}.tsv.gz" for number in range(3))}
+    assert {*contents(tmp_path / "whole")} == {
+        "augment.json",
+        *(f"{number:05d}.tsv.gz" for number in range(3)),
+    }
     for last in itertools.count():
         folder, translator = tmp_path / str(last), Upper()
         with monkeypatch.context() as patch:

@@ -7,7 +7,13 @@ from contextlib import nullcontext
 import pytest
 import tensorflow as tf
 
-from t2t_repro.decoding.batches import batches, graph_run_in_batches, padded, run_in_batches, unpadded
+from t2t_repro.decoding.batches import (
+    batches,
+    graph_run_in_batches,
+    padded,
+    run_in_batches,
+    unpadded,
+)
 from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
 
 
@@ -32,9 +38,15 @@ def test_graphs_have_the_same_batches(batch_size: int) -> None:
         return ids, tf.fill([shape[0]], shape[0] * 100 + shape[1])
 
     results = [tf.zeros([20, 0], tf.int32), tf.zeros([20], tf.int32)]
-    ids, shapes = tf.function(lambda ids: graph_run_in_batches(run, [ids], results, batch_size))(rows)
+    ids, shapes = tf.function(lambda ids: graph_run_in_batches(run, [ids], results, batch_size))(
+        rows
+    )
     assert ids.numpy().tolist() == rows.tolist()
-    expected = {row: len(batch) * 100 + lengths[batch[0]] for batch in batches(lengths, batch_size) for row in batch}
+    expected = {
+        row: len(batch) * 100 + lengths[batch[0]]
+        for batch in batches(lengths, batch_size)
+        for row in batch
+    }
     assert dict(enumerate(shapes.numpy().tolist())) == expected
 
 
@@ -67,7 +79,9 @@ def test_batches_run_at_the_same_time_if_operations_may(monkeypatch: pytest.Monk
         ("Connection reset by peer", 0, [9]),
     ],
 )
-def test_only_a_batch_that_is_too_large_for_memory_is_halved(message: str, capacity: int, sizes: list[int]) -> None:
+def test_only_a_batch_that_is_too_large_for_memory_is_halved(
+    message: str, capacity: int, sizes: list[int]
+) -> None:
     tried = []
 
     def run(items: list[int]) -> list[int]:

@@ -1,6 +1,7 @@
 """Compares beam search with a search in plain Python, also with a beam that holds all sequences.
 
-A table replaces the model. It has a row for each prefix, with the log-probabilities of the next token.
+A table replaces the model. It has a row for each prefix, with the log-probabilities of the next
+token.
 """
 
 import functools
@@ -19,12 +20,16 @@ END, VOCAB, LIMIT = 1, 5, 4
 EVERYTHING = 3**LIMIT
 """A beam size that is large enough to keep every sequence."""
 Output = tuple[tuple[int, ...], float]
-"""An output's ids and score. The ids end with the end token, or at the length limit if there is no end token."""
+"""An output's ids and score. The ids end with the end token, or at the length limit if there is no
+end token.
+"""
 
 
 @functools.cache
 def table(seed: int) -> np.ndarray:
-    """Returns random log-probabilities of the next token, one row per prefix. `number` returns the row of a prefix."""
+    """Returns random log-probabilities of the next token, one row per prefix. `number` returns the
+    row of a prefix.
+    """
     logits = np.random.default_rng(seed).normal(0, 2, (VOCAB ** (LIMIT + 2), VOCAB))
     return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), "float32")
 
@@ -37,22 +42,28 @@ class Hooks:
     """Random penalties and bonuses of a search; without a seed, all are 0.
 
     Attributes:
-        penalties: for each prefix and next token, the number that is subtracted from the token's logit. A fifth of the
-            numbers is infinite.
-        bonuses: for each prefix, the number that is added to the score of outputs with this prefix and one more token.
-        steps: number of calls of `bonus`: one in each step of the search, and one more if sentences end there.
+        penalties: for each prefix and next token, the number that is subtracted from the token's
+            logit. A fifth of the numbers is infinite.
+        bonuses: for each prefix, the number that is added to the score of outputs with this prefix
+        and one more token. steps: number of calls of `bonus`: one in each step of the search, and
+        one more if sentences end there.
     """
 
     def __init__(self, seed: int | None = None) -> None:
         random = np.random.default_rng(seed)
-        self.penalties, self.bonuses = np.zeros((VOCAB ** (LIMIT + 2), VOCAB)), np.zeros(VOCAB ** (LIMIT + 2))
+        self.penalties, self.bonuses = (
+            np.zeros((VOCAB ** (LIMIT + 2), VOCAB)),
+            np.zeros(VOCAB ** (LIMIT + 2)),
+        )
         if seed is not None:
             self.penalties = random.exponential(0.5, self.penalties.shape)
             self.penalties[random.random(self.penalties.shape) < 0.2] = math.inf
             self.bonuses = -random.exponential(0.7, self.bonuses.shape)
         self.steps = 0
 
-    def adjust(self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+    def adjust(
+        self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor
+    ) -> tf.Tensor:
         assert ids.shape == (*logits.shape[:2], int(t))
         powers = tf.cast(VOCAB ** tf.range(t - 1, -1, -1), tf.int64)
         rows = tf.cast(VOCAB**t, tf.int64) + tf.reduce_sum(ids * powers, axis=2)
@@ -60,21 +71,30 @@ class Hooks:
 
     def bonus(self, cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
         self.steps += 1
-        return tf.gather(self.bonuses.astype("float32"), tf.reshape(cache, [tf.shape(memory)[0], -1]))
+        return tf.gather(
+            self.bonuses.astype("float32"), tf.reshape(cache, [tf.shape(memory)[0], -1])
+        )
 
 
-def plain_search(table: np.ndarray, limit: int, params: DecodeHParams, hooks: Hooks | None = None) -> list[Output]:
-    """Returns the n best outputs, best first, found by a search that never stops before the limit."""
+def plain_search(
+    table: np.ndarray, limit: int, params: DecodeHParams, hooks: Hooks | None = None
+) -> list[Output]:
+    """Returns the n best outputs, best first, found by a search that never stops before the limit."""  # noqa: E501
     hooks, beam_size = hooks or Hooks(), params.beam_size
 
     def output(log_prob: float, ids: tuple[int, ...]) -> Output:
-        return ids, log_prob / ((5 + len(ids)) / 6) ** params.alpha + hooks.bonuses[number(ids[:-1])]
+        return ids, log_prob / ((5 + len(ids)) / 6) ** params.alpha + hooks.bonuses[
+            number(ids[:-1])
+        ]
 
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[Output] = []
     for _ in range(limit):
         extended = [
-            (log_prob + table[number(ids), token] - hooks.penalties[number(ids), token], (*ids, token))
+            (
+                log_prob + table[number(ids), token] - hooks.penalties[number(ids), token],
+                (*ids, token),
+            )
             for log_prob, ids in alive
             for token in range(1, VOCAB)
         ]
@@ -87,15 +107,23 @@ def plain_search(table: np.ndarray, limit: int, params: DecodeHParams, hooks: Ho
     return [*finished, *unfinished][: params.n]
 
 
-def search(tables: Sequence[np.ndarray], limits: Sequence[int], params: DecodeHParams, **options: Any) -> Hypotheses:
-    """Returns the hypotheses that beam search finds, for one sentence per table; `options` are fields of `Scoring`.
+def search(
+    tables: Sequence[np.ndarray], limits: Sequence[int], params: DecodeHParams, **options: Any
+) -> Hypotheses:
+    """Returns the hypotheses that beam search finds, for one sentence per table; `options` are
+    fields of `Scoring`.
 
-    The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's prefix.
+    The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's
+    prefix.
     """
     memory = np.stack(tables) if tables else np.zeros((0, VOCAB ** (LIMIT + 2), VOCAB), "float32")
 
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids)
+    def step(
+        ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        prefixes = tf.where(
+            t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids
+        )
         return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
 
     cache = tf.zeros([len(limits) * params.beam_size], tf.int64)
@@ -103,9 +131,13 @@ def search(tables: Sequence[np.ndarray], limits: Sequence[int], params: DecodeHP
 
 
 def outputs(result: Hypotheses, limits: Sequence[int]) -> list[list[Output]]:
-    """Returns the outputs of each sentence that exist. Asserts that only padding follows the end of an output."""
+    """Returns the outputs of each sentence that exist. Asserts that only padding follows the end of
+    an output.
+    """
     sentences: list[list[Output]] = []
-    for hypotheses, scores, limit in zip(result.ids.numpy().tolist(), result.scores.numpy(), limits, strict=True):
+    for hypotheses, scores, limit in zip(
+        result.ids.numpy().tolist(), result.scores.numpy(), limits, strict=True
+    ):
         best = []
         for ids, value in zip(hypotheses, scores, strict=True):
             stop = ids.index(END) + 1 if END in ids else limit
@@ -131,10 +163,17 @@ def assert_same(ours: list[Output], expected: list[Output]) -> None:
     ],
     ids=["greedy", "long", "penalties", "normalized", "everything"],
 )
-def test_outputs_are_those_of_a_search_in_plain_python(params: DecodeHParams, options: dict[str, Any]) -> None:
-    """The search also ends at the right time, because the plain search never stops before the limit."""
+def test_outputs_are_those_of_a_search_in_plain_python(
+    params: DecodeHParams, options: dict[str, Any]
+) -> None:
+    """The search also ends at the right time, because the plain search never stops before the
+    limit.
+    """
     hooks, normalize = options.get("hooks"), options.get("normalize", False)
-    tables, limits = [table(seed) for seed in range(30)], [LIMIT - seed % 5 % LIMIT for seed in range(30)]
+    tables, limits = (
+        [table(seed) for seed in range(30)],
+        [LIMIT - seed % 5 % LIMIT for seed in range(30)],
+    )
     functions = {"adjust": hooks.adjust, "bonus": hooks.bonus} if hooks else {}
     # The offsets make the tables unnormalized.
     offset = np.random.default_rng(0).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)).astype("float32")
@@ -151,7 +190,9 @@ def test_a_search_stops_as_soon_as_its_best_output_is_certain() -> None:
     counts = []
     for seed in range(4):
         hooks = Hooks(2)
-        search([table(seed)], [LIMIT], DecodeHParams(2, 0.8), adjust=hooks.adjust, bonus=hooks.bonus)
+        search(
+            [table(seed)], [LIMIT], DecodeHParams(2, 0.8), adjust=hooks.adjust, bonus=hooks.bonus
+        )
         counts.append(hooks.steps - 1)
     assert min(counts) < LIMIT and max(counts) == LIMIT
 
@@ -161,4 +202,7 @@ def test_there_may_be_no_sentences_and_no_outputs() -> None:
     assert (result.ids.shape, result.scores.shape) == ((0, 2, 0), (0, 2))
     hooks = Hooks(4)
     hooks.penalties[:] = math.inf
-    assert (search([table(0)], [LIMIT], DecodeHParams(3, n=2), adjust=hooks.adjust).scores.numpy() == -math.inf).all()
+    assert (
+        search([table(0)], [LIMIT], DecodeHParams(3, n=2), adjust=hooks.adjust).scores.numpy()
+        == -math.inf
+    ).all()

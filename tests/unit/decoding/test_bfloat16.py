@@ -1,4 +1,6 @@
-"""Tests of decoding in bfloat16: scores are almost those of float32, and each program uses its --precision."""
+"""Tests of decoding in bfloat16: scores are almost those of float32, and each program uses its
+--precision.
+"""
 
 from pathlib import Path
 
@@ -28,19 +30,30 @@ def trained(folder: ModelFolder, tiny_hparams: HParams) -> ModelFolder:
 
 @pytest.fixture
 def any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accepts every processor, because TensorFlow can compute in bfloat16 on all of them, though slowly."""
+    """Accepts every processor, because TensorFlow can compute in bfloat16 on all of them, though
+    slowly.
+    """
     monkeypatch.setattr(devices, "require_precision", lambda precision: None)
 
 
 @pytest.mark.usefixtures("any_processor", "no_graphs")
 def test_a_translator_in_bfloat16_scores_almost_as_in_float32(trained: ModelFolder) -> None:
     texts = ["the dog", "a cat sat on the dog", ""]
-    translators = [Translator.from_dir(str(trained.path), precision=name) for name in ("float32", "bfloat16")]
-    assert [translator.model.embedding.table.dtype for translator in translators] == ["float32", "bfloat16"]
-    exact, coarse = ([pair.log_prob for pair in translator.score(texts, texts)] for translator in translators)
+    translators = [
+        Translator.from_dir(str(trained.path), precision=name) for name in ("float32", "bfloat16")
+    ]
+    assert [translator.model.embedding.table.dtype for translator in translators] == [
+        "float32",
+        "bfloat16",
+    ]
+    exact, coarse = (
+        [pair.log_prob for pair in translator.score(texts, texts)] for translator in translators
+    )
     np.testing.assert_allclose(coarse, exact, rtol=0.01)
     assert coarse != exact
-    assert "did you mean 'bfloat16'" in user_error(Translator.from_dir, str(trained.path), precision="bf16")
+    assert "did you mean 'bfloat16'" in user_error(
+        Translator.from_dir, str(trained.path), precision="bf16"
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

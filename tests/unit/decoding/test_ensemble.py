@@ -1,4 +1,6 @@
-"""Tests that an ensemble's log-probabilities are the mean over its models, in steps and for whole outputs."""
+"""Tests that an ensemble's log-probabilities are the mean over its models, in steps and for whole
+outputs.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +21,9 @@ Ids = tuple[np.ndarray, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def members(new_word_model: Callable[..., Transformer], two_layers: Transformer) -> list[Transformer]:
+def members(
+    new_word_model: Callable[..., Transformer], two_layers: Transformer
+) -> list[Transformer]:
     """Returns the models of the ensemble, which differ in size."""
     return [two_layers, new_word_model(2, filter_size=20), new_word_model(3, num_heads=4)]
 
@@ -30,7 +34,9 @@ def ids(tiny_vocabulary: Vocabulary) -> Ids:
     return padded(tiny_vocabulary.encode(sources)), padded(tiny_vocabulary.encode(targets))
 
 
-def test_log_probabilities_and_attention_are_means_over_the_members(members: list[Transformer], ids: Ids) -> None:
+def test_log_probabilities_and_attention_are_means_over_the_members(
+    members: list[Transformer], ids: Ids
+) -> None:
     ensemble, (sources, targets) = Ensemble(members), ids
     weights: list[Any] = []
     log_probs = ensemble.decode(targets, ensemble.encode(sources), save_weights_to=weights)
@@ -42,21 +48,34 @@ def test_log_probabilities_and_attention_are_means_over_the_members(members: lis
     np.testing.assert_allclose(log_probs, np.mean(member_log_probs, axis=0), atol=1e-4)
     np.testing.assert_allclose(ensemble(sources, targets), log_probs, atol=1e-5)
     assert np.abs(member_log_probs[0] - member_log_probs[1]).max() > 0.1
-    # The expected weights are the mean over the heads of each member's last layer, then over the members.
-    means = [np.asarray(model_weights[-1]).mean(axis=1, keepdims=True) for model_weights in member_weights]
+    # The expected weights are the mean over the heads of each member's last layer, then over the
+    # members.
+    means = [
+        np.asarray(model_weights[-1]).mean(axis=1, keepdims=True)
+        for model_weights in member_weights
+    ]
     np.testing.assert_allclose(weights[0], np.mean(means, axis=0), atol=1e-5)
-    # Steps give the same. Only odd ones save attention weights, which must not change the log-probabilities.
-    memory, cache, last_ids = ensemble.encode(sources), ensemble.start(len(sources)), np.zeros_like(targets[:, :1])
+    # Steps give the same. Only odd ones save attention weights, which must not change the
+    # log-probabilities.
+    memory, cache, last_ids = (
+        ensemble.encode(sources),
+        ensemble.start(len(sources)),
+        np.zeros_like(targets[:, :1]),
+    )
     for t in range(targets.shape[1]):
         options: dict[str, Any] = {"save_weights_to": []} if t % 2 else {}
         step_log_probs, cache = ensemble.decode_step(last_ids, t, cache, memory, **options)
         np.testing.assert_allclose(step_log_probs[:, 0], log_probs[:, t], atol=1e-4)
         if options:
-            np.testing.assert_allclose(options["save_weights_to"][0][:, :, 0], weights[0][:, :, t], atol=1e-5)
+            np.testing.assert_allclose(
+                options["save_weights_to"][0][:, :, 0], weights[0][:, :, t], atol=1e-5
+            )
         last_ids = targets[:, t : t + 1]
 
 
-@pytest.mark.parametrize("options", [{"coverage_penalty": 0.3}, {"sampling_method": "random"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"coverage_penalty": 0.3}, {"sampling_method": "random"}], ids=str
+)
 def test_an_ensemble_of_equal_models_decodes_like_one(
     members: list[Transformer], ids: Ids, options: dict[str, Any]
 ) -> None:

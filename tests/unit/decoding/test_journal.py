@@ -1,4 +1,6 @@
-"""Tests that a resumed decode finds in the journal all translations that the interrupted decode finished."""
+"""Tests that a resumed decode finds in the journal all translations that the interrupted decode
+finished.
+"""
 
 import os
 from pathlib import Path
@@ -14,10 +16,16 @@ from user_errors import user_error
 SETTINGS = (["a", "b"], 0, "model.ckpt-1", "beam_size=4")
 DONE = {
     3: Translation(
-        (Hypothesis('1\t"\\ \u2028\u0085\r\n漢\U0001f600', -1 / 3, (5, 6, 1)), Hypothesis("", -1e-9)), (7, 1)
+        (
+            Hypothesis('1\t"\\ \u2028\u0085\r\n漢\U0001f600', -1 / 3, (5, 6, 1)),
+            Hypothesis("", -1e-9),
+        ),
+        (7, 1),
     ),
     0: EMPTY,
-    12: Translation((Hypothesis("x", -4.5, (9, 1), (-0.1, -4.4), (0, 1)),), (8, 1, 9, 1), segments=2),
+    12: Translation(
+        (Hypothesis("x", -4.5, (9, 1), (-0.1, -4.4), (0, 1)),), (8, 1, 9, 1), segments=2
+    ),
     1: Translation((Hypothesis("y", 0.0, (1,)),), (2, 1), is_truncated=True),
 }
 
@@ -34,11 +42,15 @@ def interrupted(output: Path) -> Path:
         assert not journal.path.exists()
         for count, (number, translation) in enumerate(DONE.items(), 1):
             journal.add(number, translation)
-            assert reopen(output) == dict(list(DONE.items())[:count])  # it is on disk at once, as after a kill
+            assert reopen(output) == dict(
+                list(DONE.items())[:count]
+            )  # it is on disk at once, as after a kill
     return output.with_name("x.de.unfinished")
 
 
-def reopen(output: Path, settings: object = SETTINGS, resume: bool = True) -> dict[int, Translation]:
+def reopen(
+    output: Path, settings: object = SETTINGS, resume: bool = True
+) -> dict[int, Translation]:
     with Journal(output, settings, resume) as journal:
         return dict(journal.done)
 
@@ -57,7 +69,9 @@ def test_half_a_line_at_the_end_is_dropped(output: Path, interrupted: Path, size
 
 
 @pytest.mark.parametrize("left", [b"", b'{"decode"', b'{"decode": "0"}\n'])
-def test_a_journal_without_translations_starts_again(output: Path, interrupted: Path, left: bytes) -> None:
+def test_a_journal_without_translations_starts_again(
+    output: Path, interrupted: Path, left: bytes
+) -> None:
     interrupted.write_bytes(left)
     with Journal(output, "others", resume=False) as journal:
         journal.add(0, EMPTY)
@@ -69,7 +83,9 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
         with Journal(output, SETTINGS, resume=True) as journal:
             for number in range(20, 30):
                 journal.add(number, EMPTY)
-    assert f"{interrupted}: cannot be written" in str(error.value) and "--resume" in str(error.value)
+    assert f"{interrupted}: cannot be written" in str(error.value) and "--resume" in str(
+        error.value
+    )
     added = set(reopen(output)) - set(DONE)
     assert added == set(range(20, 20 + len(added))) and 0 < len(added) < 10
 
@@ -77,7 +93,10 @@ def test_a_full_disk_loses_nothing_that_was_written(output: Path, interrupted: P
 @pytest.mark.parametrize("kind", ["text", "json", "link", "pipe"])
 def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> None:
     output.parent.mkdir()
-    path, contents = output.with_name("x.de.unfinished"), {"text": "a user's notes\n", "json": '{"name": 1}\n'}
+    path, contents = (
+        output.with_name("x.de.unfinished"),
+        {"text": "a user's notes\n", "json": '{"name": 1}\n'},
+    )
     if kind == "link":
         path.symlink_to(output.with_name("notes"))
         output.with_name("notes").write_text('{"decode": ""}\n')
@@ -90,15 +109,26 @@ def test_another_file_at_the_journals_path_is_kept(output: Path, kind: str) -> N
     assert kind not in contents or path.read_text() == contents[kind]
 
 
-def test_only_missing_lines_are_translated_with_their_prefixes_and_line_numbers(output: Path) -> None:
+def test_only_missing_lines_are_translated_with_their_prefixes_and_line_numbers(
+    output: Path,
+) -> None:
     calls = []
 
     class Upper:
-        def stream(self, texts: list[str], prefixes: list[str], *, input_file: InputFile, n: int) -> object:
+        def stream(
+            self, texts: list[str], prefixes: list[str], *, input_file: InputFile, n: int
+        ) -> object:
             calls.append((texts, prefixes, input_file, n))
-            return ((i, Translation((Hypothesis(texts[i].upper(), 0.0),))) for i in reversed(range(len(texts))))
+            return (
+                (i, Translation((Hypothesis(texts[i].upper(), 0.0),)))
+                for i in reversed(range(len(texts)))
+            )
 
-    texts, prefixes, file = ["a", "b", "c", "d"], ["p", "q", "r", "s"], InputFile("x", range(10, 14))
+    texts, prefixes, file = (
+        ["a", "b", "c", "d"],
+        ["p", "q", "r", "s"],
+        InputFile("x", range(10, 14)),
+    )
     with Journal(output, SETTINGS, resume=False) as journal:
         journal.add(1, DONE[1])
     with Journal(output, SETTINGS, resume=True) as journal:
@@ -106,4 +136,9 @@ def test_only_missing_lines_are_translated_with_their_prefixes_and_line_numbers(
         translations = translate_lines(Upper(), texts, prefixes, **options)  # type: ignore[arg-type]
     assert [translation.text for translation in translations] == ["A", "y", "C", "D"]
     assert calls == [(["a", "c", "d"], ["p", "r", "s"], InputFile("x", [10, 12, 13]), 2)]
-    assert [translation.text for _, translation in sorted(reopen(output).items())] == ["A", "y", "C", "D"]
+    assert [translation.text for _, translation in sorted(reopen(output).items())] == [
+        "A",
+        "y",
+        "C",
+        "D",
+    ]

@@ -1,4 +1,6 @@
-"""Tests that long texts are split after sentences, and that the translations of their segments are joined."""
+"""Tests that long texts are split after sentences, and that the translations of their segments are
+joined.
+"""
 
 import time
 from collections.abc import Sequence
@@ -20,8 +22,16 @@ def count_characters(texts: Sequence[str]) -> list[int]:
     [
         ("it is abcdefghij. so", 5, ["it ", "is ", "abcd", "efgh", "ij. ", "so"]),
         ("a b, c d, e f. g", 11, ["a b, c d, ", "e f. ", "g"]),
-        ("Am 3. Mai 2020 galt z.B. das. Ja. '' ...", 35, ["Am 3. Mai 2020 galt z.B. das. ", "Ja. '' ..."]),
-        ("Dr. J. Ross and Mrs. Doe left. So did I. Yes.", 32, ["Dr. J. Ross and Mrs. Doe left. ", "So did I. Yes."]),
+        (
+            "Am 3. Mai 2020 galt z.B. das. Ja. '' ...",
+            35,
+            ["Am 3. Mai 2020 galt z.B. das. ", "Ja. '' ..."],
+        ),
+        (
+            "Dr. J. Ross and Mrs. Doe left. So did I. Yes.",
+            32,
+            ["Dr. J. Ross and Mrs. Doe left. ", "So did I. Yes."],
+        ),
         (
             'He said: "No." She left (at 3.15). Then what?',
             20,
@@ -53,7 +63,9 @@ def test_examples_are_split_as_by_hand(text: str, longest: int, parts: list[str]
 def test_graphs_have_the_same_sentences() -> None:
     lines = [". ".join(odd_lines(60)), "! ".join(odd_lines(60)), "。".join(odd_lines(60))]
     lines += odd_lines(900)
-    expected = [[sentence.decode() for sentence in row] for row in graph_split_sentences(lines).to_list()]
+    expected = [
+        [sentence.decode() for sentence in row] for row in graph_split_sentences(lines).to_list()
+    ]
     assert split_sentences(lines) == expected
 
 

@@ -11,12 +11,16 @@ from t2t_repro.decoding.translation import Hypothesis, PairScore, Translation
 from t2t_repro.hparam import DecodeHParams
 
 SPECIAL = 'a\t"b" \\ \u0085c\u2028d\u2029\x0b\x0c\x1c\x1e\r e\x00 \x7f Ω 漢 \U0001f600 \\u2028'
-"""A text with tabs, quotes, and all characters except "\\n" that some programs treat as the end of a line."""
+"""A text with tabs, quotes, and all characters except "\\n" that some programs treat as the end of
+a line.
+"""
 
 
 def encoded(text: str, vocabulary: Vocabulary, score: float) -> Hypothesis:
     [ids] = vocabulary.encode([text])
-    return Hypothesis(text, score, tuple(ids), tuple(-i / 8 for i in range(len(ids))), tuple(range(len(ids))))
+    return Hypothesis(
+        text, score, tuple(ids), tuple(-i / 8 for i in range(len(ids))), tuple(range(len(ids)))
+    )
 
 
 def test_columns_are_text_score_and_token_count() -> None:
@@ -30,9 +34,15 @@ def test_columns_are_text_score_and_token_count() -> None:
 
 
 def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary) -> None:
-    hypotheses = (encoded(SPECIAL, tiny_vocabulary, -0.33333333), encoded("the dog", tiny_vocabulary, -2.5))
+    hypotheses = (
+        encoded(SPECIAL, tiny_vocabulary, -0.33333333),
+        encoded("the dog", tiny_vocabulary, -2.5),
+    )
     source_ids = tuple(tiny_vocabulary.encode(["a Ω"])[0])
-    lines = [json_line(SPECIAL, Translation(hypotheses, source_ids), tiny_vocabulary, has) for has in (False, True)]
+    lines = [
+        json_line(SPECIAL, Translation(hypotheses, source_ids), tiny_vocabulary, has)
+        for has in (False, True)
+    ]
     assert all(len(line.splitlines()) == 1 and "\n" not in line for line in lines)
     expected = {
         "source": SPECIAL,
@@ -47,13 +57,21 @@ def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary) 
         "attention": [list(hypothesis.attention) for hypothesis in hypotheses],
     }
     assert [json.loads(line) for line in lines] == [expected, expected | attention]
-    assert "漢" in lines[0] and "\U0001f600" in lines[0]  # json_line does not escape these characters
+    assert (
+        "漢" in lines[0] and "\U0001f600" in lines[0]
+    )  # json_line does not escape these characters
 
 
 def test_a_pair_has_log_probability_mean_and_tokens(tiny_vocabulary: Vocabulary) -> None:
     score = PairScore((-1.0, -2.0, -0.5), (0, 1, 1))
-    lost, pair = Translation((Hypothesis("", -math.inf, (), (-math.inf,)),)), PairScore((-math.inf,), ())
-    for line in (json_line("a", lost, tiny_vocabulary, False), pair_line("a", "", pair, tiny_vocabulary, "jsonl")):
+    lost, pair = (
+        Translation((Hypothesis("", -math.inf, (), (-math.inf,)),)),
+        PairScore((-math.inf,), ()),
+    )
+    for line in (
+        json_line("a", lost, tiny_vocabulary, False),
+        pair_line("a", "", pair, tiny_vocabulary, "jsonl"),
+    ):
         json.loads(line, parse_constant=pytest.fail)  # JSON has no infinity
     assert pair_line("a", "the dog", score, tiny_vocabulary, "text") == "-3.500000\t-1.166667\t3"
     line = pair_line(SPECIAL, "the dog", score, tiny_vocabulary, "jsonl")

@@ -20,12 +20,16 @@ END, VOCAB = 1, 4
 FIRST = np.array([0.0, 0.3, 0.5, 0.2])
 """Probability of each token as the first token. Token 0, padding, is impossible."""
 AFTER = {2: np.array([0.0, 0.6, 0.1, 0.3]), 3: np.array([0.0, 0.25, 0.25, 0.5])}
-"""For each first token that does not end the output, the probability of each token as the second token."""
+"""For each first token that does not end the output, the probability of each token as the second
+token.
+"""
 ALPHA = 0.6
 
 
 def logits_of(probabilities: np.ndarray) -> np.ndarray:
-    """Returns logits whose softmax is `probabilities`. The added 3 makes them differ from log-probabilities."""
+    """Returns logits whose softmax is `probabilities`. The added 3 makes them differ from
+    log-probabilities.
+    """
     return (np.log(np.maximum(probabilities, 1e-30)) + 3.0).astype("float32")
 
 
@@ -37,16 +41,22 @@ def hparams(num_best: int = 1, alpha: float = ALPHA, **options: Any) -> DecodeHP
 
 
 def sampled(
-    random: np.ndarray, limits: Sequence[int] | int = 2, scoring: dict[str, Any] | None = None, **options: Any
+    random: np.ndarray,
+    limits: Sequence[int] | int = 2,
+    scoring: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Hypotheses:
-    """Returns the outputs that `sample` draws with the random numbers `random` [lines, outputs, length].
+    """Returns the outputs that `sample` draws with the random numbers `random` [lines, outputs,
+    length].
 
     Args:
         scoring: values of fields of `Scoring`. By default, its `step` returns rows of TABLE.
         options: values of fields of decode_hparams.
     """
 
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(
+        ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(TABLE, ids), cache
 
     batch, count, _ = random.shape
@@ -66,7 +76,9 @@ def with_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarra
 
 def chi_square(counts: Counter, expected: dict[Any, float]) -> float:
     total = sum(counts.values())
-    return sum((counts[key] - total * share) ** 2 / (total * share) for key, share in expected.items())
+    return sum(
+        (counts[key] - total * share) ** 2 / (total * share) for key, share in expected.items()
+    )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
@@ -84,23 +96,30 @@ def test_outputs_are_as_frequent_as_their_probabilities(temperature: float) -> N
     assert np.mean(first[:, 0] == first[:, 1]) == pytest.approx((first_shares**2).sum(), abs=0.05)
     counts = Counter(map(tuple, result.ids.numpy().reshape(-1, 2).tolist()))
     assert set(counts) == set(expected)
-    # The limit of a chi-square test with six degrees of freedom. A correct sampler exceeds it for 1 seed in 10,000.
+    # The limit of a chi-square test with six degrees of freedom. A correct sampler exceeds it for 1
+    # seed in 10,000.
     assert chi_square(counts, expected) < 27.9
 
 
 def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
-    # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9 draws token 3.
+    # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9
+    # draws token 3.
     first_numbers, second_numbers = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
     result = sampled(np.array([list(zip(first_numbers, second_numbers, strict=True))], np.float32))
     assert result.ids.numpy()[0].tolist() == [[1, 0], [3, 1], [2, 1], [1, 0], [2, 3], [3, 3]]
 
 
 def test_log_probabilities_are_not_normalized_again() -> None:
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        # The probabilities of all tokens add up to 1/e. In an ensemble, too, they add up to less than 1.
+    def step(
+        ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        # The probabilities of all tokens add up to 1/e. In an ensemble, too, they add up to less
+        # than 1.
         return tf.gather(TABLE - 4.0, ids), cache
 
-    result = sampled(numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0)
+    result = sampled(
+        numbers(20, 1), limits=1, scoring={"step": step, "normalize": False}, alpha=0.0
+    )
     for ids, [value] in zip(result.ids.numpy()[:, 0], result.scores.numpy(), strict=True):
         assert value == pytest.approx(math.log(FIRST[ids[0]]) - 1, rel=1e-4)
 
@@ -126,7 +145,8 @@ SHARES = np.array([0.1, 0.4, 0.2, 0.3])
 def test_top_k_and_top_p_keep_the_likeliest_tokens_in_proportion(
     top_k: int, top_p: float, kept_tokens: list[int]
 ) -> None:
-    # GRID has evenly spaced numbers instead of random ones, so that each token's share equals its probability.
+    # GRID has evenly spaced numbers instead of random ones, so that each token's share equals its
+    # probability.
     options = hparams(sampling_keep_top_k=top_k, sampling_keep_top_p=top_p)
     tokens = draw(np.tile(logits_of(SHARES), (2000, 1))[:, None], GRID[:, None], options).numpy()
     shares = np.bincount(tokens.ravel(), minlength=4) / 2000
@@ -136,19 +156,31 @@ def test_top_k_and_top_p_keep_the_likeliest_tokens_in_proportion(
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (4, 1.0), (0, 0.999)])
-def test_the_smallest_and_largest_numbers_never_draw_an_impossible_token(top_k: int, top_p: float) -> None:
+def test_the_smallest_and_largest_numbers_never_draw_an_impossible_token(
+    top_k: int, top_p: float
+) -> None:
     logits = np.array([[[-math.inf, 0.3, 0.1, 0.2, -math.inf, -math.inf]]], np.float32)
     options = hparams(sampling_keep_top_k=top_k, sampling_keep_top_p=top_p)
-    tokens = [int(draw(logits, np.array([[x]], np.float32), options)[0, 0]) for x in (0.0, 1 - 2**-24, 1.0)]
+    tokens = [
+        int(draw(logits, np.array([[x]], np.float32), options)[0, 0])
+        for x in (0.0, 1 - 2**-24, 1.0)
+    ]
     assert set(tokens) <= {1, 2, 3} and tokens[0] != tokens[1] == tokens[2]
 
 
 def test_random_numbers_depend_on_seed_line_and_segment_but_not_on_their_count() -> None:
-    keys = [(seed, line, segment) for seed in (0, 1, 2**40) for line in (0, 1, 10**9) for segment in (0, 1)]
+    keys = [
+        (seed, line, segment)
+        for seed in (0, 1, 2**40)
+        for line in (0, 1, 10**9)
+        for segment in (0, 1)
+    ]
     arrays = {key: random_numbers(*key, 7, 3) for key in keys}
     assert len({array.tobytes() for array in arrays.values()}) == len(keys)
     # Almost all numbers differ, so no array is a shifted copy of another one.
-    assert len({value for array in arrays.values() for value in array.ravel().tolist()}) > 0.99 * 21 * len(keys)
+    assert len(
+        {value for array in arrays.values() for value in array.ravel().tolist()}
+    ) > 0.99 * 21 * len(keys)
     for key, array in arrays.items():
         np.testing.assert_array_equal(random_numbers(*key, 12, 3)[:, :7], array)
         np.testing.assert_array_equal(random_numbers(*key, 1, 3), array[:, :1])

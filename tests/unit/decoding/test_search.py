@@ -34,20 +34,28 @@ def inputs(tiny_vocabulary: Vocabulary) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
-    """Returns ids of a prefix for each source: several tokens, no token, one token, and the bytes of a letter."""
+    """Returns ids of a prefix for each source: several tokens, no token, one token, and the bytes
+    of a letter.
+    """
     return padded([ids[:-1] for ids in tiny_vocabulary.encode(["the cat the", "", "dog", "Ω"])])
 
 
 def log_probs_and_coverage(
     model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
-    """Returns each output's log-probability and coverage (the sum over source tokens of log(min(attention, 1)))."""
+    """Returns each output's log-probability and coverage (the sum over source tokens of
+    log(min(attention, 1))).
+    """
     weights: list[Any] = []
     logits = model.decode(padded(outputs), model.encode(sources), save_weights_to=weights)
     assert len(weights) == 2  # one tensor for each layer
-    attention = np.asarray(weights[1]).mean(axis=1)  # [B, T, S], the mean over the heads of the last layer
+    attention = np.asarray(weights[1]).mean(
+        axis=1
+    )  # [B, T, S], the mean over the heads of the last layer
     results = []
-    for source, ids, log_probs, weights_of_row in zip(sources, outputs, log_softmax(logits), attention, strict=True):
+    for source, ids, log_probs, weights_of_row in zip(
+        sources, outputs, log_softmax(logits), attention, strict=True
+    ):
         total_attention = weights_of_row[: len(ids)].sum(axis=0)[source != 0]
         log_prob = float(log_probs[range(len(ids)), list(ids)].sum())
         results.append((log_prob, float(np.log(np.clip(total_attention, 1e-6, 1)).sum())))
@@ -55,7 +63,9 @@ def log_probs_and_coverage(
 
 
 def count_repetitions(ids: Sequence[int], size: int) -> int:
-    """Returns the number of tokens that complete an n-gram of length `size` that occurred earlier in `ids`."""
+    """Returns the number of tokens that complete an n-gram of length `size` that occurred earlier
+    in `ids`.
+    """
     ngrams, count = set(), 0
     for end in range(size, len(ids) + 1):
         count += tuple(ids[end - size : end]) in ngrams
@@ -66,20 +76,32 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
 def generate(
     model: Any, decode_hparams: DecodeHParams, inputs: Any, prefix: Any = None, random: Any = None
 ) -> list[list[Output]]:
-    """Runs `generate_outputs`, and returns each source's outputs, except those with score -inf, which do not exist."""
+    """Runs `generate_outputs`, and returns each source's outputs, except those with score -inf,
+    which do not exist.
+    """
     arrays = {"inputs": inputs, "prefix": prefix, "random": random}
     sources = Sources(**{name: array for name, array in arrays.items() if array is not None})
     result = generate_outputs(model, decode_hparams, sources)
     return [
-        [(unpadded(ids), score) for ids, score in zip(hypotheses, scores, strict=True) if score > -math.inf]
-        for hypotheses, scores in zip(result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True)
+        [
+            (unpadded(ids), score)
+            for ids, score in zip(hypotheses, scores, strict=True)
+            if score > -math.inf
+        ]
+        for hypotheses, scores in zip(
+            result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True
+        )
     ]
 
 
 RANDOM: dict[str, Any] = {
-    "sampling_method": "random", "n": 3, "sampling_temp": 0.7, "sampling_keep_top_k": 5, "repeat_ngram_size": 1,
+    "sampling_method": "random",
+    "n": 3,
+    "sampling_temp": 0.7,
+    "sampling_keep_top_k": 5,
+    "repeat_ngram_size": 1,
     "repeat_ngram_penalty": 0.5,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -87,14 +109,29 @@ RANDOM: dict[str, Any] = {
     [
         (False, {"beam_size": 5, "n": 5, "coverage_penalty": 0.4}),
         (True, {"n": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
-        (True, {"n": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5}),
-        (False, {"beam_size": 1, "coverage_penalty": 3.0, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.1}),
+        (
+            True,
+            {"n": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5},
+        ),
+        (
+            False,
+            {
+                "beam_size": 1,
+                "coverage_penalty": 3.0,
+                "repeat_ngram_size": 1,
+                "repeat_ngram_penalty": 0.1,
+            },
+        ),
         (True, RANDOM),
     ],
     ids=["coverage", "repetitions", "both", "greedy", "random"],
 )
 def test_scores_follow_the_formula(
-    two_layers: Transformer, inputs: np.ndarray, prefixes: np.ndarray, has_prefix: bool, options: dict[str, Any]
+    two_layers: Transformer,
+    inputs: np.ndarray,
+    prefixes: np.ndarray,
+    has_prefix: bool,
+    options: dict[str, Any],
 ) -> None:
     params = DecodeHParams(alpha=ALPHA, extra_length=2, **options)
     random = random_numbers_of_lines(1, len(inputs), 20, params.n)
@@ -107,9 +144,13 @@ def test_scores_follow_the_formula(
     for row, (ids, score), (log_prob, coverage) in zip(rows, all_outputs, log_probs, strict=True):
         prefix = [token for token in prefixes[row].tolist() if token and has_prefix]
         size = params.repeat_ngram_size or 1
-        repetitions = count_repetitions(ids, size) - count_repetitions(prefix, size)  # a prefix may have repetitions
+        repetitions = count_repetitions(ids, size) - count_repetitions(
+            prefix, size
+        )  # a prefix may have repetitions
         penalty = params.repeat_ngram_penalty * repetitions
-        expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA + params.coverage_penalty * coverage
+        expected = (log_prob - penalty) / (
+            (5 + len(ids)) / 6
+        ) ** ALPHA + params.coverage_penalty * coverage
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert ids[: len(prefix)] == prefix
         assert ids[-1] == EOS_ID or len(ids) == np.count_nonzero(inputs[row]) + 2 + len(prefix)
@@ -124,7 +165,9 @@ def test_scores_follow_the_formula(
 
 
 class RepeatingModel(ModelWithoutCache):
-    """A model whose next token depends only on the last token. Its outputs are long and have many repetitions."""
+    """A model whose next token depends only on the last token. Its outputs are long and have many
+    repetitions.
+    """
 
     has_attention, is_normalized = False, False
 
@@ -148,11 +191,18 @@ def random_numbers_of_lines(seed: int, lines: int, length: int, count: int) -> n
     [(1, {}), (2, {}), (3, {"sampling_method": "random", "sampling_keep_top_k": 3})],
     ids=["1", "2", "3, random"],
 )
-def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, options: dict[str, Any]) -> None:
+def test_forbidden_repetitions_do_not_occur(
+    inputs: np.ndarray, size: int, options: dict[str, Any]
+) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
     forbidden: dict[str, Any] = {"repeat_ngram_size": size, "repeat_ngram_penalty": math.inf}
     free, strict = (
-        generate(RepeatingModel(), DecodeHParams(n=4, extra_length=12, **options, **penalty), inputs, random=random)
+        generate(
+            RepeatingModel(),
+            DecodeHParams(n=4, extra_length=12, **options, **penalty),
+            inputs,
+            random=random,
+        )
         for penalty in ({}, forbidden)
     )
     assert sum(count_repetitions(ids, size) for hypotheses in free for ids, _ in hypotheses) > 3
@@ -164,7 +214,9 @@ def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, optio
 def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
     decode_hparams = DecodeHParams(n=4, extra_length=3, sampling_method=method)
-    result = generate_outputs(RepeatingModel(padding=1.0), decode_hparams, Sources(inputs=inputs, random=random))
+    result = generate_outputs(
+        RepeatingModel(padding=1.0), decode_hparams, Sources(inputs=inputs, random=random)
+    )
     for ids in result.ids.numpy().reshape(-1, result.ids.shape[2]).tolist():
         assert 0 not in ids[: len([token for token in ids if token])]
 
@@ -173,7 +225,9 @@ def test_log_probabilities_and_attention_of_given_targets(
     two_layers: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
 ) -> None:
     targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
-    log_probs, attention = (x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets)))
+    log_probs, attention = (
+        x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets))
+    )
     weights: list[tf.Tensor] = []
     logits = two_layers.decode(padded(targets), two_layers.encode(inputs), save_weights_to=weights)
     for row, ids in enumerate(targets):
@@ -181,6 +235,8 @@ def test_log_probabilities_and_attention_of_given_targets(
         np.testing.assert_allclose(log_probs[row, : len(ids)], expected, rtol=1e-4)
         assert not log_probs[row, len(ids) :].any()
         mean_weights = np.asarray(weights[1])[row].mean(axis=0)
-        assert attention[row, : len(ids)].tolist() == mean_weights.argmax(axis=1)[: len(ids)].tolist()
+        assert (
+            attention[row, : len(ids)].tolist() == mean_weights.argmax(axis=1)[: len(ids)].tolist()
+        )
         assert (attention[row] < np.count_nonzero(inputs[row])).all()
     assert len(set(attention.ravel().tolist())) > 2

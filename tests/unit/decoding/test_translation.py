@@ -1,4 +1,6 @@
-"""Tests that each source of a model for several target languages gets its tag, and each segment of a long source."""
+"""Tests that each source of a model for several target languages gets its tag, and each segment of
+a long source.
+"""
 
 from typing import Any
 
@@ -42,20 +44,32 @@ def test_lines_with_and_without_tags_are_translated_together(copier: Translator)
 
 @pytest.mark.usefixtures("no_graphs")
 @pytest.mark.parametrize("long_lines", ["split", "sentences"])
-def test_each_segment_of_a_long_line_has_the_tag(copier: Translator, vocabulary: Vocabulary, long_lines: str) -> None:
-    longest = len(vocabulary.encode([LONG.partition(" a dog")[0]])[0])  # too short for the first sentence and its tag
+def test_each_segment_of_a_long_line_has_the_tag(
+    copier: Translator, vocabulary: Vocabulary, long_lines: str
+) -> None:
+    longest = len(
+        vocabulary.encode([LONG.partition(" a dog")[0]])[0]
+    )  # too short for the first sentence and its tag
     whole = Translator(copier.model, vocabulary, DecodeHParams(max_input_size=longest - 1))
     [untagged] = whole.translate([LONG], ["the cat"], long_lines=long_lines)
     options: Any = {"long_lines": long_lines, "max_input_size": longest}
     [ours] = copier.translate([LONG], ["the cat"], target_language="fr", **options)
     ids, number = np.array(ours.source_ids), vocabulary.tags[">>fr<<"]
     starts = np.flatnonzero(ids == number)
-    assert starts.tolist() == [0, *np.flatnonzero(ids[:-1] == 1) + 1] and len(starts) == untagged.segments == 5
-    assert ids[ids != number].tolist() == [*untagged.source_ids] and np.diff([*starts, len(ids)]).max() <= longest
+    assert (
+        starts.tolist() == [0, *np.flatnonzero(ids[:-1] == 1) + 1]
+        and len(starts) == untagged.segments == 5
+    )
+    assert (
+        ids[ids != number].tolist() == [*untagged.source_ids]
+        and np.diff([*starts, len(ids)]).max() <= longest
+    )
 
 
 @pytest.mark.usefixtures("no_graphs")
-def test_the_tag_counts_as_a_token_and_is_never_cut_off(copier: Translator, vocabulary: Vocabulary) -> None:
+def test_the_tag_counts_as_a_token_and_is_never_cut_off(
+    copier: Translator, vocabulary: Vocabulary
+) -> None:
     [ids] = vocabulary.encode([LONG])
     tagged = [vocabulary.tags[">>de<<"], *ids]
     [truncated] = copier.translate([f">>de<< {LONG}"], long_lines="truncate", max_input_size=9)
@@ -66,7 +80,9 @@ def test_the_tag_counts_as_a_token_and_is_never_cut_off(copier: Translator, voca
 
 def test_sources_of_attention_need_a_tag(copier: Translator, vocabulary: Vocabulary) -> None:
     assert source_ids(copier, ">>de<< a cat") == vocabulary.encode_sources([">>de<< a cat"])[0]
-    assert ">>de<<" in user_error(source_ids, copier, "a cat") and "empty" in user_error(source_ids, copier, ">>de<<")
+    assert ">>de<<" in user_error(source_ids, copier, "a cat") and "empty" in user_error(
+        source_ids, copier, ">>de<<"
+    )
 
 
 @pytest.mark.parametrize(

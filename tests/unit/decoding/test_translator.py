@@ -1,4 +1,6 @@
-"""Tests the translator: it returns one translation per text, in order, independent of the other texts in the batch."""
+"""Tests the translator: it returns one translation per text, in order, independent of the other
+texts in the batch.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +19,17 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models.transformer import Transformer
 from user_errors import user_error
 
-TEXTS = ["the dog", "", "a cat sat on the dog", " ", "cat", "Ω 漢", "\t", "the cat sat on the dog and the cat", "a"]
+TEXTS = [
+    "the dog",
+    "",
+    "a cat sat on the dog",
+    " ",
+    "cat",
+    "Ω 漢",
+    "\t",
+    "the cat sat on the dog and the cat",
+    "a",
+]
 SENTENCES = ["the dog sat on a cat. ", "cat. ", "a dog on the cat."]
 RANDOM: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 1.5}
 
@@ -29,15 +41,25 @@ def transformer(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Transform
 
 
 @pytest.fixture(scope="module")
-def word_translator(new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary) -> Translator:
-    """Returns a translator whose outputs are words. All tests share it, because its graphs are slow to build."""
-    return Translator(new_word_model(3), tiny_vocabulary, DecodeHParams(n=3, extra_length=3), max_length=50)
+def word_translator(
+    new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary
+) -> Translator:
+    """Returns a translator whose outputs are words. All tests share it, because its graphs are slow
+    to build.
+    """
+    return Translator(
+        new_word_model(3), tiny_vocabulary, DecodeHParams(n=3, extra_length=3), max_length=50
+    )
 
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """Returns a translator whose outputs equal its inputs. All tests share it, because its graphs are slow to build."""
-    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(), max_length=400)
+    """Returns a translator whose outputs equal its inputs. All tests share it, because its graphs
+    are slow to build.
+    """
+    return Translator(
+        Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(), max_length=400
+    )
 
 
 def texts_of(translations: list[Translation]) -> list[str]:
@@ -50,23 +72,35 @@ def penalty(length: int) -> float:
 
 def assert_alike(ours: Translation, theirs: Translation) -> None:
     """Asserts that two translations are equal except for rounding."""
-    assert [hypothesis.ids for hypothesis in ours.hypotheses] == [hypothesis.ids for hypothesis in theirs.hypotheses]
-    assert [hypothesis.text for hypothesis in ours.hypotheses] == [hypothesis.text for hypothesis in theirs.hypotheses]
+    assert [hypothesis.ids for hypothesis in ours.hypotheses] == [
+        hypothesis.ids for hypothesis in theirs.hypotheses
+    ]
+    assert [hypothesis.text for hypothesis in ours.hypotheses] == [
+        hypothesis.text for hypothesis in theirs.hypotheses
+    ]
     for our, their in zip(ours.hypotheses, theirs.hypotheses, strict=True):
-        assert (our.score, *our.token_scores) == pytest.approx((their.score, *their.token_scores), abs=1e-5)
+        assert (our.score, *our.token_scores) == pytest.approx(
+            (their.score, *their.token_scores), abs=1e-5
+        )
         assert our.attention == their.attention
     assert dataclasses.replace(ours, hypotheses=()) == dataclasses.replace(theirs, hypotheses=())
 
 
 @pytest.mark.usefixtures("no_graphs")
-def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Transformer) -> None:
+def test_a_translator_comes_from_a_model_folder(
+    folder: ModelFolder, transformer: Transformer
+) -> None:
     write_checkpoint(folder.path, 3, weights_of(transformer), folder.vocabulary.fingerprint)
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
     assert translator.decode_hparams == DecodeHParams(beam_size=2, extra_length=3)
     expected = Translator(transformer, folder.vocabulary, translator.decode_hparams)
-    [ours], [theirs] = (each.translate(iter(["the cat"]))[0].hypotheses for each in (translator, expected))
+    [ours], [theirs] = (
+        each.translate(iter(["the cat"]))[0].hypotheses for each in (translator, expected)
+    )
     assert ours.ids == theirs.ids
-    assert translator.model.softmax.transposed is not None  # for faster logits, whose last bits differ
+    assert (
+        translator.model.softmax.transposed is not None
+    )  # for faster logits, whose last bits differ
     assert ours.score == pytest.approx(theirs.score, rel=1e-5)
 
 
@@ -74,13 +108,18 @@ def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer
 def test_each_hypothesis_has_its_text_score_and_details(
     word_translator: Translator, tiny_vocabulary: Vocabulary, options: dict[str, Any]
 ) -> None:
-    for text, translation in zip(TEXTS, word_translator.translate(TEXTS, details=True, **options), strict=True):
+    for text, translation in zip(
+        TEXTS, word_translator.translate(TEXTS, details=True, **options), strict=True
+    ):
         if not text.strip():
             assert translation == EMPTY
             continue
         hypotheses = translation.hypotheses
         assert translation.source_ids == tuple(tiny_vocabulary.encode([text])[0])
-        assert len(hypotheses) == 3 and (translation.segments, translation.is_truncated) == (1, False)
+        assert len(hypotheses) == 3 and (translation.segments, translation.is_truncated) == (
+            1,
+            False,
+        )
         assert len({hypothesis.ids for hypothesis in hypotheses}) > 1
         assert (translation.text, translation.score) == (hypotheses[0].text, hypotheses[0].score)
         for hypothesis in hypotheses:
@@ -99,18 +138,25 @@ def test_each_hypothesis_has_its_text_score_and_details(
 
 
 @pytest.mark.parametrize("options", [{}, RANDOM], ids=["best", "random"])
-def test_outputs_do_not_depend_on_the_batch(word_translator: Translator, options: dict[str, Any]) -> None:
+def test_outputs_do_not_depend_on_the_batch(
+    word_translator: Translator, options: dict[str, Any]
+) -> None:
     expected = word_translator.translate(TEXTS, **options)
     assert len({translation.text for translation in expected}) > 4
     for batch_size in (1, 30):
         counts: list[int] = []
-        translations = word_translator.translate(TEXTS, batch_size=batch_size, advance=counts.append, **options)
+        translations = word_translator.translate(
+            TEXTS, batch_size=batch_size, advance=counts.append, **options
+        )
         assert sum(counts) == len(TEXTS)
         for ours, theirs in zip(translations, expected, strict=True):
             assert_alike(ours, theirs)
     order = [7, 2, 0, 5, 8, 1]
     stream = word_translator.stream(
-        [TEXTS[line] for line in order], input_file=InputFile(line_numbers=order), batch_size=25, **options
+        [TEXTS[line] for line in order],
+        input_file=InputFile(line_numbers=order),
+        batch_size=25,
+        **options,
     )
     for index, translation in stream:
         assert_alike(translation, expected[order[index]])
@@ -124,7 +170,16 @@ def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Transla
         return translation
 
     translations = word_translator.translate(["a cat sat."] * 3, **RANDOM)
-    assert len({hypothesis.ids for translation in translations for hypothesis in translation.hypotheses}) > 6
+    assert (
+        len(
+            {
+                hypothesis.ids
+                for translation in translations
+                for hypothesis in translation.hypotheses
+            }
+        )
+        > 6
+    )
     # In its own batch, the line with number 2 has the same outputs as in the batch above.
     assert_alike(drawn("a cat sat."), translations[2])
     assert drawn("a cat sat.", sampling_seed=1).hypotheses != translations[2].hypotheses
@@ -133,30 +188,41 @@ def test_random_outputs_depend_on_seed_line_and_segment(word_translator: Transla
     assert split.segments == 2
     for two_segments, one_segment in zip(split.hypotheses, translations[2].hypotheses, strict=True):
         length = len(one_segment.ids)
-        assert two_segments.ids[:length] == one_segment.ids and two_segments.ids[length:] != one_segment.ids
+        assert (
+            two_segments.ids[:length] == one_segment.ids
+            and two_segments.ids[length:] != one_segment.ids
+        )
 
 
 def test_a_text_in_segments_has_the_joined_translations_of_its_segments(
     word_translator: Translator, tiny_vocabulary: Vocabulary
 ) -> None:
     longest = len(tiny_vocabulary.encode([SENTENCES[0].strip()])[0])
-    translation = word_translator.translate(["cat", "".join(SENTENCES)], details=True, max_input_size=longest)[1]
+    translation = word_translator.translate(
+        ["cat", "".join(SENTENCES)], details=True, max_input_size=longest
+    )[1]
     parts = word_translator.translate([text.strip() for text in SENTENCES], details=True)
     assert translation.segments == 3
     assert translation.source_ids == sum((part.source_ids for part in parts), ())
     offsets = [0, len(parts[0].source_ids), len(parts[0].source_ids) + len(parts[1].source_ids)]
-    for hypothesis, *expected in zip(translation.hypotheses, *(part.hypotheses for part in parts), strict=True):
+    for hypothesis, *expected in zip(
+        translation.hypotheses, *(part.hypotheses for part in parts), strict=True
+    ):
         assert hypothesis.text == " ".join(part.text for part in expected)
         assert hypothesis.ids == sum((part.ids for part in expected), ())
         assert hypothesis.score == pytest.approx(sum(part.score for part in expected), rel=1e-4)
         token_scores = sum((part.token_scores for part in expected), ())
         assert hypothesis.token_scores == pytest.approx(token_scores, rel=1e-4)
         pairs = zip(expected, offsets, strict=True)
-        assert list(hypothesis.attention) == [place + offset for part, offset in pairs for place in part.attention]
+        assert list(hypothesis.attention) == [
+            place + offset for part, offset in pairs for place in part.attention
+        ]
 
 
 @pytest.mark.usefixtures("no_graphs")
-def test_long_lines_are_split_truncated_or_refused(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
+def test_long_lines_are_split_truncated_or_refused(
+    copier: Translator, tiny_vocabulary: Vocabulary
+) -> None:
     copier = Translator(copier.model, tiny_vocabulary, DecodeHParams(), max_length=12)
     long = "the cat sat on the dog. a dog sat on a cat. the dog"
     [ids] = tiny_vocabulary.encode([long])
@@ -182,8 +248,12 @@ def test_outputs_begin_with_their_prefixes(word_translator: Translator) -> None:
     assert forced[1] == EMPTY
     assert_alike(forced[2], free[2])
     for index in (0, 3, 4):
-        assert all(hypothesis.text.startswith(prefixes[index]) for hypothesis in forced[index].hypotheses)
-        assert not all(hypothesis.text.startswith(prefixes[index]) for hypothesis in free[index].hypotheses)
+        assert all(
+            hypothesis.text.startswith(prefixes[index]) for hypothesis in forced[index].hypotheses
+        )
+        assert not all(
+            hypothesis.text.startswith(prefixes[index]) for hypothesis in free[index].hypotheses
+        )
     # Only the first segment of a text has the prefix.
     assert forced[3].segments == free[3].segments > 1
     for with_prefix, without in zip(forced[3].hypotheses, free[3].hypotheses, strict=True):
@@ -196,11 +266,15 @@ def test_outputs_begin_with_their_prefixes(word_translator: Translator) -> None:
 
 @pytest.mark.usefixtures("no_graphs")
 def test_each_call_has_its_own_decode_hparams(copier: Translator) -> None:
-    # At temperature 40 a random output almost never equals the input, unless only the likeliest token is allowed.
+    # At temperature 40 a random output almost never equals the input, unless only the likeliest
+    # token is allowed.
     hot: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 40.0, "extra_length": 0}
     assert texts_of(copier.translate(["the dog"], **hot)) != ["the dog"]
     assert texts_of(copier.translate(["the dog"], sampling_keep_top_k=1, **hot)) == ["the dog"]
-    assert texts_of(copier.translate(["the\ndog"])) == ["the dog"] and copier.decode_hparams == DecodeHParams()
+    assert (
+        texts_of(copier.translate(["the\ndog"])) == ["the dog"]
+        and copier.decode_hparams == DecodeHParams()
+    )
     for call, words in (
         ({"n": 5}, ("n=5", "beam_size=4")),
         ({"long_lines": "cut"}, ("long_lines", "'cut'")),

@@ -1,4 +1,6 @@
-"""Compares the search with well_formed=true with a list of all trees, and checks that its outputs need no repairs."""
+"""Compares the search with well_formed=true with a list of all trees, and checks that its outputs
+need no repairs.
+"""
 
 import functools
 import itertools
@@ -30,7 +32,9 @@ from t2t_repro.serving.export import Served
 TOY = TreeSymbols(("S", "NP"), ("N", "NS", ","))
 TOY_WORDS = TreeSymbols(TOY.labels, ())
 FITTING = {"dog": ("N",), ",": (",",), "'": ("N", ",")}
-"""The symbols in `TOY` that fit each word of the toy sentences. The vocabulary splits NS, which therefore fits none."""
+"""The symbols in `TOY` that fit each word of the toy sentences. The vocabulary splits NS, which
+therefore fits none.
+"""
 SPELLED = {word: (word,) for word in FITTING}
 """The symbols that fit each word if words are their own symbols."""
 LINES = [
@@ -68,28 +72,40 @@ class RandomModel(ModelWithoutCache):
 
 @pytest.fixture(scope="module")
 def words() -> Vocabulary:
-    """Returns a vocabulary with a piece for each bracket and some tags. It splits other tags, such as NS and XX."""
+    """Returns a vocabulary with a piece for each bracket and some tags. It splits other tags, such
+    as NS and XX.
+    """
     problem = registry.problem("wsj_parsing", {})
-    return sentencepiece.train(["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols)
+    return sentencepiece.train(
+        ["(S (NP DT NN )NP (VP VBZ , )VP . )S N , N ,"] * 9, 380, problem.symbols
+    )
 
 
 Sizes = dict[str, int]
 """The number of tokens of each bracket and each symbol that fits a word."""
 
 
-def trees(sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]) -> Iterator[str]:
+def trees(
+    sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]
+) -> Iterator[str]:
     """Yields every constituent of at most `budget` tokens over the words of a sentence."""
     for label in TOY.labels:
         for children in forests(sentence, budget - 2, size, fitting):
             yield f"({label} {children} ){label}"
 
 
-def forests(sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]) -> Iterator[str]:
-    """Yields every sequence of symbols and constituents of at most `budget` tokens over the words of a sentence."""
+def forests(
+    sentence: tuple[str, ...], budget: int, size: Sizes, fitting: dict[str, tuple[str, ...]]
+) -> Iterator[str]:
+    """Yields every sequence of symbols and constituents of at most `budget` tokens over the words
+    of a sentence.
+    """
     if budget < len(sentence):
         return
     for end in range(1, len(sentence) + 1):
-        parts = list(trees(sentence[:end], budget, size, fitting)) + (list(fitting[sentence[0]]) if end == 1 else [])
+        parts = list(trees(sentence[:end], budget, size, fitting)) + (
+            list(fitting[sentence[0]]) if end == 1 else []
+        )
         for part in parts:
             if end == len(sentence):
                 yield from [part] if length(part, size) <= budget else []
@@ -109,11 +125,15 @@ def log_softmax(model: RandomModel) -> np.ndarray:
 
 
 def score(model: RandomModel, ids: list[int], alpha: float, other: list[int]) -> float:
-    """Returns the score of an output. A token that is not in `other` counts with the probability of all such tokens."""
+    """Returns the score of an output. A token that is not in `other` counts with the probability of
+    all such tokens.
+    """
     log_probs, total = log_softmax(model), 0.0
     for t, (last, token) in enumerate(zip([0, *ids], ids, strict=False)):
         row = log_probs[t % 7, last]
-        total += row[token] if token in other or not other else math.log1p(-np.exp(row[other]).sum())
+        total += (
+            row[token] if token in other or not other else math.log1p(-np.exp(row[other]).sum())
+        )
     return float(total) / ((5 + len(ids)) / 6) ** alpha
 
 
@@ -140,13 +160,19 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
     fitting = FITTING if symbols is TOY else SPELLED
     other = [] if symbols is TOY else [0, EOS_ID, *(ids[0] for ids in words.encode(brackets))]
     counts = []
-    for sentence, outputs, scores in zip(sentences, best.ids.numpy().tolist(), best.scores.numpy(), strict=True):
+    for sentence, outputs, scores in zip(
+        sentences, best.ids.numpy().tolist(), best.scores.numpy(), strict=True
+    ):
         tokens = len(sentence) if symbols is TOY else sum(size[word] for word in sentence)
         limit = max(len(sentence) + 1 + extra_length, tokens + 3)
         texts = sorted(trees(sentence, limit - 1, size, fitting))
         expected = {tuple(ids): score(model, ids, alpha, other) for ids in words.encode(texts)}
         ranked = sorted(expected, key=lambda ids: -expected[ids])
-        found = [tuple(unpadded(ids)) for ids, value in zip(outputs, scores, strict=True) if value > -math.inf]
+        found = [
+            tuple(unpadded(ids))
+            for ids, value in zip(outputs, scores, strict=True)
+            if value > -math.inf
+        ]
         assert found == ranked
         assert scores[: len(ranked)] == pytest.approx([expected[ids] for ids in ranked], rel=1e-4)
         counts.append(len(expected))
@@ -156,23 +182,43 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
 @pytest.mark.parametrize(
     ("word_symbol", "options"),
     [
-        ("tag", {"beam_size": 4, "n": 4, "extra_length": 9, "repeat_ngram_size": 1, "repeat_ngram_penalty": 9.0}),
+        (
+            "tag",
+            {
+                "beam_size": 4,
+                "n": 4,
+                "extra_length": 9,
+                "repeat_ngram_size": 1,
+                "repeat_ngram_penalty": 9.0,
+            },
+        ),
         ("XX", {"beam_size": 1, "extra_length": 0}),
-        ("word", {"sampling_method": "random", "n": 3, "extra_length": 0, "sampling_keep_top_k": 2}),
+        (
+            "word",
+            {"sampling_method": "random", "n": 3, "extra_length": 0, "sampling_keep_top_k": 2},
+        ),
     ],
     ids=["beam", "greedy", "random"],
 )
-def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], word_symbol: str) -> None:
+def test_no_output_needs_repairs(
+    words: Vocabulary, options: dict[str, Any], word_symbol: str
+) -> None:
     problem: Any = registry.problem("wsj_parsing", {"word_symbol": word_symbol})
     symbols = problem.tree_symbols
     opening = tuple(ids[0] for ids in words.encode([f"({label}" for label in symbols.labels[:3]]))
     model: Any = RandomModel(words.size, 2, opening)
     translator = Translator(model, words, DecodeHParams(well_formed=True, **options), 0, symbols)
     translations = translator.translate(LINES)
-    hypotheses = [(line, h) for line, x in zip(LINES, translations, strict=True) for h in x.hypotheses]
-    parsed, repairs = problem.finish([line for line, _ in hypotheses], [h.text for _, h in hypotheses])
+    hypotheses = [
+        (line, h) for line, x in zip(LINES, translations, strict=True) for h in x.hypotheses
+    ]
+    parsed, repairs = problem.finish(
+        [line for line, _ in hypotheses], [h.text for _, h in hypotheses]
+    )
     assert not repairs, [h.text for _, h in hypotheses]
-    assert len(parsed) >= len(LINES) * options.get("n", 1) - 4  # a short sentence may have fewer than n trees
+    assert (
+        len(parsed) >= len(LINES) * options.get("n", 1) - 4
+    )  # a short sentence may have fewer than n trees
     for _, hypothesis in hypotheses:
         assert hypothesis.ids[-1] == EOS_ID and hypothesis.score > -math.inf
         runs = ("".join(run) for is_opening, run in itertools.groupby(
@@ -181,7 +227,11 @@ def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], wor
     if "beam_size" in options:
         _, expected = hypotheses[0]
         assert search_tree(translator, LINES[0])[0].hypotheses[0].ids == expected.ids
-    alone = [h for translation in translator.translate(LINES, batch_size=1) for h in translation.hypotheses]
+    alone = [
+        h
+        for translation in translator.translate(LINES, batch_size=1)
+        for h in translation.hypotheses
+    ]
     assert [h.ids for h in alone] == [h.ids for _, h in hypotheses]
     assert [h.score for h in alone] == pytest.approx([h.score for _, h in hypotheses], rel=1e-6)
     truncated = translator.translate(LINES, max_input_size=3, long_lines="truncate")
@@ -191,7 +241,9 @@ def test_no_output_needs_repairs(words: Vocabulary, options: dict[str, Any], wor
 def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> None:
     rules = tree_rules(words, TOY_WORDS)
     tokenizer = tensorflow_text.SentencepieceTokenizer(model=words.model, out_type=tf.int32)
-    np.testing.assert_array_equal(rules.graph_facts(tf.constant(LINES), tokenizer), rules.facts(LINES))
+    np.testing.assert_array_equal(
+        rules.graph_facts(tf.constant(LINES), tokenizer), rules.facts(LINES)
+    )
 
 
 @pytest.mark.usefixtures("no_graphs")
@@ -203,7 +255,9 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     expected = translator.translate(lines, long_lines="truncate")
     answers = Served(translator).translate_nbest(tf.constant(lines))
     for texts, translation in zip(answers["outputs"].numpy().tolist(), expected, strict=True):
-        assert [text.decode() for text in texts if text] == [h.text for h in translation.hypotheses if h.text]
+        assert [text.decode() for text in texts if text] == [
+            h.text for h in translation.hypotheses if h.text
+        ]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +265,11 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     [
         (None, "words", r"^well_formed=true is only for parsers.*omit it$"),
         (TOY, "tiny", r"^well_formed=true needs a vocabulary with a piece for each bracket"),
-        (TreeSymbols(("S",), ("N", "''")), "words", r"^well_formed=true needs a vocabulary with a piece for each"),
+        (
+            TreeSymbols(("S",), ("N", "''")),
+            "words",
+            r"^well_formed=true needs a vocabulary with a piece for each",
+        ),
         (TOY, "bytes", r"^well_formed=true needs a SentencePiece vocabulary, not one of character"),
         (
             TreeSymbols(("S",), ("N", "$,", "$.")),
@@ -221,11 +279,19 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     ],
 )
 def test_a_search_that_cannot_obey_the_rules_is_refused(
-    words: Vocabulary, tiny_vocabulary: Vocabulary, symbols: TreeSymbols | None, kind: str, message: str
+    words: Vocabulary,
+    tiny_vocabulary: Vocabulary,
+    symbols: TreeSymbols | None,
+    kind: str,
+    message: str,
 ) -> None:
     vocabulary = {"words": words, "tiny": tiny_vocabulary, "bytes": ByteVocabulary()}[kind]
     parser: Any = RandomModel(words.size, 2)
     with pytest.raises(UserError, match=message):
-        Translator(parser, vocabulary, DecodeHParams(well_formed=True), 0, symbols).translate(["dog"])
+        Translator(parser, vocabulary, DecodeHParams(well_formed=True), 0, symbols).translate(
+            ["dog"]
+        )
     with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
-        Translator(parser, words, DecodeHParams(well_formed=True), 0, TOY_WORDS).translate(["dog"], ["(S"])
+        Translator(parser, words, DecodeHParams(well_formed=True), 0, TOY_WORDS).translate(
+            ["dog"], ["(S"]
+        )

@@ -1,4 +1,6 @@
-"""Tests that each damaged or hostile file is read, or refused in one line, and that no reader hangs or fills memory."""
+"""Tests that each damaged or hostile file is read, or refused in one line, and that no reader hangs
+or fills memory.
+"""
 
 import gzip
 import json
@@ -61,7 +63,11 @@ from user_errors import user_error
 VOCABULARY = "vocab.numbers_ende.512.model"
 OUTPUT = "x.de-00001-of-00002"
 SHARD = "text_files-train-00000-of-00001"
-DONE = Translation((Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)), (8, 1), segments=2)
+DONE = Translation(
+    (Hypothesis("ein", -0.5, (7, 1), (-0.1, -0.4), (0, 1)), Hypothesis("", -1e-9)),
+    (8, 1),
+    segments=2,
+)
 MEMORY = 1 << 30
 """Bytes that a reader may allocate."""
 cases = hypothesis.settings(
@@ -95,14 +101,22 @@ def read_data(folder: Path) -> None:
     data = load_data(str(folder), "text_files")
     for stored in data.records.values():
         for number in range(len(stored)):
-            assert all(ids.min() >= 0 and ids.max() < data.vocabulary.size for ids in stored[number] if len(ids))
+            assert all(
+                ids.min() >= 0 and ids.max() < data.vocabulary.size
+                for ids in stored[number]
+                if len(ids)
+            )
 
 
 def read_journal(folder: Path) -> None:
-    """Reads the journal of an interrupted decode, and formats its translations as --output_format=jsonl does."""
+    """Reads the journal of an interrupted decode, and formats its translations as
+    --output_format=jsonl does.
+    """
     with Journal(folder / OUTPUT, "settings", resume=True) as journal:
         for translation in journal.done.values():
-            json_line("source", translation, load_vocabulary(folder / VOCABULARY), has_attention=True)
+            json_line(
+                "source", translation, load_vocabulary(folder / VOCABULARY), has_attention=True
+            )
 
 
 def read_weights(folder: Path) -> None:
@@ -136,61 +150,147 @@ def lines_of(read: Callable[[str], object], name: str) -> Callable[[Path], objec
     return lambda folder: list(read(str(folder / name)))  # type: ignore[call-overload]
 
 
-TEXT = "".join(f'<seg id="{number}"> Größe &amp; \u2028 {number} </seg>\r\n' for number in range(9)).encode()
+TEXT = "".join(
+    f'<seg id="{number}"> Größe &amp; \u2028 {number} </seg>\r\n' for number in range(9)
+).encode()
 TREES = b"(S (NP (DT the) (NN dog)) (VP (VBZ -LRB-)))\n(TOP (X\n (Y y)))\n" * 3
 KINDS = (
     Kind("hparams.json", read_model, damaged_json),
     Kind("problem.json", read_model, damaged_json),
     Kind(VOCABULARY, read_model),
-    Kind("vocab.subwords", lambda folder: use(load_vocabulary(folder / "vocab.subwords")), is_checked=False),
-    Kind("vocab.model", lambda folder: serve(load_vocabulary(folder / "vocab.model")), contents=trained()),
-    Kind("vocab.tokens", lambda folder: use(load_vocabulary(folder / "vocab.tokens")), is_checked=False,
-         contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n"),
-    Kind("vocab.bpe", lambda folder: use(load_vocabulary(folder / "vocab.bpe")), is_checked=False,
-         contents="#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä ö\n".encode()),
-    Kind("vocab.tokenizer", lambda folder: use(load_vocabulary(folder / "vocab.tokenizer")), damaged_json,
-         is_checked=False, contents=tokenizer_json()),
-    Kind("vocab.marian", lambda folder: serve(load_vocabulary(folder / "vocab.marian")), damaged_json,
-         is_checked=False, contents=marian_file(["<pad>", "</s>", "<unk>", "d"], trained(), trained())),
-    Kind("config.json", read_config, damaged_json, is_checked=False,
-         contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}'),
-    Kind("model_description.py", lambda folder: read_description(folder / "model_description.py"), is_checked=False,
-         contents=b"import opennmt as onmt\nmodel = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n"),
+    Kind(
+        "vocab.subwords",
+        lambda folder: use(load_vocabulary(folder / "vocab.subwords")),
+        is_checked=False,
+    ),
+    Kind(
+        "vocab.model",
+        lambda folder: serve(load_vocabulary(folder / "vocab.model")),
+        contents=trained(),
+    ),
+    Kind(
+        "vocab.tokens",
+        lambda folder: use(load_vocabulary(folder / "vocab.tokens")),
+        is_checked=False,
+        contents=b"<pad>\n<EOS>\nthe\nUNK\ndog\n",
+    ),
+    Kind(
+        "vocab.bpe",
+        lambda folder: use(load_vocabulary(folder / "vocab.bpe")),
+        is_checked=False,
+        contents="#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä ö\n".encode(),
+    ),
+    Kind(
+        "vocab.tokenizer",
+        lambda folder: use(load_vocabulary(folder / "vocab.tokenizer")),
+        damaged_json,
+        is_checked=False,
+        contents=tokenizer_json(),
+    ),
+    Kind(
+        "vocab.marian",
+        lambda folder: serve(load_vocabulary(folder / "vocab.marian")),
+        damaged_json,
+        is_checked=False,
+        contents=marian_file(["<pad>", "</s>", "<unk>", "d"], trained(), trained()),
+    ),
+    Kind(
+        "config.json",
+        read_config,
+        damaged_json,
+        is_checked=False,
+        contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}',  # noqa: E501
+    ),
+    Kind(
+        "model_description.py",
+        lambda folder: read_description(folder / "model_description.py"),
+        is_checked=False,
+        contents=b"import opennmt as onmt\nmodel = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n",  # noqa: E501
+    ),
     Kind("text_files.json", read_data, damaged_json),
-    Kind("datagen.json", lambda folder: summary.save(folder / "text", "x", {}, folder), damaged_json,
-         is_checked=False),
+    Kind(
+        "datagen.json",
+        lambda folder: summary.save(folder / "text", "x", {}, folder),
+        damaged_json,
+        is_checked=False,
+    ),
     Kind(SHARD, read_data, is_limited=False),
-    Kind(f"{SHARD}.index", read_data, is_checked=False),  # the index is made again if it does not match the shard
+    Kind(
+        f"{SHARD}.index", read_data, is_checked=False
+    ),  # the index is made again if it does not match the shard
     Kind(f"{OUTPUT}.unfinished", read_journal, is_limited=False),
-    Kind("corpora.json", lambda folder: corpora(str(folder / "corpora.json")), damaged_json, is_checked=False,
-         contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '
-                  b'"weight": 2.5}}'),
-    Kind("augment.json", lambda folder: corpora(str(folder)), damaged_json, contents=to_json(
-        Augmentation({"n": "1"}, "en", "de", "", 2, 2, 9)
-    ).encode()),
-    Kind("x.jsonl", lines_of(lambda path: read_rows(path, ("en", "de")), "x.jsonl"), damaged_json_lines,
-         contents=b'{"inputs": "a", "targets": "b"}\n{"translation": {"en": "c", "de": "d"}}\n', is_limited=False),
+    Kind(
+        "corpora.json",
+        lambda folder: corpora(str(folder / "corpora.json")),
+        damaged_json,
+        is_checked=False,
+        contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '  # noqa: E501
+        b'"weight": 2.5}}',
+    ),
+    Kind(
+        "augment.json",
+        lambda folder: corpora(str(folder)),
+        damaged_json,
+        contents=to_json(Augmentation({"n": "1"}, "en", "de", "", 2, 2, 9)).encode(),
+    ),
+    Kind(
+        "x.jsonl",
+        lines_of(lambda path: read_rows(path, ("en", "de")), "x.jsonl"),
+        damaged_json_lines,
+        contents=b'{"inputs": "a", "targets": "b"}\n{"translation": {"en": "c", "de": "d"}}\n',
+        is_limited=False,
+    ),
     Kind("metrics.jsonl", training_results, damaged_json_lines, is_checked=False),
     Kind("results.json", read_results, damaged_json),
     Kind("checkpoint", read_weights, is_checked=False),
     Kind("model.ckpt-5.index", read_weights, is_limited=False),
     Kind("model.ckpt-5.data-00000-of-00001", read_weights, is_limited=False),
-    Kind("t2t.json", lambda folder: parse_json(read_text(folder / "t2t.json"), "t2t.json"), damaged_json,
-         is_checked=False, contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}'),
-    Kind("x.prm", lambda folder: read_parameters(str(folder / "x.prm")), is_limited=False, is_checked=False,
-         contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n"),
+    Kind(
+        "t2t.json",
+        lambda folder: parse_json(read_text(folder / "t2t.json"), "t2t.json"),
+        damaged_json,
+        is_checked=False,
+        contents=b'{"hidden_size": 512, "attention_dropout": 0.1, "bottom": {"targets": null}}',
+    ),
+    Kind(
+        "x.prm",
+        lambda folder: read_parameters(str(folder / "x.prm")),
+        is_limited=False,
+        is_checked=False,
+        contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n",  # noqa: E501
+    ),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
-    Kind("x.trees.gz", lines_of(read_trees, "x.trees.gz"), contents=gzip.compress(TREES, mtime=0), is_limited=False),
+    Kind(
+        "x.trees.gz",
+        lines_of(read_trees, "x.trees.gz"),
+        contents=gzip.compress(TREES, mtime=0),
+        is_limited=False,
+    ),
     Kind("x.sgm", lines_of(read_lines, "x.sgm"), contents=TEXT, is_checked=False, is_limited=False),
-    Kind("x.txt", lines_of(read_lines, "x.txt"), contents=TEXT[5:], is_checked=False, is_limited=False),
-)  # fmt: skip
+    Kind(
+        "x.txt",
+        lines_of(read_lines, "x.txt"),
+        contents=TEXT[5:],
+        is_checked=False,
+        is_limited=False,
+    ),
+)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Path:
-    """A folder that is a model folder and a data directory, with a journal and other files of all `KINDS`."""
+def folder(
+    tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> Path:
+    """A folder that is a model folder and a data directory, with a journal and other files of all
+    `KINDS`.
+    """
     folder: Path = tmp_path_factory.mktemp("damaged")
-    ModelFolder.create(folder, tiny_hparams, tiny_vocabulary, Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1))
+    ModelFolder.create(
+        folder,
+        tiny_hparams,
+        tiny_vocabulary,
+        Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1),
+    )
     (folder / "text").mkdir()
     generate_data(text_files(folder / "text"), folder, "")
     small_subwords().save(folder / "vocab.subwords")
@@ -201,7 +301,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_hparams: HParams, tiny
     log.add(5, seconds=1.5, train_loss=2.0, hardware="A", gpu_count=2)
     log.add(5, dev_loss=1.0, dev_perplexity=2.5)
     write_results(folder, Results(steps=5, bleu={"wmt14": 27.3}, signatures=["wmt14: x"]))
-    weights = {"a/b": tf.Variable(np.ones((64, 4), np.float32)), "c": tf.Variable(np.ones(16, np.float32))}
+    weights = {
+        "a/b": tf.Variable(np.ones((64, 4), np.float32)),
+        "c": tf.Variable(np.ones(16, np.float32)),
+    }
     write_checkpoint(folder, 5, weights, tiny_vocabulary.fingerprint)
     keep_only(folder, [str(folder / "model.ckpt-5")])
     for kind in KINDS:
@@ -222,11 +325,14 @@ def limited_memory() -> Iterator[None]:
 
 def status(folder: Path) -> dict[str, tuple[int, int]]:
     """Returns size and time of the last change of each file in a folder, by name."""
-    return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)}
+    return {
+        entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder)
+    }
 
 
 def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
-    """Returns True if reading the folder raises a UserError of one line. Restores the folder's files.
+    """Returns True if reading the folder raises a UserError of one line. Restores the folder's
+    files.
 
     Asserts that a refused folder is not changed, except for an index that is made again.
     """
@@ -244,7 +350,9 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
     return is_refused
 
 
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")  # NumPy warns at some damaged headers
+@pytest.mark.filterwarnings(
+    "ignore:invalid escape sequence:DeprecationWarning"
+)  # NumPy warns at some damaged headers
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
     original, refusals = contents(folder), []
@@ -266,7 +374,9 @@ def make_huge(path: Path) -> None:
     os.truncate(path, 1 << 40)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name
+)
 def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -> None:
     original, path = contents(folder), folder / kind.name
     for harm in (make_huge, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
@@ -275,7 +385,9 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
         is_refused(kind, folder, original)
 
 
-def test_links_in_a_received_folder_lead_no_program_to_other_files(folder: Path, tmp_path: Path) -> None:
+def test_links_in_a_received_folder_lead_no_program_to_other_files(
+    folder: Path, tmp_path: Path
+) -> None:
     received, others = tmp_path / "received", tmp_path / "others"
     shutil.copytree(folder, received)
     others.mkdir()
@@ -293,7 +405,9 @@ def test_links_in_a_received_folder_lead_no_program_to_other_files(folder: Path,
         "best": lambda: save(6),
         "averaged": lambda: average_checkpoints(ModelFolder(received), 1),
         "tensorboard": lambda: Logs(received, 5, 1).tensorboard.scalars(5, {"dev_loss": 1.0}),
-        ".datagen.lock": lambda: generate_data(text_files(folder / "text"), received, "", Options(overwrite=True)),
+        ".datagen.lock": lambda: generate_data(
+            text_files(folder / "text"), received, "", Options(overwrite=True)
+        ),
         ".unfinished": lambda: new_version(received).__enter__(),
     }
     for name, write in writers.items():
@@ -316,11 +430,17 @@ def test_a_file_may_have_exactly_the_maximum_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "fields", "words"),
     [
-        ("problem.json", {"vocabulary": "../../etc/passwd"}, "must be the name of a file in the same folder"),
+        (
+            "problem.json",
+            {"vocabulary": "../../etc/passwd"},
+            "must be the name of a file in the same folder",
+        ),
         ("hparams.json", {"num_heads": 10**18 + 9, "hidden_size": 10**18 + 7}, ".. 1048576"),
     ],
 )
-def test_a_hostile_description_is_refused(name: str, fields: dict[str, object], words: str, folder: Path) -> None:
+def test_a_hostile_description_is_refused(
+    name: str, fields: dict[str, object], words: str, folder: Path
+) -> None:
     whole = (folder / name).read_text()
     (folder / name).write_text(json.dumps(json.loads(whole) | fields))
     message = user_error(ModelFolder, folder)
@@ -336,5 +456,7 @@ def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_th
     weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
     checkpoint = write_checkpoint(tmp_path, 3, weights, tiny_vocabulary.fingerprint)
     model.model(checkpoint)
-    (tmp_path / "hparams.json").write_text(to_json(replace(tiny_hparams, hidden_size=1 << 20, num_heads=1)))
+    (tmp_path / "hparams.json").write_text(
+        to_json(replace(tiny_hparams, hidden_size=1 << 20, num_heads=1))
+    )
     assert "of the same training" in user_error(ModelFolder(tmp_path).model, checkpoint)

@@ -1,4 +1,4 @@
-"""Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight digits."""
+"""Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight digits."""  # noqa: E501
 
 import json
 from dataclasses import dataclass
@@ -34,7 +34,10 @@ def test_json_may_omit_fields_and_write_a_float_as_a_whole_number() -> None:
         ('{"a": ' + "9" * 30 + "}", "f.json: a number has 30 digits"),
         ("[" * 100_000, "f.json: nested too deeply"),
         (r'{"a": "\ud800"}', "f.json: a string has half a surrogate pair"),
-        ('{"cuont": 256}', "f.json: unknown field of WithoutDefault 'cuont'; did you mean 'count'?"),
+        (
+            '{"cuont": 256}',
+            "f.json: unknown field of WithoutDefault 'cuont'; did you mean 'count'?",
+        ),
         ('{"count": "256"}', "f.json: count='256' must be of type int"),
         ('{"count": 256.0}', "f.json: count=256.0 must be of type int"),
         ('{"count": true}', "f.json: count=True must be of type int"),
@@ -47,8 +50,20 @@ def test_invalid_json_is_an_error_that_names_the_file(text: str, message: str) -
 
 
 def test_only_floats_are_rounded_at_any_depth() -> None:
-    fields = {"text": "0.1234567891", "count": 1234567891, "scores": [(0.1234567891, [1 / 3])], "is": True}
-    expected = {"text": "0.1234567891", "count": 1234567891, "scores": [[0.12345679, [0.33333333]]], "is": True}
+    fields = {
+        "text": "0.1234567891",
+        "count": 1234567891,
+        "scores": [(0.1234567891, [1 / 3])],
+        "is": True,
+    }
+    expected = {
+        "text": "0.1234567891",
+        "count": 1234567891,
+        "scores": [[0.12345679, [0.33333333]]],
+        "is": True,
+    }
     assert rounded(fields) == expected
     assert json.loads(to_json_line(fields)) == expected
-    assert "\n" not in to_json_line({"text": "a\u2028b\n\u0085"}) and "\u2028" not in to_json_line({"text": "a\u2028b"})
+    assert "\n" not in to_json_line({"text": "a\u2028b\n\u0085"}) and "\u2028" not in to_json_line(
+        {"text": "a\u2028b"}
+    )

@@ -1,4 +1,6 @@
-"""Tests that output goes into pipes and devices without replacing them, follows links, and spares the input files."""
+"""Tests that output goes into pipes and devices without replacing them, follows links, and spares
+the input files.
+"""
 
 import errno
 import fcntl
@@ -33,12 +35,16 @@ def test_a_named_pipe_is_written(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     descriptor = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
     write(tmp_path / "fifo")
-    assert os.read(descriptor, 100) == b"new\n" and stat.S_ISFIFO((tmp_path / "fifo").stat().st_mode)
+    assert os.read(descriptor, 100) == b"new\n" and stat.S_ISFIFO(
+        (tmp_path / "fifo").stat().st_mode
+    )
     os.close(descriptor)
 
 
 @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
-def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(tmp_path: Path, folder: str) -> None:
+def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(
+    tmp_path: Path, folder: str
+) -> None:
     reading, writing = os.pipe()
     assert is_stream(f"{folder}/{writing}")
     write(f"{folder}/{writing}")
@@ -47,7 +53,8 @@ def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(tmp_p
     with pytest.raises(BrokenPipeError):
         write(f"{folder}/{writing}")
     os.close(writing)
-    # The shell opens such a file for `(echo first; t2t-decoder --decode_to_file=/dev/stdout; echo last) > file`.
+    # The shell opens such a file for `(echo first; t2t-decoder --decode_to_file=/dev/stdout; echo
+    # last) > file`.
     with open(tmp_path / "file", "wb", buffering=0) as file:
         file.write(b"first\n")
         write(f"{folder}/{file.fileno()}")
@@ -55,7 +62,9 @@ def test_an_open_file_is_continued_and_a_pipe_without_a_reader_is_reported(tmp_p
     assert (tmp_path / "file").read_text() == "first\nnew\nlast\n"
 
 
-@pytest.mark.parametrize(("call", "number"), [("chmod", errno.EPERM), ("fsync", errno.EINVAL), ("fsync", errno.ENOSYS)])
+@pytest.mark.parametrize(
+    ("call", "number"), [("chmod", errno.EPERM), ("fsync", errno.EINVAL), ("fsync", errno.ENOSYS)]
+)
 def test_a_file_system_without_a_call_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
@@ -76,7 +85,9 @@ def test_the_target_of_a_link_is_replaced(tmp_path: Path, target: str) -> None:
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "folder" / "link to a link").symlink_to("../link")
     write(tmp_path / "folder" / "link to a link")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "folder" / "link to a link").is_symlink()
+    assert (tmp_path / "link").is_symlink() and (
+        tmp_path / "folder" / "link to a link"
+    ).is_symlink()
     assert (tmp_path / target).read_text() == "new\n"
     assert without_links(tmp_path / "folder" / "link to a link").samefile(tmp_path / target)
     assert str(without_links("x.de")) == "x.de"
@@ -90,14 +101,20 @@ def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
             file.write(b"half")
             assert (path.read_bytes() if path.exists() else None) == old
             raise ZeroDivisionError
-        with largest_file(1000), pytest.raises(UserError, match="file: cannot be written"), whole_file(path) as file:
+        with (
+            largest_file(1000),
+            pytest.raises(UserError, match="file: cannot be written"),
+            whole_file(path) as file,
+        ):
             file.write(bytes(5000))
         assert (path.read_bytes() if path.exists() else None) == old
         write(path, contents)
         assert path.read_bytes() == contents.encode() and os.listdir(path.parent) == ["file"]
 
 
-def test_a_new_file_has_the_permissions_of_the_umask_and_a_replaced_one_keeps_its_own(tmp_path: Path) -> None:
+def test_a_new_file_has_the_permissions_of_the_umask_and_a_replaced_one_keeps_its_own(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "secret").touch(0o600)
     umask = os.umask(0o027)
     try:
@@ -107,7 +124,10 @@ def test_a_new_file_has_the_permissions_of_the_umask_and_a_replaced_one_keeps_it
         write(tmp_path / "new")
     finally:
         os.umask(umask)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("secret", "new")] == [0o600, 0o640]
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("secret", "new")] == [
+        0o600,
+        0o640,
+    ]
 
 
 def test_a_path_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -124,12 +144,16 @@ def test_the_error_of_something_else_is_not_blamed_on_the_file(tmp_path: Path) -
     assert os.listdir(tmp_path) == []
 
 
-def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_does_not_matter(tmp_path: Path) -> None:
+def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_does_not_matter(
+    tmp_path: Path,
+) -> None:
     (tmp_path / ".x.de.lock").touch()
     for output in (tmp_path / "x.de", tmp_path / "new" / "x.de"):
         with only_writer(output, "--to"):
             message = user_error(only_writer(output, "--to").__enter__)
-            assert message.startswith(f"{output}: another process is writing") and message.endswith("another --to")
+            assert message.startswith(f"{output}: another process is writing") and message.endswith(
+                "another --to"
+            )
             with only_writer(tmp_path / "y.de", "--to"):
                 pass
         assert not list(tmp_path.glob("**/*.lock"))
@@ -168,7 +192,9 @@ def test_the_files_of_an_unfinished_folder_are_renamed_or_deleted(tmp_path: Path
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_under_any_of_its_names_is_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("text", "other"):
         Path(name).write_text("text\n")
@@ -177,10 +203,16 @@ def test_an_input_under_any_of_its_names_is_no_output(tmp_path: Path, monkeypatc
     os.mkfifo("pipe")
     inputs = [("--about=other", "other"), ("--from=text", "text"), ("--of", "pipe"), ("--by", "no")]
     for output in ("text", tmp_path / "text", "link", "hard link"):
-        words = f"{output} is also an input (--from=text) and would be overwritten; choose another --to"
+        words = (
+            f"{output} is also an input (--from=text) and would be overwritten; choose another --to"
+        )
         assert words == user_error(refuse_overwriting, "--to", ["missing", output], inputs)
     with open("text", "ab") as file:
-        words = user_error(refuse_overwriting, "--to", ["text"], [("standard input", file.fileno())])
+        words = user_error(
+            refuse_overwriting, "--to", ["text"], [("standard input", file.fileno())]
+        )
         assert "text is also an input (standard input)" in words
-        assert "standard output is also an input" in user_error(refuse_overwriting, "--to", [file.fileno()], inputs)
+        assert "standard output is also an input" in user_error(
+            refuse_overwriting, "--to", [file.fileno()], inputs
+        )
     refuse_overwriting("--to", ["missing", "pipe"], inputs)

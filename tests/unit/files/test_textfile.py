@@ -33,11 +33,23 @@ PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
         ("text", lzma.compress(b"a line\n"), "end its name in .xz"),
         ("text", bz2.compress(b"a line\n"), "end its name in .bz2"),
         ("text", b"PK\x03\x04\n\0\0\0\0\0\xff", "packed as files .zip; unpack it"),
-        ("text.tar.gz", gzip.compress(b"a.en".ljust(257, b"\0") + b"ustar\n", mtime=0), "packed as files .tar"),
+        (
+            "text.tar.gz",
+            gzip.compress(b"a.en".ljust(257, b"\0") + b"ustar\n", mtime=0),
+            "packed as files .tar",
+        ),
         ("text", b"<srcset setid='a'>\n<seg id=1>a</seg>", "text: SGML; end its name in .sgm"),
         ("text", b"a\n" + b"b" * (MAX_LINE + 1), "text:2: a line of more than 1,048,576 bytes"),
-        ("text.sgm", b"<seg id=1>" + b"b" * (MAX_LINE + 1) + b"</seg>", "text.sgm: segment 1 has no </seg>"),
-        ("text.sgm", b"<seg id=1>b</seg>".ljust(MAX_SGML + 1), "more than 67,108,864 bytes of SGML"),
+        (
+            "text.sgm",
+            b"<seg id=1>" + b"b" * (MAX_LINE + 1) + b"</seg>",
+            "text.sgm: segment 1 has no </seg>",
+        ),
+        (
+            "text.sgm",
+            b"<seg id=1>b</seg>".ljust(MAX_SGML + 1),
+            "more than 67,108,864 bytes of SGML",
+        ),
         ("text.xz", lzma.compress(b"a line\n")[:-9], "cut off or damaged"),
         ("text.bz2", b"plain text\n", "cut off or damaged"),
         ("text.sgm", b"<p>a</p>", "text.sgm: no <seg> element"),
@@ -53,17 +65,24 @@ PACKED = gzip.compress(random.Random(1).randbytes(3000).hex().encode(), mtime=0)
         ("text.gz", PACKED[:-6] + b"?" + PACKED[-5:], "cut off or damaged"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, contents: bytes | None, words: str) -> None:
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, contents: bytes | None, words: str
+) -> None:
     if contents is not None:
         (tmp_path / name).write_bytes(contents)
     assert words in user_error(lambda: list(read_lines(str(tmp_path / name))))
 
 
 @few
-@given(st.text(st.sampled_from("\n\ra") | st.characters(exclude_categories=["Cs"])), st.sampled_from([*COMPRESS]))
+@given(
+    st.text(st.sampled_from("\n\ra") | st.characters(exclude_categories=["Cs"])),
+    st.sampled_from([*COMPRESS]),
+)
 @example("a\u0085b\u2028c\u2029d\x0b\x0ce\x1ff\na\rb\r\nc\r\r\n\n  a \t\n", "")
 @example("\ufeffGröße 😀\r\n\r\nb", ".gz")
-def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, text: str, suffix: str) -> None:
+def test_only_a_line_feed_ends_a_line(
+    tmp_path_factory: pytest.TempPathFactory, text: str, suffix: str
+) -> None:
     path = tmp_path_factory.getbasetemp() / f"lines{suffix}"
     path.write_bytes(COMPRESS[suffix](text.encode()))
     lines = text.split("\n")
@@ -77,7 +96,7 @@ def test_only_a_line_feed_ends_a_line(tmp_path_factory: pytest.TempPathFactory, 
 SGML = """<srcset setid="t" srclang="any"><DOC sysid="ref" docid="a">
 <!-- <seg id="1">old</seg> --><hl><seg seg-id="9" id="1">AT&amp;T <b>&#228;</b> 1 < 2</seg></hl> <p><Seg  ID='2' > two
 lines  &lt;b&gt; </SEG><seg><![CDATA[3 < &amp;]]><!-- no --></seg></p></DOC>
-<doc id=b><seg id="1"></seg><seg id="2"/><seg>R&D ?a=1&copy=2 &copy; &amp;lt;</seg></doc></srcset>"""
+<doc id=b><seg id="1"></seg><seg id="2"/><seg>R&D ?a=1&copy=2 &copy; &amp;lt;</seg></doc></srcset>"""  # noqa: E501
 
 
 @pytest.mark.parametrize("suffix", ["", ".GZ", ".bz2", ".xz"])

@@ -22,13 +22,21 @@ def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_p
     config = read_config(
         write(
             tmp_path,
-            config={**USUAL, "vocab_size": 7, "decoder_vocab_size": None, "decoder_start_token_id": 6, "num_beams": 6},
+            config={
+                **USUAL,
+                "vocab_size": 7,
+                "decoder_vocab_size": None,
+                "decoder_start_token_id": 6,
+                "num_beams": 6,
+            },
         )
     )
     assert (config.d_model, config.encoder_layers, config.activation_function) == (64, 12, "gelu")
     assert config.vocab_size == config.decoder_vocab_size == 7 and not config.scale_embedding
     assert config.num_beams == 6 and not config.bad_words_ids
-    config = read_config(write(tmp_path, generation_config={"num_beams": 4, "bad_words_ids": [[6]]}))
+    config = read_config(
+        write(tmp_path, generation_config={"num_beams": 4, "bad_words_ids": [[6]]})
+    )
     assert config.num_beams == 4 and config.bad_words_ids == [[6]] and not config.unused
     rules = {"no_repeat_ngram_size": 3, "length_penalty": 1.0, "repetition_penalty": 1.2}
     config = read_config(write(tmp_path, generation_config=rules))
@@ -38,10 +46,16 @@ def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_p
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, ["T5ForConditionalGeneration"]),
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+            ["T5ForConditionalGeneration"],
+        ),
         ({"architectures": ["MarianForCausalLM"]}, ["MarianForCausalLM"]),
         ({"model_type": "bart"}, ["bart"]),
-        ({"normalize_before": True, "activation_function": "tanh"}, ["normalize_before=True", "activation_function"]),
+        (
+            {"normalize_before": True, "activation_function": "tanh"},
+            ["normalize_before=True", "activation_function"],
+        ),
         ({"static_position_embeddings": False}, ["static_position_embeddings=False"]),
         ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
         ({"bad_words_ids": [[1, 2]]}, ["bad_words_ids=[[1, 2]]"]),
@@ -52,12 +66,18 @@ def test_features_that_config_json_does_not_name_are_those_of_transformers(tmp_p
         ({"eos_token_id": [0, 1]}, ["eos_token_id"]),
     ],
 )
-def test_other_models_are_refused_by_name(changes: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+def test_other_models_are_refused_by_name(
+    changes: dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
     message = user_error(read_config, write(tmp_path, config={**USUAL, **changes}))
-    assert message.startswith(str(tmp_path / "config.json")) and all(word in message for word in words)
+    assert message.startswith(str(tmp_path / "config.json")) and all(
+        word in message for word in words
+    )
 
 
 def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
     assert "config.json" in user_error(read_config, tmp_path)
     assert "config.json" in user_error(read_config, write(tmp_path, config=[]))
-    assert "generation_config.json" in user_error(read_config, write(tmp_path, config=USUAL, generation_config=1))
+    assert "generation_config.json" in user_error(
+        read_config, write(tmp_path, config=USUAL, generation_config=1)
+    )

@@ -1,4 +1,6 @@
-"""Tests that a folder for transformers computes what our model computes, and that an imported one is as it was."""
+"""Tests that a folder for transformers computes what our model computes, and that an imported one
+is as it was.
+"""
 
 import dataclasses
 import json
@@ -30,14 +32,35 @@ DATA = Path(__file__).parents[2] / "golden" / "data"
 SOURCES = ["the dog", "a cat sat on the dog", "Ω 漢"]
 TARGETS = ["on the cat sat a dog and", "a", "dog sat on a cat and the"]
 SEPARATE = {"shared_embedding_and_softmax_weights": False}
-RELATIVE = {"self_attention_type": "dot_product_relative", "max_relative_position": 3, "pos": "none"}
+RELATIVE = {
+    "self_attention_type": "dot_product_relative",
+    "max_relative_position": 3,
+    "pos": "none",
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "post-norm": {"num_hidden_layers": 2},
     "small epsilon": {"norm_epsilon": 1e-8},
-    "biases, swish, Marian": {"use_attention_biases": True, "use_softmax_bias": True, "activation": "swish"},
-    "three matrices, learned positions": {**SEPARATE, "pos": "emb", "max_length": 8, "norm_epsilon": 0.1},
-    "two matrices, no factor": {**SEPARATE, "shared_embedding": True, "multiply_embedding_mode": "none"},
-    "target space, unequal stacks": {"use_target_space_embedding": True, "num_decoder_layers": 2, "pos": "marian"},
+    "biases, swish, Marian": {
+        "use_attention_biases": True,
+        "use_softmax_bias": True,
+        "activation": "swish",
+    },
+    "three matrices, learned positions": {
+        **SEPARATE,
+        "pos": "emb",
+        "max_length": 8,
+        "norm_epsilon": 0.1,
+    },
+    "two matrices, no factor": {
+        **SEPARATE,
+        "shared_embedding": True,
+        "multiply_embedding_mode": "none",
+    },
+    "target space, unequal stacks": {
+        "use_target_space_embedding": True,
+        "num_decoder_layers": 2,
+        "pos": "marian",
+    },
 }
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
@@ -50,7 +73,14 @@ def new_folder(path: Path, hparams: HParams, vocabulary: Vocabulary) -> tuple[Mo
     for variable in model.trainable_variables:
         variable.assign(variable + random.normal(0, 0.4, variable.shape))
     source = f"vocab.source{vocabulary.sources.suffix}" if vocabulary.separate_source_size else ""
-    origin = Origin("numbers_ende", {}, f"vocab.x{vocabulary.suffix}", "0123456789ab", 1, source_vocabulary=source)
+    origin = Origin(
+        "numbers_ende",
+        {},
+        f"vocab.x{vocabulary.suffix}",
+        "0123456789ab",
+        1,
+        source_vocabulary=source,
+    )
     folder = ModelFolder.create(path, hparams, vocabulary, origin)
     return folder, write_checkpoint(path, 3, weights_of(model), vocabulary.fingerprint)
 
@@ -61,29 +91,40 @@ def exported(folder: ModelFolder, checkpoint: str) -> Path:
 
 
 def check_logits(folder: ModelFolder, checkpoint: str, path: Path) -> None:
-    """Asserts that our model and that in a folder have the same logits for all pieces but padding."""
+    """Asserts that our model and that in a folder have the same logits for all pieces but padding."""  # noqa: E501
     marian, model = NumpyMarian(path), folder.model(checkpoint)
     table = json.loads((path / "vocab.json").read_text("utf-8"))
     target_path = path / "target_vocab.json"
     target_table = json.loads(target_path.read_text("utf-8")) if target_path.exists() else table
     source_spm, target_spm = (
-        sentencepiece.SentencePieceProcessor(model_file=str(path / f"{side}.spm")) for side in ("source", "target")
+        sentencepiece.SentencePieceProcessor(model_file=str(path / f"{side}.spm"))
+        for side in ("source", "target")
     )
     vocabulary = folder.vocabulary
     for source, target in zip(SOURCES, TARGETS, strict=True):
         ids = [
-            [*(table.get(piece, table["<unk>"]) for piece in spm.encode(text, out_type=str)), table["</s>"]]
-            for spm, table, text in ((source_spm, table, source), (target_spm, target_table, target))
+            [
+                *(table.get(piece, table["<unk>"]) for piece in spm.encode(text, out_type=str)),
+                table["</s>"],
+            ]
+            for spm, table, text in (
+                (source_spm, table, source),
+                (target_spm, target_table, target),
+            )
         ]
         rows = vocabulary.sources.encode([source]), vocabulary.encode([target])
         logits = np.asarray(model(*map(np.array, rows)))[0]
         pieces = ["<pad>", "</s>", *vocabulary.pieces(range(2, vocabulary.size))]
         places = [target_table[piece] for piece in pieces]
-        np.testing.assert_allclose(marian.logits(*ids)[:, places[1:]], logits[:, 1:], atol=2e-3, rtol=1e-4)
+        np.testing.assert_allclose(
+            marian.logits(*ids)[:, places[1:]], logits[:, 1:], atol=2e-3, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_are_kept(variant: str, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+def test_logits_are_kept(
+    variant: str, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     hparams = dataclasses.replace(tiny_hparams, **VARIANTS[variant])
     folder, checkpoint = new_folder(tmp_path, hparams, tiny_vocabulary)
     path = exported(folder, checkpoint)
@@ -97,14 +138,21 @@ def test_logits_are_kept(variant: str, tmp_path: Path, tiny_hparams: HParams, ti
     assert (folder.hparams.pos, folder.hparams.norm_epsilon) == expected
 
 
-def test_two_vocabularies_share_the_number_of_padding(tmp_path: Path, tiny_hparams: HParams) -> None:
+def test_two_vocabularies_share_the_number_of_padding(
+    tmp_path: Path, tiny_hparams: HParams
+) -> None:
     vocabulary = SentencePieceVocabulary(trained()).with_sources(
         SentencePieceVocabulary(trained(sentence_iterator=iter(SOURCES * 20)))
     )
-    folder, checkpoint = new_folder(tmp_path, dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary)
+    folder, checkpoint = new_folder(
+        tmp_path, dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary
+    )
     path = exported(folder, checkpoint)
     check_logits(folder, checkpoint, path)
-    numbers = {json.loads((path / name).read_text("utf-8"))["<pad>"] for name in ("vocab.json", "target_vocab.json")}
+    numbers = {
+        json.loads((path / name).read_text("utf-8"))["<pad>"]
+        for name in ("vocab.json", "target_vocab.json")
+    }
     assert numbers == {json.loads((path / "config.json").read_text())["pad_token_id"]}
 
 
@@ -119,16 +167,22 @@ def test_an_imported_model_is_exported_as_it_was(tmp_path: Path) -> None:
     for name, value in weights.items():
         np.testing.assert_array_equal(new_weights[name], value)
     for name in ("vocab.json", "config.json"):
-        fields, new_fields = (json.loads((place / name).read_text("utf-8")) for place in (tmp_path / "folder", path))
+        fields, new_fields = (
+            json.loads((place / name).read_text("utf-8")) for place in (tmp_path / "folder", path)
+        )
         assert not {
-            key: value for key, value in fields.items() if key != "dtype" and new_fields.get(key, value) != value
+            key: value
+            for key, value in fields.items()
+            if key != "dtype" and new_fields.get(key, value) != value
         }
     for name in ("source.spm", "target.spm"):
         assert (path / name).read_bytes() == (tmp_path / "folder" / name).read_bytes()
     # The NumPy model that the other tests trust computes the logits that transformers recorded.
     golden, marian = np.load(DATA / "marian_model" / "logits.npz"), NumpyMarian(path)
     pad = marian.config["pad_token_id"]
-    for source, targets, logits in zip(golden["inputs"], golden["targets"], golden["logits"], strict=True):
+    for source, targets, logits in zip(
+        golden["inputs"], golden["targets"], golden["logits"], strict=True
+    ):
         row, ids = source[source != pad].tolist(), targets[targets != pad].tolist()
         np.testing.assert_allclose(marian.logits(row, ids), logits[: len(ids)], atol=1e-4)
 
@@ -143,9 +197,15 @@ def test_an_imported_model_is_exported_as_it_was(tmp_path: Path) -> None:
     ],
 )
 def test_what_marian_lacks_is_refused(
-    changes: dict[str, Any], word: str, tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+    changes: dict[str, Any],
+    word: str,
+    tmp_path: Path,
+    tiny_hparams: HParams,
+    tiny_vocabulary: Vocabulary,
 ) -> None:
-    folder, checkpoint = new_folder(tmp_path, dataclasses.replace(tiny_hparams, **changes), tiny_vocabulary)
+    folder, checkpoint = new_folder(
+        tmp_path, dataclasses.replace(tiny_hparams, **changes), tiny_vocabulary
+    )
     assert word in user_error(exported, folder, checkpoint)
     assert not (tmp_path / "export").exists()
 
@@ -162,4 +222,6 @@ def test_the_model_card_has_languages_licence_and_scores(
     text = (exported(folder, checkpoint) / "README.md").read_text("utf-8")
     head = text.split("---\n")[1]
     assert {'language: ["en", "de"]', 'license: "apache-2.0"'} <= {*head.split("\n")}
-    assert all(word in text for word in ("30.0 BLEU", "numbers_ende", "hidden_size", "MarianMTModel"))
+    assert all(
+        word in text for word in ("30.0 BLEU", "numbers_ende", "hidden_size", "MarianMTModel")
+    )

@@ -1,4 +1,6 @@
-"""Tests which models are imported from folders of transformers, and that a refused one leaves nothing behind."""
+"""Tests which models are imported from folders of transformers, and that a refused one leaves
+nothing behind.
+"""
 
 import json
 import shutil
@@ -38,7 +40,9 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of transformers: two languages, two layers in the encoder and one in the decoder, width 8."""
+    """A folder of transformers: two languages, two layers in the encoder and one in the decoder,
+    width 8.
+    """
     for name in ("marian", "marian_model"):
         shutil.copytree(DATA / name, tmp_path / "folder", dirs_exist_ok=True)
     return tmp_path / "folder"
@@ -81,21 +85,38 @@ def test_a_model_that_cannot_be_imported_is_refused(
 
 
 COPIES = dict.fromkeys((ENCODER, DECODER, HEAD), lambda old: old[SHARED])
-OTHERS = {ENCODER: lambda old: -old[SHARED], DECODER: lambda old: 2 * old[SHARED], HEAD: lambda old: 3 * old[SHARED]}
-LEARNED = {POSITIONS[0]: lambda old: old[SHARED][:64], POSITIONS[1]: lambda old: old[SHARED][64:128]}
+OTHERS = {
+    ENCODER: lambda old: -old[SHARED],
+    DECODER: lambda old: 2 * old[SHARED],
+    HEAD: lambda old: 3 * old[SHARED],
+}
+LEARNED = {
+    POSITIONS[0]: lambda old: old[SHARED][:64],
+    POSITIONS[1]: lambda old: old[SHARED][64:128],
+}
 SEPARATE = {ENCODER: COPIES[ENCODER], DECODER: OTHERS[DECODER], SHARED: None}
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "config", "pos"),
     [
-        ("older", {**COPIES, **dict.fromkeys(POSITIONS, lambda _: sinusoids(4)), BIAS: None}, {}, "marian"),
+        (
+            "older",
+            {**COPIES, **dict.fromkeys(POSITIONS, lambda _: sinusoids(4)), BIAS: None},
+            {},
+            "marian",
+        ),
         ("start", {SHARED: lambda old: old[SHARED] + 0.25}, {"scale_embedding": True}, "emb"),
         ("token", {}, {"decoder_start_token_id": 5}, "emb"),
         ("timing", dict.fromkeys(POSITIONS, lambda _: sinusoids(3)), {}, "timing"),
         ("learned", LEARNED, {}, "emb"),
         ("copies", OTHERS, {}, "marian"),
-        ("untied", {**OTHERS, SHARED: lambda old: 5 * old[SHARED]}, {"tie_word_embeddings": False}, "marian"),
+        (
+            "untied",
+            {**OTHERS, SHARED: lambda old: 5 * old[SHARED]},
+            {"tie_word_embeddings": False},
+            "marian",
+        ),
         ("separate", SEPARATE, {"share_encoder_decoder_embeddings": False}, "marian"),
     ],
 )
@@ -106,7 +127,9 @@ def test_logits_are_those_of_transformers(
     imported = MarianImport(folder)
     imported.write(str(folder.parent / "model"))
     model_folder, ids = ModelFolder(folder.parent / "model"), imported.target_ids
-    inputs, targets = (np.argsort(ids)[np.load(RECORDED / "logits.npz")[key][:1]] for key in ("inputs", "targets"))
+    inputs, targets = (
+        np.argsort(ids)[np.load(RECORDED / "logits.npz")[key][:1]] for key in ("inputs", "targets")
+    )
     logits = np.asarray(model_folder.model(model_folder.checkpoint())(inputs, targets))[0]
     np.testing.assert_allclose(logits, np.load(RECORDED / "variants.npz")[name][:, ids], atol=1e-5)
     assert imported.hparams.pos == pos
@@ -115,21 +138,32 @@ def test_logits_are_those_of_transformers(
 def test_a_model_with_one_language_needs_no_tag(folder: Path) -> None:
     table = (folder / "vocab.json").read_text("utf-8")
     (folder / "vocab.json").write_text(table.replace(">>deu<<", "deu"), "utf-8")
-    assert [*MarianImport(folder).vocabulary.tags] == [">>nds_Latn<<"] and not MarianImport(folder).problem.symbols
+    assert [*MarianImport(folder).vocabulary.tags] == [">>nds_Latn<<"] and not MarianImport(
+        folder
+    ).problem.symbols
 
 
-def test_the_program_imports_a_model_with_its_languages_and_beam(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_imports_a_model_with_its_languages_and_beam(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder.parent)
-    Path("folder/tokenizer_config.json").write_text('{"source_lang": "eng", "target_lang": "ROMANCE"}')
+    Path("folder/tokenizer_config.json").write_text(
+        '{"source_lang": "eng", "target_lang": "ROMANCE"}'
+    )
     Path("folder/generation_config.json").write_text('{"num_beams": 6, "bad_words_ids": [[144]]}')
     text = programs.succeed("import", "--huggingface=folder", "--output_dir=new").stderr
     assert "2 target languages" in text and "--hparams_set=marian_base --hparams=" in text
     translator = Translator.from_dir("new")
-    assert translator.decode_hparams.beam_size == 6 and ModelFolder("new").problem.languages == ("", "")
+    assert translator.decode_hparams.beam_size == 6 and ModelFolder("new").problem.languages == (
+        "",
+        "",
+    )
     [translation] = translator.translate(["The dog."], target_language="deu")
     assert 0 not in translation.hypotheses[0].ids
     assert "no such folder" in programs.error("import", "--huggingface=nowhere", "--output_dir=x")
-    assert "--vocab" in programs.error("import", "--huggingface=folder", "--vocab=a", "--output_dir=x")
+    assert "--vocab" in programs.error(
+        "import", "--huggingface=folder", "--vocab=a", "--output_dir=x"
+    )
     Path("folder/target.spm").unlink()
     assert "folder/target.spm" in programs.error("import", "--huggingface=folder", "--output_dir=x")
     assert not Path("x").exists()

@@ -1,4 +1,6 @@
-"""Tests that weights are read without PyTorch, and that no file of a stranger runs code or does other harm."""
+"""Tests that weights are read without PyTorch, and that no file of a stranger runs code or does
+other harm.
+"""
 
 import contextlib
 import io
@@ -32,9 +34,19 @@ A = np.arange(6, dtype=np.float32).reshape(2, 3)
 @pytest.mark.parametrize("is_part", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_of_each_type_are_float32(name: str, is_part: bool, tmp_path: Path) -> None:
-    shutil.copy(FILES / name, tmp_path / NAMES[name].replace(".", "-00002-of-00002." if is_part else "."))
+    shutil.copy(
+        FILES / name, tmp_path / NAMES[name].replace(".", "-00002-of-00002." if is_part else ".")
+    )
     weights = read_weights(tmp_path)
-    expected = {"a": A, "half": A, "bfloat16": A, "double": A, "ids": [0, 1, 2], "empty": A[:0, :2], "scalar": 2.5}
+    expected = {
+        "a": A,
+        "half": A,
+        "bfloat16": A,
+        "double": A,
+        "ids": [0, 1, 2],
+        "empty": A[:0, :2],
+        "scalar": 2.5,
+    }
     if name != "model.safetensors":
         expected |= {"tied": A, "transposed": A.T, "row": A[1], "parameter": A}
     assert weights.keys() == expected.keys()
@@ -72,7 +84,10 @@ class Call:
 def zipped(compression: int = zipfile.ZIP_STORED, **changes: bytes) -> bytes:
     """Returns `weights.zip` with other contents of members, e.g. of `data.pkl`."""
     file = io.BytesIO()
-    with zipfile.ZipFile(FILES / "weights.zip") as old, zipfile.ZipFile(file, "w", compression) as new:
+    with (
+        zipfile.ZipFile(FILES / "weights.zip") as old,
+        zipfile.ZipFile(file, "w", compression) as new,
+    ):
         for path in old.namelist():
             new.writestr(path, changes.get(path.removeprefix("weights/"), old.read(path)))
     return file.getvalue()
@@ -99,7 +114,9 @@ def test_code_in_a_pickle_is_named_and_never_runs(protocol: int, tmp_path: Path)
 
 def test_files_that_claim_to_be_huge_need_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "pytorch_model.bin"
-    path.write_bytes(zipped(**{"data.pkl": b"\x80\x04}r" + struct.pack("<I", 1 << 24) + b"."}))  # entries of the memo
+    path.write_bytes(
+        zipped(**{"data.pkl": b"\x80\x04}r" + struct.pack("<I", 1 << 24) + b"."})
+    )  # entries of the memo
     tracemalloc.start()
     assert read_weights(tmp_path) == {}
     assert tracemalloc.get_traced_memory()[1] < 1 << 24
@@ -121,11 +138,14 @@ PLACE = b"K\x00K\x02K\x03\x86q\x09K\x03K\x01\x86"
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b"K\x00", b"K\x01"), (b"K\x00", b"J\xff\xff\xff\xff"), (b"K\x02K\x03\x86", b"K\x03K\x03\x86"),
-        (b"K\x03K\x01", b"K\x04K\x01"), (b"K\x03K\x01", b"J\xff\xff\xff\xffK\x01"),
+        (b"K\x00", b"K\x01"),
+        (b"K\x00", b"J\xff\xff\xff\xff"),
+        (b"K\x02K\x03\x86", b"K\x03K\x03\x86"),
+        (b"K\x03K\x01", b"K\x04K\x01"),
+        (b"K\x03K\x01", b"J\xff\xff\xff\xffK\x01"),
         (b"K\x02K\x03\x86q\x09K\x03K\x01", b"K\xffK\xff\x86q\x09K\x00K\x00"),
     ],
-)  # fmt: skip
+)
 def test_a_tensor_must_lie_in_its_storage(old: bytes, new: bytes, tmp_path: Path) -> None:
     with zipfile.ZipFile(FILES / "weights.zip") as archive:
         model = archive.read("weights/data.pkl")
@@ -137,13 +157,28 @@ def test_a_tensor_must_lie_in_its_storage(old: bytes, new: bytes, tmp_path: Path
 @pytest.mark.parametrize(
     ("offsets", "is_sound"),
     [
-        ([[0, 8]], True), ([[4, 8], [0, 4]], True), ([[0, 8], [8, 8]], True),
-        ([[0, 4]], False), ([[4, 8]], False), ([[0, 12]], False), ([[-4, 8]], False), ([[8, 0]], False), ([[0]], False),
-        ([[0, 8, 2]], False), ([[0, 8], [0, 8]], False), ([[0, 4], [0, 8]], False), ([[0, 12], [12, 8]], False),
+        ([[0, 8]], True),
+        ([[4, 8], [0, 4]], True),
+        ([[0, 8], [8, 8]], True),
+        ([[0, 4]], False),
+        ([[4, 8]], False),
+        ([[0, 12]], False),
+        ([[-4, 8]], False),
+        ([[8, 0]], False),
+        ([[0]], False),
+        ([[0, 8, 2]], False),
+        ([[0, 8], [0, 8]], False),
+        ([[0, 4], [0, 8]], False),
+        ([[0, 12], [12, 8]], False),
     ],
-)  # fmt: skip
-def test_tensors_must_fill_a_safetensors_file(offsets: list[list[int]], is_sound: bool, tmp_path: Path) -> None:
-    header = {str(n): {"dtype": "F32", "shape": [-1], "data_offsets": place} for n, place in enumerate(offsets)}
+)
+def test_tensors_must_fill_a_safetensors_file(
+    offsets: list[list[int]], is_sound: bool, tmp_path: Path
+) -> None:
+    header = {
+        str(n): {"dtype": "F32", "shape": [-1], "data_offsets": place}
+        for n, place in enumerate(offsets)
+    }
     text, path = json.dumps(header).encode(), tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
     if is_sound:

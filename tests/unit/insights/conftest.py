@@ -13,7 +13,7 @@ from t2t_repro.models.transformer import Transformer
 
 @pytest.fixture(scope="session")
 def explored(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> list[ExploredModel]:
-    """Returns an untrained Transformer of one layer with two heads, and a model without attention."""
+    """Returns an untrained Transformer of one layer with two heads, and a model without attention."""  # noqa: E501
     keras.utils.set_random_seed(1)
     transformer = Transformer(tiny_hparams, tiny_vocabulary.size)
     copier = Copier(tiny_vocabulary.size)
@@ -21,4 +21,7 @@ def explored(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> list[Explore
         Translator(transformer, tiny_vocabulary, DecodeHParams(3, extra_length=2), max_length=256),
         Translator(copier, tiny_vocabulary, DecodeHParams(2, 1.0), max_length=30),
     )
-    return [ExploredModel(*values) for values in zip(("a", "b"), ("first", "second"), translators, strict=True)]
+    return [
+        ExploredModel(*values)
+        for values in zip(("a", "b"), ("first", "second"), translators, strict=True)
+    ]

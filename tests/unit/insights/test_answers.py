@@ -49,24 +49,34 @@ def test_a_model_is_described(explored: list[ExploredModel]) -> None:
 
 def test_the_example_of_a_problem() -> None:
     assert example(NumbersEnde({}, name="numbers_ende")).startswith("three hundred")
-    assert example(TextFiles({"languages": "de,en"})) == example(TextFiles({"train": "a/en.de.x.gz,b.fr"})) == GERMAN
+    assert (
+        example(TextFiles({"languages": "de,en"}))
+        == example(TextFiles({"train": "a/en.de.x.gz,b.fr"}))
+        == GERMAN
+    )
     assert example(TextFiles({"train": "a.fr,b.de"}, was_reversed=True)) == GERMAN
     assert example(TextFiles({"train": "german.txt,english.txt"})) == ""
 
 
-def test_layers_are_those_of_the_deeper_stack(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+def test_layers_are_those_of_the_deeper_stack(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     hparams = dataclasses.replace(tiny_hparams, num_decoder_layers=2)
     transformer = Transformer(hparams, tiny_vocabulary.size)
     model = ExploredModel("c", "", Translator(transformer, tiny_vocabulary, DecodeHParams()))
     assert model.describe()["layers"] == 2
-    assert [len(model.attention("a", [5, 1], kind)["weights"]) for kind in ("encoder", "cross")] == [1, 2]
+    assert [
+        len(model.attention("a", [5, 1], kind)["weights"]) for kind in ("encoder", "cross")
+    ] == [1, 2]
 
 
 def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel]) -> None:
     answer = as_json(explored[0].translate("the cät", **SETTINGS))
     translation, tree = search_tree(explored[0].translator, "the cät", beam_size=3, alpha=0.6, n=2)
     assert answer["source_tokens"][-3:] == ["<0xA4>", "t", "</s>"]
-    assert [hypothesis["ids"] for hypothesis in answer["hypotheses"]] == [list(x.ids) for x in translation.hypotheses]
+    assert [hypothesis["ids"] for hypothesis in answer["hypotheses"]] == [
+        list(x.ids) for x in translation.hypotheses
+    ]
     for ours, theirs in zip(answer["hypotheses"], translation.hypotheses, strict=True):
         assert (ours["text"], ours["score"]) == (theirs.text, theirs.score)
         assert [token["log_prob"] for token in ours["tokens"]] == list(theirs.token_scores)
@@ -87,7 +97,9 @@ def test_the_answer_has_the_numbers_of_the_search(explored: list[ExploredModel])
 
 def test_why_a_search_ended(explored: list[ExploredModel]) -> None:
     greedy = {"beam_size": 1, "alpha": 0.6, "num_best": 1}
-    search, certain = (as_json(model.translate("the cat", **greedy))["search"] for model in explored)
+    search, certain = (
+        as_json(model.translate("the cat", **greedy))["search"] for model in explored
+    )
     assert (certain["end"]["reason"], certain["end"]["best_possible"]) == ("certain", None)
     assert search["end"]["reason"] == "limit" and search["end"]["worst_of_best"] is None
     assert len(search["steps"]) == search["limit"]
@@ -101,10 +113,17 @@ def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> N
     expected = pair_attention(translator, "the cat", "a dog").kinds
     for kind, attention in expected.items():
         answer = as_json(model.attention("the cat", target_ids, kind))
-        assert (answer["queries"], answer["keys"]) == (list(attention.queries), list(attention.keys))
+        assert (answer["queries"], answer["keys"]) == (
+            list(attention.queries),
+            list(attention.keys),
+        )
         np.testing.assert_allclose(answer["weights"], attention.weights, atol=5.1e-5)
-    unfinished = model.attention("the cat", target_ids[:-1], "cross")  # as of an output at the length limit
-    np.testing.assert_allclose(unfinished["weights"], expected["cross"].weights[:, :, :-1], atol=5.1e-5)
+    unfinished = model.attention(
+        "the cat", target_ids[:-1], "cross"
+    )  # as of an output at the length limit
+    np.testing.assert_allclose(
+        unfinished["weights"], expected["cross"].weights[:, :, :-1], atol=5.1e-5
+    )
 
 
 def test_odd_characters_are_translated(explored: list[ExploredModel]) -> None:
@@ -118,4 +137,6 @@ def test_defaults_of_a_problem_hold(explored: list[ExploredModel]) -> None:
     model = ExploredModel("c", "", Translator(translator.model, translator.vocabulary, defaults))
     expected = translator.translate(["the cat"], beam_size=3, n=2, extra_length=1)[0].hypotheses
     answer = model.translate("the cat", **SETTINGS)["hypotheses"]
-    assert [hypothesis["score"] for hypothesis in answer] == pytest.approx([x.score for x in expected], abs=1e-5)
+    assert [hypothesis["score"] for hypothesis in answer] == pytest.approx(
+        [x.score for x in expected], abs=1e-5
+    )

@@ -1,4 +1,6 @@
-"""Tests the recorded beam search against beam search itself, which tests/unit/decoding compares with plain Python."""
+"""Tests the recorded beam search against beam search itself, which tests/unit/decoding compares
+with plain Python.
+"""
 
 import math
 from typing import Any
@@ -16,7 +18,15 @@ from t2t_repro.decoding.beam_search import Scoring, beam_search
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.insights.search_tree import ALIVE, FINISHED, PRUNED, ROOT, SearchTree, record_search, search_tree
+from t2t_repro.insights.search_tree import (
+    ALIVE,
+    FINISHED,
+    PRUNED,
+    ROOT,
+    SearchTree,
+    record_search,
+    search_tree,
+)
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 VOCAB = 7
@@ -24,16 +34,22 @@ Ids = tuple[int, ...]
 
 
 def random_table(seed: int, end: float = 0.0, spread: float = 1.5) -> np.ndarray:
-    """Returns logits [t, last token, next token] of a model. The logit of the end token is higher by `end`."""
+    """Returns logits [t, last token, next token] of a model. The logit of the end token is higher
+    by `end`.
+    """
     table = np.random.default_rng(seed).normal(0, spread, (12, VOCAB, VOCAB)).astype("float32")
     table[:, :, EOS_ID] += end
     return table
 
 
 def arguments(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Any:
-    """Returns the arguments of `beam_search` and `record_search` for a model whose logits are `table`."""
+    """Returns the arguments of `beam_search` and `record_search` for a model whose logits are
+    `table`.
+    """
 
-    def step(ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(
+        ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(table[int(t)], ids), cache
 
     cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
@@ -60,19 +76,28 @@ def test_the_tree_has_the_outputs_of_beam_search_and_their_candidates(
     decode_hparams, ends = DecodeHParams(beam_size, alpha, n=num_best), set()
     for seed in (3, 5, 9):
         table, limit = random_table(seed, end), 1 + seed
-        tree, outputs = recorded(table, limit, decode_hparams), beam_search(*arguments(table, limit, decode_hparams))
+        tree, outputs = (
+            recorded(table, limit, decode_hparams),
+            beam_search(*arguments(table, limit, decode_hparams)),
+        )
         ids = check_candidates(tree, log_softmax(table), decode_hparams)
         paths = [tuple(node.token for node in path) for path in tree.paths()]
         assert paths == [ids[node] for node in tree.outputs]
         assert paths == [tuple(unpadded(row)) for row in outputs.ids[0].numpy().tolist()]
-        assert [path[-1].score for path in tree.paths()] == pytest.approx(outputs.scores[0].numpy().tolist())
+        assert [path[-1].score for path in tree.paths()] == pytest.approx(
+            outputs.scores[0].numpy().tolist()
+        )
         assert tree.limit == limit and (tree.is_certain or len(tree.steps) == limit)
         ends.add(tree.is_certain)
     assert ends == reasons
 
 
-def check_candidates(tree: SearchTree, log_probs: np.ndarray, decode_hparams: DecodeHParams) -> dict[int, Ids]:
-    """Checks all numbers of the tree's candidates against their definitions; returns the tokens of each node."""
+def check_candidates(
+    tree: SearchTree, log_probs: np.ndarray, decode_hparams: DecodeHParams
+) -> dict[int, Ids]:
+    """Checks all numbers of the tree's candidates against their definitions; returns the tokens of
+    each node.
+    """
     ids, beam_size, finished = {ROOT: ()}, decode_hparams.beam_size, list[float]()
     sums, alive = {ROOT: 0.0}, [ROOT]
     for t, step in enumerate(tree.steps):
@@ -81,14 +106,22 @@ def check_candidates(tree: SearchTree, log_probs: np.ndarray, decode_hparams: De
             token_log_prob = log_probs[t, ids[node.parent][-1] if t else 0, node.token]
             ids[node.node] = (*ids[node.parent], node.token)
             sums[node.node] = sums[node.parent] + token_log_prob
-            assert (node.token_log_prob, node.log_prob) == pytest.approx((token_log_prob, sums[node.node]), rel=1e-4)
-        ended = {node: node.log_prob / ((6 + t) / 6) ** decode_hparams.alpha for node in step if node.token == EOS_ID}
+            assert (node.token_log_prob, node.log_prob) == pytest.approx(
+                (token_log_prob, sums[node.node]), rel=1e-4
+            )
+        ended = {
+            node: node.log_prob / ((6 + t) / 6) ** decode_hparams.alpha
+            for node in step
+            if node.token == EOS_ID
+        }
         finished = sorted([*finished, *ended.values()])[-beam_size:]
         for node, score in ended.items():
             assert node.score == pytest.approx(score)
             assert node.fate == (FINISHED if score in finished else PRUNED)
         others = [node for node in step if node not in ended]  # best first
-        assert [node.fate for node in others] == ([ALIVE] * beam_size + [PRUNED] * beam_size)[: len(others)]
+        assert [node.fate for node in others] == ([ALIVE] * beam_size + [PRUNED] * beam_size)[
+            : len(others)
+        ]
         alive = [node.node for node in others[:beam_size]]
     return ids
 
@@ -111,19 +144,31 @@ def test_nan_is_refused() -> None:
         recorded(table, 9, DecodeHParams())
 
 
-def test_translations_are_those_of_the_translator(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> None:
+def test_translations_are_those_of_the_translator(
+    tiny_hparams: HParams, tiny_vocabulary: Vocabulary
+) -> None:
     model = word_model(1, tiny_hparams, tiny_vocabulary)
     translator = Translator(model, tiny_vocabulary, DecodeHParams(extra_length=2), max_length=50)
     options: dict[str, Any] = {"beam_size": 4, "n": 2, "alpha": 0.0, "coverage_penalty": 0.3}
     texts = ["dog", "a dog on the cat"]
-    for text, expected in zip(texts, translator.translate(texts, details=True, **options), strict=True):
+    for text, expected in zip(
+        texts, translator.translate(texts, details=True, **options), strict=True
+    ):
         translation, tree = search_tree(translator, text, **options)
-        assert translation.source_ids == expected.source_ids and tree.limit == len(expected.source_ids) + 2
+        assert (
+            translation.source_ids == expected.source_ids
+            and tree.limit == len(expected.source_ids) + 2
+        )
         assert len(tree.outputs) == len(translation.hypotheses)
         for ours, theirs in zip(translation.hypotheses, expected.hypotheses, strict=True):
             assert (ours.text, ours.ids) == (theirs.text, theirs.ids)
-            assert (ours.score, *ours.token_scores) == pytest.approx((theirs.score, *theirs.token_scores), abs=1e-5)
-    for source, message in (("", "is empty"), ("dog " * 60, "61 tokens, but this model at most 50; shorten it")):
+            assert (ours.score, *ours.token_scores) == pytest.approx(
+                (theirs.score, *theirs.token_scores), abs=1e-5
+            )
+    for source, message in (
+        ("", "is empty"),
+        ("dog " * 60, "61 tokens, but this model at most 50; shorten it"),
+    ):
         with pytest.raises(UserError, match=message):
             search_tree(translator, source)
     with pytest.raises(UserError, match="without a search tree"):

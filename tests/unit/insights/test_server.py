@@ -49,7 +49,9 @@ def test_the_page_has_only_files_of_this_server(client: FlaskClient) -> None:
     for link in links:
         file = client.get(f"/{link}")
         assert (file.status_code, file.mimetype) == (200, types[link.rpartition(".")[2]])
-    assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=", page.text)  # the browser would refuse them
+    assert not re.search(
+        r"<script(?![^>]* src=)|\son\w+=|\sstyle=", page.text
+    )  # the browser would refuse them
 
 
 def test_a_request_reaches_its_model(
@@ -57,9 +59,13 @@ def test_a_request_reaches_its_model(
 ) -> None:
     assert get(client, "/api/models")["models"] == [model.describe() for model in explored]
     for method in ("translate", "attention"):
-        monkeypatch.setattr(ExploredModel, method, lambda model, *arguments: {"call": [model.name, *arguments]})
+        monkeypatch.setattr(
+            ExploredModel, method, lambda model, *arguments: {"call": [model.name, *arguments]}
+        )
     assert get(client, "/api/translate", **QUESTION) == {"call": ["a", "the cat", 2, 0.6, 1]}
-    assert get(client, "/api/attention", **ATTENTION | {"model": "1"}) == {"call": ["b", "the cat", [5, 1], "cross"]}
+    assert get(client, "/api/attention", **ATTENTION | {"model": "1"}) == {
+        "call": ["b", "the cat", [5, 1], "cross"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -70,9 +76,17 @@ def test_a_request_reaches_its_model(
         ("translate", {"beam_size": "9" * 5000}, "beam_size=99999"),
         ("translate", {"alpha": "nan"}, "alpha=nan: give a number from 0 to 5"),
         ("translate", {"num_best": "3"}, "num_best=3: give a whole number from 1 to 2"),
-        ("translate", {"source": "x" * 1001}, "the source has 1,001 characters; shorten it to 1,000"),
+        (
+            "translate",
+            {"source": "x" * 1001},
+            "the source has 1,001 characters; shorten it to 1,000",
+        ),
         ("translate", {"source": "ö" * 50}, "the source has 102 tokens; shorten it to 100"),
-        ("translate", {"source": "ö" * 20, "model": "1"}, "the source has 42 tokens, but this model at most 30"),
+        (
+            "translate",
+            {"source": "ö" * 20, "model": "1"},
+            "the source has 42 tokens, but this model at most 30",
+        ),
         ("attention", {"source": ""}, "the source is empty"),
         ("attention", {"target_ids": "5,"}, "give ids from 1, separated by commas"),
         ("attention", {"target_ids": "0"}, "give ids from 1 to 289"),
@@ -83,7 +97,9 @@ def test_a_request_reaches_its_model(
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_wrong_parameters_are_refused(client: FlaskClient, path: str, changes: dict[str, str], message: str) -> None:
+def test_wrong_parameters_are_refused(
+    client: FlaskClient, path: str, changes: dict[str, str], message: str
+) -> None:
     query = QUESTION if path == "translate" else ATTENTION
     error = refusal(client, f"/api/{path}", query | changes)
     assert message in error and len(error) < 200
@@ -99,7 +115,9 @@ def test_every_parameter_is_needed(client: FlaskClient) -> None:
 def test_other_addresses_and_methods(client: FlaskClient) -> None:
     for path in ("/api/nothing", "/../server.py", "/%2e%2e/server.py", "/..%5cserver.py"):
         response = client.get(path)
-        assert response.status_code == 404 and response.json and "Not Found" in response.json["error"]
+        assert (
+            response.status_code == 404 and response.json and "Not Found" in response.json["error"]
+        )
     assert client.post("/api/models").status_code == 405
 
 
@@ -120,7 +138,10 @@ def test_a_failure_in_the_server_is_one_line(
 
     monkeypatch.setattr(ExploredModel, "translate", fail)
     response = client.get("/api/translate", query_string=QUESTION)
-    assert (response.status_code, response.json) == (500, {"error": "the server failed; its terminal shows why"})
+    assert (response.status_code, response.json) == (
+        500,
+        {"error": "the server failed; its terminal shows why"},
+    )
 
 
 def test_other_names_of_the_server_are_refused(explored: list[ExploredModel]) -> None:
@@ -130,15 +151,31 @@ def test_other_names_of_the_server_are_refused(explored: list[ExploredModel]) ->
         client = create_app(explored, trusted_hosts(listener, "localhost")).test_client()
     for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
         assert client.get("/api/models", headers={"Host": host}).status_code == 200
-    for host in ("evil.example", f"evil.example:{port}", "localhost", f"localhost:{port + 1}", "", "[::1", "\u0661"):
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "localhost",
+        f"localhost:{port + 1}",
+        "",
+        "[::1",
+        "\u0661",
+    ):
         response = client.get("/api/models", headers={"Host": host})
         assert response.status_code == 400, host
     assert response.json and f"open http://127.0.0.1:{port}/" in response.json["error"]
 
 
 def test_pages_of_other_sites_may_link_to_the_page_but_not_ask(client: FlaskClient) -> None:
-    own = {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://localhost"}
-    others = {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://localhost:81"}
+    own = (
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://localhost"},
+    )
+    others = (
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://localhost:81"},
+    )
     for headers in (*own, *others):
         statuses = [client.get(path, headers=headers).status_code for path in ("/", "/api/models")]
         assert statuses == [200, 200 if headers in own else 400], headers
@@ -166,8 +203,12 @@ def test_slow_clients_are_closed_and_others_served(
 def test_other_addresses() -> None:
     with listen("::1", 0) as listener:
         port = listener.getsockname()[1]
-        assert address(listener) == f"http://[::1]:{port}/" and f"[::1]:{port}" in trusted_hosts(listener, "::1")
+        assert address(listener) == f"http://[::1]:{port}/" and f"[::1]:{port}" in trusted_hosts(
+            listener, "::1"
+        )
     with listen("0.0.0.0", 0) as listener:  # in a network, the server has any name
         assert trusted_hosts(listener, "0.0.0.0") == []
-    with pytest.raises(UserError, match=r"--host=no\.such\.host\.invalid --port=0: .*; give another --port"):
+    with pytest.raises(
+        UserError, match=r"--host=no\.such\.host\.invalid --port=0: .*; give another --port"
+    ):
         listen("no.such.host.invalid", 0)

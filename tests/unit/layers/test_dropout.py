@@ -52,7 +52,10 @@ def test_without_seeds_or_rate_nothing_changes() -> None:
 
 
 def test_masks_are_the_same_in_a_graph_eagerly_and_in_another_batch() -> None:
-    signature = [tf.TensorSpec([None, 4, None, None], tf.bfloat16), tf.TensorSpec([None], tf.uint32)]
+    signature = [
+        tf.TensorSpec([None, 4, None, None], tf.bfloat16),
+        tf.TensorSpec([None], tf.uint32),
+    ]
 
     @tf.function(input_signature=signature, autograph=False)
     def graph(x: tf.Tensor, examples: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,6 @@
-"""All layers and models are ordinary Keras layers: symbolic calls, dtype policies, configurations, files."""
+"""All layers and models are ordinary Keras layers: symbolic calls, dtype policies, configurations,
+files.
+"""
 
 import json
 from collections.abc import Callable
@@ -25,10 +27,14 @@ from t2t_repro.models.transformer import DecoderLayer, EncoderLayer
 from t2t_repro.rivals.experts import Experts
 
 PAGE = Path(__file__).parents[3] / "docs" / "write_your_own_model.md"
-HPARAMS = HParams(hidden_size=8, filter_size=12, num_heads=2, attention_dropout=0.1, relu_dropout=0.1)
+HPARAMS = HParams(
+    hidden_size=8, filter_size=12, num_heads=2, attention_dropout=0.1, relu_dropout=0.1
+)
 PRE_NORM = HParams(hidden_size=8, norm_before=True)
 NEAR = HParams(hidden_size=8, num_heads=2, self_attention_neighborhood=3)
-RELATIVE = HParams(hidden_size=8, self_attention_type="dot_product_relative", max_relative_position=2)
+RELATIVE = HParams(
+    hidden_size=8, self_attention_type="dot_product_relative", max_relative_position=2
+)
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(2, 2, 5, 8)).astype("float32")
@@ -37,7 +43,14 @@ HEADS = RANDOM.normal(size=(2, 2, 5, 4)).astype("float32")
 MEMORY = KeysValues(HEADS, HEADS + 1)
 BIAS = np.where(INPUTS == 0, np.float32(-1e9), np.float32(0))[:, None, None]
 
-EXACT = ("norm", "residual", "pre-norm", "embedding", "sinusoids", "learned positions")  # they compute in float32
+EXACT = (
+    "norm",
+    "residual",
+    "pre-norm",
+    "embedding",
+    "sinusoids",
+    "learned positions",
+)  # they compute in float32
 
 LAYERS: dict[str, tuple[Callable[..., Any], tuple]] = {
     "norm": (partial(LayerNorm, HPARAMS), (X,)),
@@ -50,14 +63,18 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple]] = {
     "cross-attention": (partial(CrossAttention, HPARAMS), (X, MEMORY, BIAS)),
     "encoder layer": (partial(EncoderLayer, HPARAMS), (X, BIAS)),
     "decoder layer": (partial(DecoderLayer, HPARAMS), (X, MEMORY, BIAS)),
-    "encoder layer with experts": (partial(EncoderLayer, FAMILIES["transformer_moe"], Experts), (WIDE,)),
+    "encoder layer with experts": (
+        partial(EncoderLayer, FAMILIES["transformer_moe"], Experts),
+        (WIDE,),
+    ),
     "embedding": (partial(Embedding, VOCAB, 8), (INPUTS,)),
     "sinusoids": (partial(Sinusoids, 8), (X,)),
     "learned positions": (partial(LearnedPositions, 8, 4), (X,)),
     "relative positions": (partial(RelativePositions, RELATIVE, 8), (HEADS, HEADS)),
-}  # fmt: skip
+}
 MODELS = {
-    name: (partial(registry.model(name), hparams, VOCAB), (INPUTS, TARGETS)) for name, hparams in FAMILIES.items()
+    name: (partial(registry.model(name), hparams, VOCAB), (INPUTS, TARGETS))
+    for name, hparams in FAMILIES.items()
 }
 
 
@@ -78,18 +95,30 @@ def symbolic(x: Any) -> Any:
 
 def assert_close(results: Any, expected: Any, rtol: float = 1e-6) -> None:
     for result, value in zip(tree.flatten(results), tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(tf.cast(result, "float32"), tf.cast(value, "float32"), rtol=rtol, atol=rtol)
+        np.testing.assert_allclose(
+            tf.cast(result, "float32"), tf.cast(value, "float32"), rtol=rtol, atol=rtol
+        )
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *MODELS])
-def test_a_functional_model_in_16_bits_has_all_weights_and_can_be_saved(name: str, tmp_path: Path) -> None:
+def test_a_functional_model_in_16_bits_has_all_weights_and_can_be_saved(
+    name: str, tmp_path: Path
+) -> None:
     layer, arguments = made(name, "mixed_float16")
     inputs, outputs = tree.map_structure(symbolic, arguments), tree.flatten(layer(*arguments))
     model = keras.Model(tree.flatten(inputs), layer(*inputs))
-    assert len(model.trainable_weights) == len(layer.weights) and {w.dtype for w in layer.weights} <= {"float32"}
+    assert len(model.trainable_weights) == len(layer.weights) and {
+        w.dtype for w in layer.weights
+    } <= {"float32"}
     for output, symbol in zip(outputs, tree.flatten(model.outputs), strict=True):
-        assert symbol.dtype == output.dtype == ("float16" if name == "relative positions" else "float32")
-        assert all(size in (None, length) for size, length in zip(symbol.shape, output.shape, strict=True))
+        assert (
+            symbol.dtype
+            == output.dtype
+            == ("float16" if name == "relative positions" else "float32")
+        )
+        assert all(
+            size in (None, length) for size, length in zip(symbol.shape, output.shape, strict=True)
+        )
         assert np.isfinite(output).all()
     outer = keras.layers.Lambda(lambda unused: layer(*arguments), dtype="mixed_bfloat16")
     assert_close(outer(np.zeros((2, 1))), outputs, rtol=0)
@@ -107,7 +136,9 @@ def test_a_functional_model_in_16_bits_has_all_weights_and_can_be_saved(name: st
     assert not model.trainable_weights
 
 
-def test_a_functional_transformer_trains_with_dropout_and_predicts_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_functional_transformer_trains_with_dropout_and_predicts_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     warnings: list[Any] = []
     monkeypatch.setattr(tf.get_logger(), "handle", warnings.append)
     layer, data = made("transformer")

@@ -1,4 +1,6 @@
-"""Tests the residual connection with the norm after or before the sub-layer. Models are compared with numpy."""
+"""Tests the residual connection with the norm after or before the sub-layer. Models are compared
+with numpy.
+"""
 
 import numpy as np
 import pytest
@@ -20,7 +22,9 @@ def normalized(x: np.ndarray) -> np.ndarray:
 def test_the_norm_follows_the_sum_or_precedes_the_sublayer_whose_output_has_dropout(
     norm_before: bool, rate: float
 ) -> None:
-    layer = Residual(HParams(hidden_size=8, norm_before=norm_before, layer_prepostprocess_dropout=rate))
+    layer = Residual(
+        HParams(hidden_size=8, norm_before=norm_before, layer_prepostprocess_dropout=rate)
+    )
 
     def dropped(x: np.ndarray) -> np.ndarray:
         return np.asarray(dropout(tf.constant(2 * x + 1, tf.float32), rate, Seeds(np.arange(2))))

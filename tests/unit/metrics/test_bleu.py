@@ -9,7 +9,11 @@ import sacrebleu
 from t2t_repro.metrics import bleu
 from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII
 
-REFERENCES = ["Der Hund lief über die Brücke.", "Die Haus-Tür war zu, sagte er.", "Heute regnet es nicht in Bonn!"]
+REFERENCES = [
+    "Der Hund lief über die Brücke.",
+    "Die Haus-Tür war zu, sagte er.",
+    "Heute regnet es nicht in Bonn!",
+]
 TRANSLATIONS = [
     "Der Hund lief über eine Brücke.",
     "Die Garten-Tür war zu, sagte sie.",
@@ -17,19 +21,31 @@ TRANSLATIONS = [
 ]
 
 
-def by_label(translations: list[str], references: list[str], language: str = "de") -> dict[str, bleu.Score]:
+def by_label(
+    translations: list[str], references: list[str], language: str = "de"
+) -> dict[str, bleu.Score]:
     return {score.label: score for score in bleu.scores(translations, references, language)}
 
 
 def test_without_a_language_no_score_depends_on_one() -> None:
     scores = bleu.scores(TRANSLATIONS, REFERENCES)
-    assert [score.label for score in scores] == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased"]
+    assert [score.label for score in scores] == [
+        "BLEU",
+        "BLEU, lower-cased",
+        "chrF",
+        "chrF, lower-cased",
+    ]
     assert "give --target_language" in bleu.missing_bleu(scores, "")
     assert bleu.missing_bleu(bleu.scores(TRANSLATIONS, REFERENCES, "fr"), "fr") == ""
 
 
-CHINESE, JAPANESE, THAI = ["一个人在骑车。", "两只狗"], ["二匹の犬が遊ぶ。", "はい"], ["สุนัขสองตัวเล่น", "ดี"]
-"""Sentences without spaces between words. Each counts as one word for sacreBLEU's usual tokenizer."""
+CHINESE, JAPANESE, THAI = (
+    ["一个人在骑车。", "两只狗"],
+    ["二匹の犬が遊ぶ。", "はい"],
+    ["สุนัขสองตัวเล่น", "ดี"],
+)
+"""Sentences without spaces between words. Each counts as one word for sacreBLEU's usual tokenizer.
+"""
 
 
 @pytest.mark.parametrize(
@@ -55,7 +71,9 @@ def test_a_perfect_output_has_100_points_in_any_language(
 
 def test_scores_equal_sacrebleus() -> None:
     score = by_label(TRANSLATIONS, REFERENCES, "de-AT")
-    scores = [score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")]
+    scores = [
+        score[label].score for label in ("BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased")
+    ]
     assert scores == [
         sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score,
         sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES], lowercase=True).score,
@@ -63,23 +81,36 @@ def test_scores_equal_sacrebleus() -> None:
         sacrebleu.CHRF(lowercase=True).corpus_score(TRANSLATIONS, [REFERENCES]).score,
     ]
     assert len(set(scores)) == 4
-    assert list(score) == ["BLEU", "BLEU, lower-cased", "chrF", "chrF, lower-cased", PAPER_BLEU, PAPER_BLEU_ASCII]
+    assert list(score) == [
+        "BLEU",
+        "BLEU, lower-cased",
+        "chrF",
+        "chrF, lower-cased",
+        PAPER_BLEU,
+        PAPER_BLEU_ASCII,
+    ]
     assert score[PAPER_BLEU] == bleu.paper_bleu(TRANSLATIONS, REFERENCES, "de")
 
 
 def test_signatures_state_metric_tokeniser_and_version() -> None:
     score = by_label(TRANSLATIONS, REFERENCES, "fr")
     end = f"version:{version('sacrebleu')}"
-    assert score["BLEU, lower-cased"].signature == f"nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|{end}"
+    assert (
+        score["BLEU, lower-cased"].signature == f"nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|{end}"
+    )
     assert score["chrF"].signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{end}"
     tokens = f"sacremoses-{version('sacremoses')}-fr-escaped"
-    assert score[PAPER_BLEU].signature == f"nrefs:1|case:mixed|eff:no|tok:{tokens}|smooth:none|{end}"
+    assert (
+        score[PAPER_BLEU].signature == f"nrefs:1|case:mixed|eff:no|tok:{tokens}|smooth:none|{end}"
+    )
     german = by_label(TRANSLATIONS, REFERENCES, "de")[PAPER_BLEU_ASCII].signature
     assert german.split("|")[3].endswith("-de-escaped+ascii-punctuation+compounds-split")
 
 
 def test_german_lines_have_the_tokens_of_moses_and_compounds_are_split_as_by_perl() -> None:
-    """Tokens are those of tokenizer.perl (1.1) -l de. Compounds: perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'."""
+    """Tokens are those of tokenizer.perl (1.1) -l de. Compounds: perl -ple 's{(\\S)-(\\S)}{$1
+    ##AT##-##AT## $2}g'.
+    """
     for line, tokens in (
         (
             'Sie zahlt 1.000,50 Euro, z. B. "bar" & gern.',
@@ -98,9 +129,12 @@ def test_german_lines_have_the_tokens_of_moses_and_compounds_are_split_as_by_per
 
 
 def test_only_german_compounds_are_split() -> None:
-    translations, references = ["un rendez-vous de dix-huit minutes"], ["un rendez-vous de vingt-huit minutes"]
-    # With split compounds, one of 9 tokens differs, so 8 of 9 words match, 6 of 8 pairs, and so on. Without them, no
-    # sequence of four words matches.
+    translations, references = (
+        ["un rendez-vous de dix-huit minutes"],
+        ["un rendez-vous de vingt-huit minutes"],
+    )
+    # With split compounds, one of 9 tokens differs, so 8 of 9 words match, 6 of 8 pairs, and so on.
+    # Without them, no sequence of four words matches.
     matches = 8 / 9 * 6 / 8 * 4 / 7 * 2 / 6
     for language, expected in (("de", 100 * matches**0.25), ("en", 0), ("fr", 0)):
         for replaces_punctuation in (False, True):
@@ -127,5 +161,7 @@ def test_the_papers_bleu_has_a_brevity_penalty_and_no_smoothing() -> None:
 
 def test_lines_without_a_partner_are_refused() -> None:
     for translations, references in ((["a", "b"], ["a"]), (["a"], ["a", "b"]), ([], [])):
-        with pytest.raises(ValueError, match=f"translations: {len(translations)}, references: {len(references)}"):
+        with pytest.raises(
+            ValueError, match=f"translations: {len(translations)}, references: {len(references)}"
+        ):
             bleu.scores(translations, references)

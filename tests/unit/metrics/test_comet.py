@@ -34,7 +34,7 @@ trainer = Trainer(accelerator="cpu", logger=False)
 trainer.strategy.connect(model)
 trainer.save_checkpoint(folder / "checkpoints" / "model.ckpt", weights_only=True)
 save_hparams_to_yaml(folder / "hparams.yaml", model.hparams)
-"""
+"""  # noqa: E501
 """Writes the folder of a COMET model with random weights."""
 
 
@@ -42,18 +42,41 @@ save_hparams_to_yaml(folder / "hparams.yaml", model.hparams)
 def test_scores_equal_those_of_comet_score(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
-    subprocess.run([Path(PROGRAM).resolve().with_name("python"), "-c", MODEL, folder], check=True, capture_output=True)
+    subprocess.run(
+        [Path(PROGRAM).resolve().with_name("python"), "-c", MODEL, folder],
+        check=True,
+        capture_output=True,
+    )
     texts = {"s": ["a dog", "two\u2028cats", "no"], "r": ["ein Hund", "zwei Katzen", "nein"]}
     texts |= {"a": ["der Hund", "Katzen", "ja"], "b": ["ein Hund", "zwei\u0085Katzen", "na ja"]}
     s, r, a, b = (write_lines(tmp_path / name, lines) for name, lines in texts.items())
-    command = [PROGRAM, "-s", s, "-r", r, "-t", a, b, "--model", folder / "checkpoints" / "model.ckpt"]
-    expected = subprocess.run([*command, "--only_system"], capture_output=True, text=True, check=True).stdout
+    command = [
+        PROGRAM,
+        "-s",
+        s,
+        "-r",
+        r,
+        "-t",
+        a,
+        b,
+        "--model",
+        folder / "checkpoints" / "model.ckpt",
+    ]
+    expected = subprocess.run(
+        [*command, "--only_system"], capture_output=True, text=True, check=True
+    ).stdout
     flags = [f"--reference={r}", f"--source={s}", "--metrics=comet", f"--comet_model={folder}"]
     for path in (a, b):
-        [score] = [line.rpartition(" ")[2] for line in expected.splitlines() if line.startswith(f"{path}\t")]
+        [score] = [
+            line.rpartition(" ")[2]
+            for line in expected.splitlines()
+            if line.startswith(f"{path}\t")
+        ]
         line = succeed("bleu", f"--translation={path}", *flags).stdout
         assert float(line.split()[0]) == pytest.approx(100 * float(score), abs=0.0101)
-        assert line.split()[1] == "COMET" and line.split()[2].startswith("nrefs:1|model:model|version:2.")
+        assert line.split()[1] == "COMET" and line.split()[2].startswith(
+            "nrefs:1|model:model|version:2."
+        )
 
 
 def test_a_comparison_has_the_means_of_the_lines_and_names_the_model() -> None:
@@ -61,12 +84,16 @@ def test_a_comparison_has_the_means_of_the_lines_and_names_the_model() -> None:
     texts = [[f"{name} {number}" for number in range(3)] for name in "ab"]
     comet = Comet(texts, line_scores, model="tiny")
     rows, signature = compare(dict(zip("ab", texts, strict=True)), [texts[0]], comet)
-    assert [row.score for row in rows] == pytest.approx([100 * sum(line) / 3 for line in line_scores])
+    assert [row.score for row in rows] == pytest.approx(
+        [100 * sum(line) / 3 for line in line_scores]
+    )
     assert signature == "nrefs:1|bs:1000|ar:10000|seed:12345|model:tiny"
     assert rows[1].randomization_p == pytest.approx(2 / 8, abs=0.02)  # 2 of 8 exchanges differ more
 
 
-def test_a_missing_program_and_a_missing_model_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_and_a_missing_model_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = write_lines(tmp_path / "x", ["a"])
     flags = [f"--{name}={text}" for name in ("translation", "reference", "source")]
     flags += ["--metrics=comet", f"--comet_model={tmp_path}"]

@@ -1,4 +1,6 @@
-"""Tests that the codes of a language in different standards are one code with one tokenizer, and names are refused."""
+"""Tests that the codes of a language in different standards are one code with one tokenizer, and
+names are refused.
+"""
 
 import pytest
 
@@ -10,7 +12,11 @@ from user_errors import user_error
     ("code", "tokens", "codes"),
     [
         ("", "13a", [""]),
-        ("zh", "zh", ["zh", "zh-CN", "zh_CN", "zh-Hant-TW", "ZHO", "cmn", "chi", "zho_Hans", "zh_TW.UTF-8"]),
+        (
+            "zh",
+            "zh",
+            ["zh", "zh-CN", "zh_CN", "zh-Hant-TW", "ZHO", "cmn", "chi", "zho_Hans", "zh_TW.UTF-8"],
+        ),
         ("yue", "zh", ["yue", "yue-HK"]),
         ("gan", "zh", ["gan"]),
         ("ja", "ja-mecab", ["ja", "jpn", " ja ", "ja-JP", "jpn_Jpan"]),
@@ -30,7 +36,9 @@ def test_codes_of_a_language_are_one_code(code: str, tokens: str, codes: list[st
     assert {tokenizer(name, ["Haus"]) for name in codes} == {tokens}
 
 
-@pytest.mark.parametrize("name", ["german", "french", "xx", "d", "de,fr", "1", " ", "und", "C.UTF-8", "jp"])
+@pytest.mark.parametrize(
+    "name", ["german", "french", "xx", "d", "de,fr", "1", " ", "und", "C.UTF-8", "jp"]
+)
 def test_what_is_no_code_is_refused(name: str) -> None:
     message = user_error(lambda: language_code(name, "--languages"))
     assert message.startswith(f"--languages: {name!r}")

@@ -31,9 +31,16 @@ def test_randomization_is_the_share_of_exchanges_with_a_larger_difference() -> N
     assert [row.score for row in rows] == [score(BASELINE), score(OTHER), score(BASELINE)]
     # 10,000 of the exchanges, drawn at random, have a standard deviation of less than 0.005.
     assert abs((rows[1].randomization_p or 0) - larger / 2 ** len(BASELINE)) < 0.02
-    # sacrebleu R -i A B -m chrf --paired-bs -w 8 -f text, and --paired-ar, on files with these lines
+    # sacrebleu R -i A B -m chrf --paired-bs -w 8 -f text, and --paired-ar, on files with these
+    # lines
     assert [round(row.interval, 5) for row in rows[:2]] == [17.67157, 16.41830]
-    assert [round(p or 0, 4) for p in (rows[1].bootstrap_p, rows[1].randomization_p)] == [0.0110, 0.0965]
+    assert [round(p or 0, 4) for p in (rows[1].bootstrap_p, rows[1].randomization_p)] == [
+        0.0110,
+        0.0965,
+    ]
     assert (rows[0].bootstrap_p, rows[0].randomization_p) == (None, None)
-    assert (rows[2].bootstrap_p, rows[2].randomization_p) == (1.0, 1.0)  # the same lines as the baseline's
+    assert (rows[2].bootstrap_p, rows[2].randomization_p) == (
+        1.0,
+        1.0,
+    )  # the same lines as the baseline's
     assert {"ar:10000", "bs:1000"} < set(signature.split("|"))

@@ -1,4 +1,4 @@
-"""Tests the check of registered models, and the interface that `KerasModel` adds to a Keras model."""
+"""Tests the check of registered models, and the interface that `KerasModel` adds to a Keras model."""  # noqa: E501
 
 import re
 from dataclasses import replace
@@ -27,11 +27,15 @@ from t2t_repro.models.model import (
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "write_your_own_model.md"
-HPARAMS = HParams(hidden_size=8, num_heads=2, num_hidden_layers=1, filter_size=8, layer_prepostprocess_dropout=0.5)
+HPARAMS = HParams(
+    hidden_size=8, num_heads=2, num_hidden_layers=1, filter_size=8, layer_prepostprocess_dropout=0.5
+)
 
 
 def make(factory: Any, precision: str = "float32") -> Any:
-    """Registers a class or function as a model, and returns the model that `make_model` makes with it."""
+    """Registers a class or function as a model, and returns the model that `make_model` makes with
+    it.
+    """
     with mock.patch.dict(registry._models._objects, {"mine": factory}):
         return make_model(replace(HPARAMS, model="mine"), VOCAB, 0, precision)
 
@@ -47,9 +51,13 @@ def recurrent_class() -> Any:
 
 
 class Plain(keras.Model):
-    """A model without methods for decoding. Its first call creates the weights. Dropout is on if Keras is training."""
+    """A model without methods for decoding. Its first call creates the weights. Dropout is on if
+    Keras is training.
+    """
 
-    def __init__(self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str) -> None:
+    def __init__(
+        self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str
+    ) -> None:
         super().__init__()
         self.embedding = keras.layers.Embedding(vocab_size, hparams.hidden_size)
         self.dropout = keras.layers.Dropout(0.5)
@@ -61,15 +69,23 @@ class Plain(keras.Model):
 
 
 def test_variables_have_the_same_names_in_every_model(recurrent_class: Any) -> None:
-    for factory, example in ((recurrent_class, "recurrent/rnn_1/gru_cell_1/kernel"), (Plain, "plain/dense/kernel")):
-        names = [[variable.path for variable in make(factory).trainable_variables] for _ in range(2)]
+    for factory, example in (
+        (recurrent_class, "recurrent/rnn_1/gru_cell_1/kernel"),
+        (Plain, "plain/dense/kernel"),
+    ):
+        names = [
+            [variable.path for variable in make(factory).trainable_variables] for _ in range(2)
+        ]
         assert names[0] == names[1] and example in names[0]
 
 
 def test_a_model_that_cannot_decode_is_counted() -> None:
     model = make(Plain)
     assert parameter_count(model) == VOCAB * 8 + 8 * VOCAB + VOCAB
-    with pytest.raises(UserError, match=r"'mine' has no method encode, so it cannot decode; score with it, or add enc"):
+    with pytest.raises(
+        UserError,
+        match=r"'mine' has no method encode, so it cannot decode; score with it, or add enc",
+    ):
         as_decoding_model(model, "score with it")
 
 
@@ -79,7 +95,9 @@ def test_a_model_with_a_variable_that_is_made_from_a_tensor_is_counted() -> None
     assert parameter_count(model) == VOCAB * 8 + 8 * VOCAB + VOCAB + 2
 
 
-def test_the_example_decodes_by_steps_in_16_bits_and_its_dropout_follows_the_seed(recurrent_class: Any) -> None:
+def test_the_example_decodes_by_steps_in_16_bits_and_its_dropout_follows_the_seed(
+    recurrent_class: Any,
+) -> None:
     def mixed(*arguments: Any) -> Any:
         return recurrent_class(*arguments[:3], "mixed_bfloat16")
 
@@ -88,16 +106,24 @@ def test_the_example_decodes_by_steps_in_16_bits_and_its_dropout_follows_the_see
     assert not as_decoding_model(model, "").has_attention
     check_steps(model, atol=0.05)
     assert model.start(2).dtype == tf.bfloat16
-    assert model(INPUTS, TARGETS).dtype == model.decode(TARGETS, model.encode(INPUTS)).dtype == tf.float32
+    assert (
+        model(INPUTS, TARGETS).dtype
+        == model.decode(TARGETS, model.encode(INPUTS)).dtype
+        == tf.float32
+    )
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
     for other, is_repeatable in ((model, True), (make(Plain), False)):
-        plain, first, second = (np.asarray(other(INPUTS, TARGETS, *seed)) for seed in ((), (SEED,), (SEED,)))
+        plain, first, second = (
+            np.asarray(other(INPUTS, TARGETS, *seed)) for seed in ((), (SEED,), (SEED,))
+        )
         assert not np.allclose(first, plain)
         assert np.array_equal(first, second) == is_repeatable
 
 
 class Embedded(Plain):
-    """A small model. Models that `make_model` must refuse are derived from it, each with one mistake."""
+    """A small model. Models that `make_model` must refuse are derived from it, each with one
+    mistake.
+    """
 
     more: tuple[Any, ...] = ()
 
@@ -151,12 +177,30 @@ class Misfit(Embedded):
     ("factory", "message"),
     [
         (OneArgument, r"model 'mine' has no method call\(inputs, targets\)"),
-        (Probabilities, r"call returned shape \[1, 2\] for 2 target tokens; return logits .* here \[1, 2, 20\]"),
-        (Averaging, r"weight averaging/batch_normalization/moving_mean is not trained.*; make it trainable, or use"),
-        (SameNames, r"two variables are named same_names/same/kernel; give their layers different names"),
-        (Misfit, r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); correct it"),
-        (lambda hparams: None, r"does not fit the hparams set \(.*: TypeError: .*\); correct it there"),
-        (Failing, r"'mine' fails at its first call \(.*test_model.py:\d+: \w+: [^\n]*16 values[^\n]*\); correct it"),
+        (
+            Probabilities,
+            r"call returned shape \[1, 2\] for 2 target tokens; return logits .* here \[1, 2, 20\]",
+        ),
+        (
+            Averaging,
+            r"weight averaging/batch_normalization/moving_mean is not trained.*; make it trainable, or use",  # noqa: E501
+        ),
+        (
+            SameNames,
+            r"two variables are named same_names/same/kernel; give their layers different names",
+        ),
+        (
+            Misfit,
+            r"does not fit the hparams set \(.*test_model.py:\d+: AttributeError: .*num_experts.*\); correct it",  # noqa: E501
+        ),
+        (
+            lambda hparams: None,
+            r"does not fit the hparams set \(.*: TypeError: .*\); correct it there",
+        ),
+        (
+            Failing,
+            r"'mine' fails at its first call \(.*test_model.py:\d+: \w+: [^\n]*16 values[^\n]*\); correct it",  # noqa: E501
+        ),
         (Embedded, "model 'mine' has no bfloat16 weights; make its layers with dtype=precision"),
     ],
 )
@@ -170,7 +214,9 @@ def test_a_model_whose_methods_take_save_weights_to_has_attention() -> None:
         def encode(self, inputs: Any) -> Any: ...
         def start(self, hypotheses: Any) -> Any: ...
         def decode(self, targets: Any, memory: Any, save_weights_to: Any = None) -> Any: ...
-        def decode_step(self, ids: Any, t: Any, cache: Any, memory: Any, save_weights_to: Any = None) -> Any: ...
+        def decode_step(
+            self, ids: Any, t: Any, cache: Any, memory: Any, save_weights_to: Any = None
+        ) -> Any: ...
 
     model = make(Attentive)
     assert isinstance(model, KerasModel) and model.has_attention and not model.missing_methods

@@ -16,13 +16,18 @@ from t2t_repro.models import transformer
 from t2t_repro.models.transformer import Transformer
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
-RELATIVE = {"self_attention_type": "dot_product_relative", "max_relative_position": 2, "pos": "none"}
+RELATIVE = {
+    "self_attention_type": "dot_product_relative",
+    "max_relative_position": 2,
+    "pos": "none",
+}
 
 
 def numpy_transformer(
     model: Transformer, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the results of the model (section 3 of the paper) for one sentence, computed with numpy.
+    """Returns the results of the model (section 3 of the paper) for one sentence, computed with
+    numpy.
 
     Args:
         inputs: source ids [S], without padding.
@@ -37,14 +42,18 @@ def numpy_transformer(
     def norm(x: np.ndarray, layer: Any) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = (centred**2).mean(axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + hparams.norm_epsilon) * np.asarray(layer.scale) + np.asarray(layer.bias)
+        return centred / np.sqrt(variance + hparams.norm_epsilon) * np.asarray(
+            layer.scale
+        ) + np.asarray(layer.bias)
 
     def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, is_visible: Any, layer: Any) -> Any:
         q, k, v = (x.reshape(len(x), hparams.num_heads, -1).transpose(1, 0, 2) for x in (q, k, v))
         logits, values = q @ k.transpose(0, 2, 1), v[:, None]
         if hasattr(layer, "relative_keys"):
             rows = np.clip(np.arange(k.shape[1]) - np.arange(q.shape[1])[:, None], -far, far) + far
-            logits = logits + np.einsum("htd,tsd->hts", q, np.asarray(layer.relative_keys.table)[rows])
+            logits = logits + np.einsum(
+                "htd,tsd->hts", q, np.asarray(layer.relative_keys.table)[rows]
+            )
             values = values + np.asarray(layer.relative_values.table)[rows]
         weights = softmax(np.where(is_visible, logits / np.sqrt(q.shape[2]), -np.inf))
         heads = (weights[..., None] * values).sum(axis=2).transpose(1, 0, 2)
@@ -61,7 +70,11 @@ def numpy_transformer(
         return inner @ np.asarray(layer.kernel2) + np.asarray(layer.bias2)
 
     def residual(x: np.ndarray, path: Any, sublayer: Any) -> np.ndarray:
-        return x + sublayer(norm(x, path.norm)) if hparams.norm_before else norm(x + sublayer(x), path.norm)
+        return (
+            x + sublayer(norm(x, path.norm))
+            if hparams.norm_before
+            else norm(x + sublayer(x), path.norm)
+        )
 
     def with_positions(x: np.ndarray, layer: Any) -> np.ndarray:
         if hparams.pos == "timing":
@@ -77,7 +90,11 @@ def numpy_transformer(
         x = x + np.asarray(model.target_space)[SPACE]
     x = with_positions(x, model.source_position)
     for layer in model.encoder:
-        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention, is_masked=False))
+        x = residual(
+            x,
+            layer.residuals[0],
+            partial(self_attention, layer=layer.self_attention, is_masked=False),
+        )
         x = residual(x, layer.residuals[1], partial(feed_forward, layer=layer.feed_forward))
     memory = norm(x, model.encoder_norm) if hparams.norm_before else x
 
@@ -93,7 +110,11 @@ def numpy_transformer(
             all_weights.append(weights)
             return output
 
-        x = residual(x, layer.residuals[0], partial(self_attention, layer=layer.self_attention, is_masked=True))
+        x = residual(
+            x,
+            layer.residuals[0],
+            partial(self_attention, layer=layer.self_attention, is_masked=True),
+        )
         x = residual(x, layer.residuals[1], cross_attention)
         x = residual(x, layer.residuals[2], partial(feed_forward, layer=layer.feed_forward))
     x = norm(x, model.decoder_norm) if hparams.norm_before else x
@@ -107,12 +128,18 @@ def numpy_transformer(
         {"norm_before": True, "norm_epsilon": 0.1, "use_target_space_embedding": True},
         {"attention_key_channels": 6, "attention_value_channels": 22, "num_decoder_layers": 1},
         {"shared_embedding_and_softmax_weights": False, "pos": "emb", "max_length": 2},
-        {"shared_embedding_and_softmax_weights": False, "shared_embedding": True, "self_attention_neighborhood": 2},
+        {
+            "shared_embedding_and_softmax_weights": False,
+            "shared_embedding": True,
+            "self_attention_neighborhood": 2,
+        },
         RELATIVE,
     ],
     ids=str,
 )
-def test_logits_and_saved_weights_equal_those_of_a_transformer_in_numpy(changes: dict[str, Any]) -> None:
+def test_logits_and_saved_weights_equal_those_of_a_transformer_in_numpy(
+    changes: dict[str, Any],
+) -> None:
     check_against_numpy(small_model(replace(HPARAMS, **changes)), numpy_transformer, atol=1e-4)
 
 
@@ -120,10 +147,16 @@ def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() 
     weights = []
     for gain in (1.0, 0.25):
         keras.utils.set_random_seed(1)
-        weights.append(Transformer(replace(HPARAMS, initializer_gain=gain, **RELATIVE), VOCAB).trainable_variables)
+        weights.append(
+            Transformer(
+                replace(HPARAMS, initializer_gain=gain, **RELATIVE), VOCAB
+            ).trainable_variables
+        )
     for weight, other in zip(*weights, strict=True):
         is_kernel = "layer_" in weight.path and len(weight.shape) == 2
-        np.testing.assert_allclose(other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6)
+        np.testing.assert_allclose(
+            other, np.asarray(weight) * (0.5 if is_kernel else 1.0), rtol=1e-6
+        )
 
 
 def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,15 +28,32 @@ def model():
         (CATALOG.format("TransformerBaseRelative"), {"num_heads": 8, "pos": "none"}),
         (CATALOG.format("TransformerBigRelative"), {"num_heads": 16, "pos": "none"}),
         (CALL.format(""), {"num_heads": 8, "pos": "timing"}),
-        (CALL.format("ffn_dropout=0, num_heads=2"), {"num_heads": 2, "pos": "timing", "relu_dropout": 0.0}),
-        (CLASS.format("ffn_activation=tf.nn.silu"), {"num_heads": 4, "pos": "timing", "activation": "swish"}),
+        (
+            CALL.format("ffn_dropout=0, num_heads=2"),
+            {"num_heads": 2, "pos": "timing", "relu_dropout": 0.0},
+        ),
+        (
+            CLASS.format("ffn_activation=tf.nn.silu"),
+            {"num_heads": 4, "pos": "timing", "activation": "swish"},
+        ),
         (CLASS.format("position_encoder_class=None"), {"num_heads": 4, "pos": "none"}),
-        ("import opennmt\nmodel = opennmt.models.TransformerBig\n", {"num_heads": 16, "pos": "timing"}),
-        ("model = partial(onmt.models.Transformer, num_heads=4)\n", {"num_heads": 4, "pos": "timing"}),
-        ("class Mine(Transformer):\n    pass\nmodel = lambda: Mine(num_heads=4)\n", {"num_heads": 4, "pos": "timing"}),
+        (
+            "import opennmt\nmodel = opennmt.models.TransformerBig\n",
+            {"num_heads": 16, "pos": "timing"},
+        ),
+        (
+            "model = partial(onmt.models.Transformer, num_heads=4)\n",
+            {"num_heads": 4, "pos": "timing"},
+        ),
+        (
+            "class Mine(Transformer):\n    pass\nmodel = lambda: Mine(num_heads=4)\n",
+            {"num_heads": 4, "pos": "timing"},
+        ),
     ],
-)  # fmt: skip
-def test_the_features_that_weights_do_not_show(text: str, expected: dict[str, Any], tmp_path: Path) -> None:
+)
+def test_the_features_that_weights_do_not_show(
+    text: str, expected: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / "model_description.py").write_text(text + "open('ran', 'w')\n")
     assert read_description(tmp_path / "model_description.py") == expected
     assert not Path("ran").exists()
@@ -49,7 +66,10 @@ def test_the_features_that_weights_do_not_show(text: str, expected: dict[str, An
         (CATALOG.format("ScalingNmtEnDe"), ["ScalingNmtEnDe"]),
         ("model = lambda: onmt.models.SequenceToSequence(a)", ["SequenceToSequence"]),
         (CALL.format("ffn_activation=tf.nn.tanh"), ["ffn_activation='tanh'", "gelu"]),
-        (CALL.format("position_encoder_class=PositionEmbedder"), ["position_encoder_class='PositionEmbedder'"]),
+        (
+            CALL.format("position_encoder_class=PositionEmbedder"),
+            ["position_encoder_class='PositionEmbedder'"],
+        ),
         (CALL.format("num_heads=2 * HEADS"), [":2: num_heads", "number"]),
         (CALL.format("num_heads=True"), ["num_heads=True"]),
         (CALL.format("dropout='a'"), ["dropout='a'"]),

@@ -1,4 +1,4 @@
-"""Tests which trainings of OpenNMT-tf are imported, and that a refused one leaves nothing behind."""
+"""Tests which trainings of OpenNMT-tf are imported, and that a refused one leaves nothing behind."""  # noqa: E501
 
 import shutil
 from collections.abc import Callable
@@ -13,8 +13,16 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import key, read_checkpoint
 
 DATA = Path(__file__).parents[2] / "golden" / "data" / "opennmt_tf"
-FLAGS = ("--opennmt_tf=run", "--vocab=run/sp.vocab", "--sentencepiece_model=run/sp.model", "--output_dir=new")
-TABLES = "model/examples_inputter/features_inputter/embedding", "model/examples_inputter/labels_inputter/embedding"
+FLAGS = (
+    "--opennmt_tf=run",
+    "--vocab=run/sp.vocab",
+    "--sentencepiece_model=run/sp.model",
+    "--output_dir=new",
+)
+TABLES = (
+    "model/examples_inputter/features_inputter/embedding",
+    "model/examples_inputter/labels_inputter/embedding",
+)
 Weights = dict[str, np.ndarray]
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -38,12 +46,17 @@ def change(folder: Path, change_weights: Callable[[Weights], object], step: int 
     change_weights(weights)
     names, values = [name + key("") for name in weights], list(weights.values())
     tf.raw_ops.SaveV2(
-        prefix=str(folder / f"ckpt-{step}"), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+        prefix=str(folder / f"ckpt-{step}"),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=values,
     )
 
 
 def imported() -> tuple[Weights, str]:
-    """Imports the folder; returns the weights without the prefix of all names, and what the program prints."""
+    """Imports the folder; returns the weights without the prefix of all names, and what the program
+    prints.
+    """
     text = programs.succeed("import", *FLAGS).stderr
     weights = read_checkpoint(str(ModelFolder(Path("new").absolute()).checkpoint())).weights
     return {name.removeprefix("transformer/"): value for name, value in weights.items()}, text
@@ -75,7 +88,9 @@ def test_biases_of_attention_and_logits_may_be_missing(run: Path) -> None:
 
     change(run, remove)
     weights, _ = imported()
-    assert "softmax_bias" not in weights and not [name for name in weights if name.endswith("output_bias")]
+    assert "softmax_bias" not in weights and not [
+        name for name in weights if name.endswith("output_bias")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +100,23 @@ def test_biases_of_attention_and_logits_may_be_missing(run: Path) -> None:
         (lambda run: (run / "ckpt-2000.index").unlink(), ["run", "ckpt"]),
         (lambda run: (run / "ckpt-2000.data-00000-of-00001").write_bytes(b"?"), ["run/ckpt-2000"]),
         (lambda run: (run / "model_description.py").unlink(), ["run/model_description.py"]),
-        (lambda run: (run / "model_description.py").write_text("m = Transformer(num_heads=3)"), ["num_heads=3"]),
+        (
+            lambda run: (run / "model_description.py").write_text("m = Transformer(num_heads=3)"),
+            ["num_heads=3"],
+        ),
         (lambda run: (run / "sp.model").unlink(), ["run/sp.model"]),
         (lambda run: (run / "sp.model").write_bytes(b"?"), ["run/sp.model"]),
         (lambda run: (run / "sp.vocab").unlink(), ["run/sp.vocab"]),
         (lambda run: shutil.copy(run / "en.vocab", run / "sp.vocab"), ["run/sp.vocab", "36", "91"]),
         (lambda run: (run / "sp.vocab").write_text("<s>\n</s>\na\n"), ["run/sp.vocab", "<blank>"]),
-        (lambda run: change(run, lambda weights: weights.update({"model/x/kernel": np.ones(2)})), ["ckpt-2000", "/x,"]),
-        (lambda run: change(run, lambda weights: weights.pop("model/decoder/layer_norm/beta")), ["decoder/norm/bias"]),
+        (
+            lambda run: change(run, lambda weights: weights.update({"model/x/kernel": np.ones(2)})),
+            ["ckpt-2000", "/x,"],
+        ),
+        (
+            lambda run: change(run, lambda weights: weights.pop("model/decoder/layer_norm/beta")),
+            ["decoder/norm/bias"],
+        ),
     ],
 )
 def test_a_training_that_cannot_be_imported_is_refused(
@@ -103,7 +127,9 @@ def test_a_training_that_cannot_be_imported_is_refused(
     assert all(word in message for word in words) and not Path("new").exists()
 
 
-def test_flags_without_effect_and_different_vocabularies_of_a_shared_table_are_refused(run: Path) -> None:
+def test_flags_without_effect_and_different_vocabularies_of_a_shared_table_are_refused(
+    run: Path,
+) -> None:
     pieces = (run / "sp.vocab").read_text("utf-8").splitlines()
     (run / "other.vocab").write_text("\n".join([*pieces[:-1], "zzz", ""]), "utf-8")
     assert "one --vocab" in programs.error("import", *FLAGS, "--source_vocab=run/other.vocab")

@@ -1,4 +1,6 @@
-"""Tests that t2t-reproduce's report shows scores beside the paper's figures, and names what limits a comparison."""
+"""Tests that t2t-reproduce's report shows scores beside the paper's figures, and names what limits
+a comparison.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +23,9 @@ MakeFolder = Callable[..., ModelFolder]
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes a model folder. Its averaged checkpoint is marked as the average of `count`."""
+    """Returns a function that makes a model folder. Its averaged checkpoint is marked as the
+    average of `count`.
+    """
 
     def make_folder(problem: str, hparams: HParams, count: int) -> ModelFolder:
         origin = Origin(problem, {}, "vocab.model", "0123456789ab", 7)
@@ -36,12 +40,18 @@ def make_folder(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeFolder:
 
 def cells(text: str) -> dict[str, list[str]]:
     """Returns the rows of the report's table, without its header, as {first cell: other cells}."""
-    rows = [line.replace("\\|", "/").strip("|").split("|") for line in text.split("\n") if line.startswith("|")]
+    rows = [
+        line.replace("\\|", "/").strip("|").split("|")
+        for line in text.split("\n")
+        if line.startswith("|")
+    ]
     return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
 
 
 def test_the_papers_base_stands_beside_its_figures(make_folder: MakeFolder) -> None:
-    folder = make_folder("wmt_ende", replace(registry.hparams("transformer_base"), train_steps=90_000), 4)
+    folder = make_folder(
+        "wmt_ende", replace(registry.hparams("transformer_base"), train_steps=90_000), 4
+    )
     scores = {
         name: [
             Score("BLEU", bleu, SACREBLEU_SIGNATURE),
@@ -81,10 +91,21 @@ def test_the_papers_base_stands_beside_its_figures(make_folder: MakeFolder) -> N
 
 def test_a_parser_and_what_differs_from_the_papers_experiment(make_folder: MakeFolder) -> None:
     folder = make_folder("wsj_parsing", registry.hparams("transformer_parsing_4layer"), 5)
-    folder.origin = replace(folder.origin, precision="mixed_bfloat16", warm_start_from="/models/finished")
+    folder.origin = replace(
+        folder.origin, precision="mixed_bfloat16", warm_start_from="/models/finished"
+    )
     folder.problem = registry.problem("wsj_parsing", {"test_sections": "24"})
-    scores, search = [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")], DecodeHParams(21)
-    text = report(folder, "transformer_parsing_4layer", {"dev": scores, "test": scores}, Results(500, None), search)
+    scores, search = (
+        [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")],
+        DecodeHParams(21),
+    )
+    text = report(
+        folder,
+        "transformer_parsing_4layer",
+        {"dev": scores, "test": scores},
+        Results(500, None),
+        search,
+    )
     table, words = cells(text), " ".join(text.split())
     assert table["F1, test"] == ["91.3", "90.12", "evalb"]
     assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
@@ -92,17 +113,33 @@ def test_a_parser_and_what_differs_from_the_papers_experiment(make_folder: MakeF
     # The report omits the unknown time and hardware.
     assert "Trained, in mixed_bfloat16, from the weights of /models/finished; seed 7;" in words
     assert "changed settings of the problem: test_sections=24; changed hparams: none." in words
-    assert "Time and steps exclude the training of the initial weights." in words and "beam_size=21" in words
+    assert (
+        "Time and steps exclude the training of the initial weights." in words
+        and "beam_size=21" in words
+    )
 
 
-def test_a_problem_without_figures_in_the_paper_has_no_column_for_them(make_folder: MakeFolder) -> None:
+def test_a_problem_without_figures_in_the_paper_has_no_column_for_them(
+    make_folder: MakeFolder,
+) -> None:
     folder = make_folder("wmt_ende_rev", registry.hparams("transformer_base"), 1)
     scores = {"wmt14/full": [Score(PAPER_BLEU, 27.0, PAPER_SIGNATURE)]}
-    text = report(folder, "transformer_base", scores, Results(100_000, 4.5), folder.problem.decode_hparams)
+    text = report(
+        folder, "transformer_base", scores, Results(100_000, 4.5), folder.problem.decode_hparams
+    )
     assert cells(text)[f"{PAPER_BLEU}, wmt14/full"] == ["27.00", "nrefs:1/tok:sacremoses"]
     assert "Not scored, because their text is missing: wmt13, wmt14.\n" in text
     assert "The paper has no figures for this set on this problem.\n" in text
-    for language, reason in (("", "states no target language (docs/scoring.md)"), ("tr", "for language 'tr'")):
+    for language, reason in (
+        ("", "states no target language (docs/scoring.md)"),
+        ("tr", "for language 'tr'"),
+    ):
         folder.problem.target_language = language
-        text = report(folder, "transformer_base", {"dev": [Score("BLEU", 1.0, "")]}, Results(5, 4.5), DecodeHParams())
+        text = report(
+            folder,
+            "transformer_base",
+            {"dev": [Score("BLEU", 1.0, "")]},
+            Results(5, 4.5),
+            DecodeHParams(),
+        )
         assert reason in text

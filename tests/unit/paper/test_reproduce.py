@@ -1,4 +1,6 @@
-"""Tests that t2t-reproduce, after training, keeps finished work, redoes outdated work, and stores its results."""
+"""Tests that t2t-reproduce, after training, keeps finished work, redoes outdated work, and stores
+its results.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -33,7 +35,10 @@ from toys import Published
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
-SOURCES, REFERENCES = ["the cat sat", "", "a dog"], ["die Katze sass auf dem Dach", "leer", "ein Hund"]
+SOURCES, REFERENCES = (
+    ["the cat sat", "", "a dog"],
+    ["die Katze sass auf dem Dach", "leer", "ein Hund"],
+)
 QUICK = DecodeHParams(beam_size=1, extra_length=2)
 MakeFolder = Callable[..., ModelFolder]
 
@@ -75,9 +80,13 @@ def write(data: Path, name: str, **sides: list[str]) -> None:
 
 @pytest.fixture
 def make_folder(tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> MakeFolder:
-    """Returns a function that makes the model folder or, if it exists, opens it. It averages two checkpoints."""
+    """Returns a function that makes the model folder or, if it exists, opens it. It averages two
+    checkpoints.
+    """
 
-    def make_folder(problem: Problem | None = None, name: str = "numbers_ende", last: int = 2) -> ModelFolder:
+    def make_folder(
+        problem: Problem | None = None, name: str = "numbers_ende", last: int = 2
+    ) -> ModelFolder:
         origin = Origin(name, {}, "vocab.model", "0123456789ab", 1)
         hparams = replace(tiny_hparams, num_last_checkpoints=last, model="lookup")
         folder = ModelFolder.create(tmp_path / "model", hparams, tiny_vocabulary, origin)
@@ -95,9 +104,11 @@ def data(tmp_path: Path) -> Path:
 
 
 def decoded(folder: ModelFolder) -> dict[str, list[str]]:
-    """Returns {file name without the fingerprint: lines} for all decoded files of a model folder."""
+    """Returns {file name without the fingerprint: lines} for all decoded files of a model folder."""  # noqa: E501
     files = (folder.path / "decoded").iterdir()
-    return {re.sub(r"-[0-9a-f]{8}\.", ".", path.name): list(read_lines(str(path))) for path in files}
+    return {
+        re.sub(r"-[0-9a-f]{8}\.", ".", path.name): list(read_lines(str(path))) for path in files
+    }
 
 
 def test_test_sets_are_decoded_with_the_average_and_a_dev_set_beside_them_with_the_last_checkpoint(
@@ -109,24 +120,44 @@ def test_test_sets_are_decoded_with_the_average_and_a_dev_set_beside_them_with_t
     log.add(15, seconds=300.5, train_loss=2.0, learning_rate=0.1, hardware="Abacus", gpu_count=4)
     log.add(15, dev_loss=1.0, dev_perplexity=66.5)
     scores, results = evaluate(folder, str(data), str(tmp_path), QUICK)
-    assert "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
+    assert (
+        "test set far is not written: far.tgz: no such file; download it" in capsys.readouterr().err
+    )
 
     average, last = str(folder.path / "averaged/model.ckpt-15"), str(folder.path / "model.ckpt-15")
     parts = [read_checkpoint(str(folder.path / f"model.ckpt-{step}")).weights for step in (10, 15)]
     for name, value in read_checkpoint(average).weights.items():
         np.testing.assert_allclose(value, (parts[0][name] + parts[1][name]) / 2, atol=1e-6)
     expected: dict[str, Any] = {}
-    for test_set, checkpoint, file in (("first_full", average, "first_full-15"), ("second", last, "second-15-last")):
-        sources, references = (list(read_lines(str(data / f"toy.{test_set}.{side}"))) for side in ("en", "el"))
+    for test_set, checkpoint, file in (
+        ("first_full", average, "first_full-15"),
+        ("second", last, "second-15-last"),
+    ):
+        sources, references = (
+            list(read_lines(str(data / f"toy.{test_set}.{side}"))) for side in ("en", "el")
+        )
         outputs = Translator(folder.model(checkpoint), folder.vocabulary, QUICK).translate(sources)
         expected[f"{file}.txt"] = [output.text for output in outputs]
-        assert scores[test_set.replace("_", "/")] == bleu.scores(expected[f"{file}.txt"], references, "el")
+        assert scores[test_set.replace("_", "/")] == bleu.scores(
+            expected[f"{file}.txt"], references, "el"
+        )
     assert decoded(folder) == expected and all(map(any, expected.values()))
 
-    [first, second] = [{score.label: score for score in scores[name]}[PAPER_BLEU] for name in ("first/full", "second")]
-    assert (results.dev_bleu, results.bleu, results.f1) == (second.score, {"first/full": first.score}, None)
+    [first, second] = [
+        {score.label: score for score in scores[name]}[PAPER_BLEU]
+        for name in ("first/full", "second")
+    ]
+    assert (results.dev_bleu, results.bleu, results.f1) == (
+        second.score,
+        {"first/full": first.score},
+        None,
+    )
     assert results.signatures == [f"first/full: {first.signature}", f"second: {second.signature}"]
-    assert (results.steps, results.dev_perplexity, results.search) == (15, 66.5, "beam_size=1,extra_length=2")
+    assert (results.steps, results.dev_perplexity, results.search) == (
+        15,
+        66.5,
+        "beam_size=1,extra_length=2",
+    )
     assert (results.train_seconds, results.hardware, results.gpu_count) == (300.5, "Abacus", 4)
     assert read_results(folder.path) == results
 
@@ -143,13 +174,23 @@ def test_finished_work_is_kept_as_long_as_it_fits(
 
     folder = make_folder()
     save(folder, 5)
-    assert count(data) == 1 and averaged_count(averaged(folder)) == 1 and decoded(folder).keys() == {"dev-5.txt"}
-    assert "averaging 1, not 2 checkpoints, because the folder has no more" in capsys.readouterr().err
+    assert (
+        count(data) == 1
+        and averaged_count(averaged(folder)) == 1
+        and decoded(folder).keys() == {"dev-5.txt"}
+    )
+    assert (
+        "averaging 1, not 2 checkpoints, because the folder has no more" in capsys.readouterr().err
+    )
     save(folder, 3)  # the next average must include this checkpoint of an earlier step
     assert count(data) == 2 and averaged_count(averaged(folder)) == 2
     for path in (folder.path / "decoded").iterdir():
         write_lines(path, REFERENCES)
-    times = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.name != "results.json"}
+    times = {
+        path: path.stat().st_mtime_ns
+        for path in folder.path.rglob("*")
+        if path.name != "results.json"
+    }
     assert count(data) == 2
     moved = data.rename(tmp_path / "moved")
     for path in folder.path.glob("model.ckpt-3.*"):  # the average of this checkpoint stays valid
@@ -157,19 +198,31 @@ def test_finished_work_is_kept_as_long_as_it_fits(
     assert count(moved, replace(QUICK, batch_size=9)) == 2  # the batch size changes no output
     assert {path: path.stat().st_mtime_ns for path in times} == times
     results = read_results(folder.path)
-    assert results and (results.dev_bleu, results.search) == (pytest.approx(100), "beam_size=1,extra_length=2")
+    assert results and (results.dev_bleu, results.search) == (
+        pytest.approx(100),
+        "beam_size=1,extra_length=2",
+    )
 
     save(folder, 3)
-    weights, decoded_files = next((folder.path / "averaged").glob("*.data-*")), [*(folder.path / "decoded").iterdir()]
-    for path, whole in ((path, path.read_bytes()) for path in (Path(f"{averaged(folder)}.index"), weights)):
+    weights, decoded_files = (
+        next((folder.path / "averaged").glob("*.data-*")),
+        [*(folder.path / "decoded").iterdir()],
+    )
+    for path, whole in (
+        (path, path.read_bytes()) for path in (Path(f"{averaged(folder)}.index"), weights)
+    ):
         path.write_bytes(whole[:100])
         assert count(moved) == 2 and path.read_bytes() == whole
     for damaged in (b"", b"only a line\n", b"two\nlines\nand a ha", b"\xff\n\n\n"):
         for path in decoded_files:
             path.write_bytes(damaged)
-        assert count(moved) == 2 and len({path.read_bytes() for path in decoded_files}) == 2  # one of them is in use
+        assert (
+            count(moved) == 2 and len({path.read_bytes() for path in decoded_files}) == 2
+        )  # one of them is in use
     folder = make_folder(last=1)
-    assert count(moved) == 2 and averaged_count(averaged(folder)) == 1  # that file exists since the first evaluation
+    assert (
+        count(moved) == 2 and averaged_count(averaged(folder)) == 1
+    )  # that file exists since the first evaluation
     assert count(moved, replace(QUICK, alpha=0.0)) == 3
     write(tmp_path / "other", "numbers_ende.dev", inputs=SOURCES[:1], targets=REFERENCES[:1])
     assert count(tmp_path / "other") == 4  # a different text of the same name
@@ -187,25 +240,36 @@ def test_a_parsers_outputs_are_trees_and_its_score_is_the_test_sections_f1(
     for (tree,) in decoded(folder).values():
         assert tree.startswith("(TOP (") and tree.count("(") == tree.count(")")
         assert " cat)" in tree and " sat)" in tree
-    # The untrained model's output has no brackets except TOP, so EVALB's F1 is NaN, which results.json cannot hold.
+    # The untrained model's output has no brackets except TOP, so EVALB's F1 is NaN, which
+    # results.json cannot hold.
     assert (results.bleu, results.f1, scores["test"][0].label) == ({}, None, "F1")
     assert read_results(folder.path) == results
     for path in (folder.path / "decoded").iterdir():
         path.write_text(f"{flat}\n")
     scores, results = evaluate(folder, str(tmp_path / "data"), str(tmp_path), QUICK)
-    # The output has two of the test tree's three brackets and no others: precision 1, recall 2/3, so F1 is 80.
+    # The output has two of the test tree's three brackets and no others: precision 1, recall 2/3,
+    # so F1 is 80.
     assert (results.f1, scores["dev"][0].score) == (pytest.approx(80), 100)
     assert results.signatures[1].startswith("test: evalb:COLLINS.prm|sentences:1|")
 
 
-def test_a_missing_checkpoint_or_test_set_is_reported(make_folder: MakeFolder, data: Path, tmp_path: Path) -> None:
+def test_a_missing_checkpoint_or_test_set_is_reported(
+    make_folder: MakeFolder, data: Path, tmp_path: Path
+) -> None:
     folder = make_folder()
     with pytest.raises(UserError, match="no checkpoint yet"):
         evaluate(folder, str(data), str(tmp_path), QUICK)
-    folder.problem = registry.problem("text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"})
+    folder.problem = registry.problem(
+        "text_files", {"train": "nowhere.en,nowhere.de", "dev": "no.en,no.de"}
+    )
     save(folder, 5)
-    with pytest.raises(UserError, match=f"{tmp_path}/none: no test set of problem text_files; write its"):
+    with pytest.raises(
+        UserError, match=f"{tmp_path}/none: no test set of problem text_files; write its"
+    ):
         evaluate(folder, str(tmp_path / "none"), str(tmp_path), QUICK)
-    with ModelFolder.locked(folder.path), pytest.raises(UserError, match="another t2t-trainer or t2t-reproduce"):
+    with (
+        ModelFolder.locked(folder.path),
+        pytest.raises(UserError, match="another t2t-trainer or t2t-reproduce"),
+    ):
         evaluate(folder, str(data), str(tmp_path), QUICK)
     assert not (folder.path / "results.json").exists()

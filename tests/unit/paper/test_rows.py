@@ -18,7 +18,12 @@ ABLATED = {
 """For each group of rows in Table 3: the hparams that its rows may change from base."""
 COLUMNS = ("n", "d_model", "d_ff", "h", "d_k", "d_v", "p_drop", "eps_ls")
 FIGURES: dict[tuple[str, str], dict[str, float]] = {
-    ("transformer_base", "wmt_ende"): {"steps": 100_000, "perplexity": 4.92, "wmt13": 25.8, "wmt14/full": 27.3},
+    ("transformer_base", "wmt_ende"): {
+        "steps": 100_000,
+        "perplexity": 4.92,
+        "wmt13": 25.8,
+        "wmt14/full": 27.3,
+    },
     ("transformer_base", "wmt_enfr"): {"steps": 100_000, "wmt14/full": 38.1},
     ("transformer_base", "wmt_ende_rev"): {},
     ("transformer_big", "wmt_enfr"): {},
@@ -49,7 +54,9 @@ def table_3_values(name: str) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.table == 3], ids=lambda row: row.experiments[0].hparams_set)
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.table == 3], ids=lambda row: row.experiments[0].hparams_set
+)
 def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row) -> None:
     [experiment] = row.experiments
     printed = {name: row.figures[name] for name in COLUMNS if name in row.figures}
@@ -61,7 +68,9 @@ def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row
         values, base = vars(hparams), vars(registry.hparams("transformer_base"))
         changed = {name for name in values if values[name] != base[name]}
         assert changed <= ABLATED[row.name] | {"num_last_checkpoints"}
-        assert hparams.num_last_checkpoints == 1  # the models of Table 3 are not averages of checkpoints
+        assert (
+            hparams.num_last_checkpoints == 1
+        )  # the models of Table 3 are not averages of checkpoints
 
 
 def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
@@ -69,9 +78,14 @@ def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
     assert len({experiment.hparams_set for table, experiment in experiments if table != 2}) == 22
     for table, experiment in experiments:
-        published = experiment.hparams_set.startswith(("convs2s", "bytenet")) or experiment.corpus == EN_DE
+        published = (
+            experiment.hparams_set.startswith(("convs2s", "bytenet")) or experiment.corpus == EN_DE
+        )
         if table == 4 or not published:
-            assert registry.problem(experiment.corpus.problem).settings.vocab_size == experiment.vocab_size
+            assert (
+                registry.problem(experiment.corpus.problem).settings.vocab_size
+                == experiment.vocab_size
+            )
 
 
 def test_printed_figures_are_found_by_set_and_problem() -> None:
@@ -81,10 +95,16 @@ def test_printed_figures_are_found_by_set_and_problem() -> None:
 def test_a_row_is_found_with_and_without_its_prefix() -> None:
     for name in {experiment.hparams_set for row in ROWS for experiment in row.experiments}:
         short_name = name.removeprefix("transformer_")
-        assert find_hparams_set(name, "wmt_ende") == find_hparams_set(short_name, "wmt_ende") == name
+        assert (
+            find_hparams_set(name, "wmt_ende") == find_hparams_set(short_name, "wmt_ende") == name
+        )
     for row in ("big", "big_enfr"):
         assert find_hparams_set(row, "wmt_enfr") == "transformer_big_enfr"
-    assert find_hparams_set("big", "wmt_enfr_rev") == find_hparams_set("big", "text_files") == "transformer_big"
+    assert (
+        find_hparams_set("big", "wmt_enfr_rev")
+        == find_hparams_set("big", "text_files")
+        == "transformer_big"
+    )
 
 
 def test_an_unknown_row_is_an_error_that_offers_the_nearest() -> None:

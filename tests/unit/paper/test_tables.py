@@ -1,4 +1,6 @@
-"""Tests that trained models appear in the rows that they reproduce, with their results and what limits them."""
+"""Tests that trained models appear in the rows that they reproduce, with their results and what
+limits them.
+"""
 
 import json
 from collections.abc import Callable
@@ -18,20 +20,34 @@ from t2t_repro.paper.tables import TrainedModel, compare, select_columns, sustai
 from t2t_repro.training.metrics_log import MetricsLog
 
 RESULTS = {
-    "steps": 90_000, "dev_perplexity": 5.125, "dev_bleu": 24.5, "bleu": {"wmt14": 26.25, "wmt14/full": 26.5},
-    "train_seconds": 43_200, "hardware": "Tesla P100-SXM2-16GB", "gpu_count": 4,
-}  # fmt: skip
+    "steps": 90_000,
+    "dev_perplexity": 5.125,
+    "dev_bleu": 24.5,
+    "bleu": {"wmt14": 26.25, "wmt14/full": 26.5},
+    "train_seconds": 43_200,
+    "hardware": "Tesla P100-SXM2-16GB",
+    "gpu_count": 4,
+}
 MakeModel = Callable[..., str]
 
 
 @pytest.fixture
 def make_model(tmp_path: Path, tiny_vocabulary: Vocabulary) -> MakeModel:
-    """Returns a function that makes a model folder, writes `results` to results.json, and returns the folder's path."""
+    """Returns a function that makes a model folder, writes `results` to results.json, and returns
+    the folder's path.
+    """
 
-    def make_model(problem: str, hparams: HParams, results: dict[str, Any] | None = None, **origin: Any) -> str:
+    def make_model(
+        problem: str, hparams: HParams, results: dict[str, Any] | None = None, **origin: Any
+    ) -> str:
         path = tmp_path / f"model{len(list(tmp_path.iterdir()))}"
         settings = origin.pop("settings", {})
-        ModelFolder.create(path, hparams, tiny_vocabulary, Origin(problem, settings, "vocab.model", "01", 1, **origin))
+        ModelFolder.create(
+            path,
+            hparams,
+            tiny_vocabulary,
+            Origin(problem, settings, "vocab.model", "01", 1, **origin),
+        )
         if results is not None:
             (path / "results.json").write_text(json.dumps(results))
         return str(path)
@@ -51,7 +67,9 @@ def test_a_model_reproduces_the_rows_with_its_problem_and_hparams(make_model: Ma
         hparams = replace(registry.hparams(hparams_set), **changes)
         model = TrainedModel.read(make_model(problem, hparams), {})
         assert [row.name for row in ROWS if model.reproduces(row)] == rows
-        tuned = TrainedModel.read(make_model(problem, hparams, warm_start_from="/models/finished"), {})
+        tuned = TrainedModel.read(
+            make_model(problem, hparams, warm_start_from="/models/finished"), {}
+        )
         assert not any(map(tuned.reproduces, ROWS))
 
 
@@ -60,14 +78,24 @@ def test_each_model_of_a_row_has_a_line_with_its_results(make_model: MakeModel) 
     paths = [make_model("wsj_parsing", hparams, RESULTS | {"f1": f1}) for f1 in (91.5, 92.0)]
     other = make_model("wsj_parsing", replace(hparams, batch_size=99), RESULTS)
     table, others = compare(["4"], [*paths, other], 1000, {})
-    lines = [line for line in table.lines if line.get("hparams_set") == "transformer_parsing_4layer"]
+    lines = [
+        line for line in table.lines if line.get("hparams_set") == "transformer_parsing_4layer"
+    ]
     expected = {
-        "row": "Transformer (4 layers)", "training": "WSJ only", "paper_f1": 91.3, "problem": "wsj_parsing",
-        "measured_steps": 90_000, "measured_perplexity": 5.125, "measured_bleu_dev": 24.5,
-        "measured_bleu:wmt14": 26.25, "measured_bleu:wmt14/full": 26.5, "train_seconds": 43_200,
+        "row": "Transformer (4 layers)",
+        "training": "WSJ only",
+        "paper_f1": 91.3,
+        "problem": "wsj_parsing",
+        "measured_steps": 90_000,
+        "measured_perplexity": 5.125,
+        "measured_bleu_dev": 24.5,
+        "measured_bleu:wmt14": 26.25,
+        "measured_bleu:wmt14/full": 26.5,
+        "train_seconds": 43_200,
         "measured_flops_by_time": 43_200 * 4 * 9.5e12,
-        "parameters": 100_335_616 - 15_000 * 1024,  # that of Table 4, with 1,000 instead of 16,000 entries
-    }  # fmt: skip
+        "parameters": 100_335_616
+        - 15_000 * 1024,  # that of Table 4, with 1,000 instead of 16,000 entries
+    }
     for line, path, f1 in zip(lines, paths, (91.5, 92.0), strict=True):
         assert {**line, **expected, "output_dir": path, "measured_f1": f1} == line
     assert [line["output_dir"] for line in others.lines] == [other]
@@ -76,7 +104,10 @@ def test_each_model_of_a_row_has_a_line_with_its_results(make_model: MakeModel) 
 
 
 def test_columns_are_selected_by_name() -> None:
-    assert [column.name for column in select_columns([], ["paper_f1", "row"])] == ["paper_f1", "row"]
+    assert [column.name for column in select_columns([], ["paper_f1", "row"])] == [
+        "paper_f1",
+        "row",
+    ]
     assert select_columns([], ["all"]) == select_columns([], [])
     with pytest.raises(UserError, match="unknown column 'paper_f2'; did you mean 'paper_f1'"):
         select_columns([], ["paper_f2"])
@@ -98,9 +129,26 @@ def test_results_older_than_the_last_checkpoint_are_replaced_by_the_metrics(
 
 def test_notes_say_what_limits_a_comparison(make_model: MakeModel) -> None:
     base = registry.hparams("transformer_base")
-    moved = {"steps": 5, "search": "beam_size=1", "signatures": ["BLEU"], "hardware": "2 x K80, then 1 x P100"}
-    origin = {"precision": "mixed_bfloat16", "warm_start_from": "/m", "settings": {"vocab_size": 99}}
-    facts = ["BLEU", "5 of 100,000 steps", "mixed_bfloat16", "/m", "beam_size=1", "several machines", "--vocab_size=99"]
+    moved = {
+        "steps": 5,
+        "search": "beam_size=1",
+        "signatures": ["BLEU"],
+        "hardware": "2 x K80, then 1 x P100",
+    }
+    origin = {
+        "precision": "mixed_bfloat16",
+        "warm_start_from": "/m",
+        "settings": {"vocab_size": 99},
+    }
+    facts = [
+        "BLEU",
+        "5 of 100,000 steps",
+        "mixed_bfloat16",
+        "/m",
+        "beam_size=1",
+        "several machines",
+        "--vocab_size=99",
+    ]
     unknown_rate = {"hardware": "V100", "gpu_count": 1, "train_seconds": 5}
     for path, expected in (
         (make_model("wmt_ende", base, moved, **origin), facts),

@@ -1,4 +1,4 @@
-"""Tests that bracketing scores equal those counted by hand, and those of a brute-force comparison."""
+"""Tests that bracketing scores equal those counted by hand, and those of a brute-force comparison."""  # noqa: E501
 
 import dataclasses
 import random
@@ -15,11 +15,19 @@ from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree
 from treebanks import random_tree
 
-DELETE_NOTHING = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
+DELETE_NOTHING = Parameters(
+    delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset()
+)
 QUOTING = dataclasses.replace(COLLINS, quote_label=frozenset({"``", "''", "POS", "NN"}))
 
-GOLD = "(TOP (S (NP-SBJ (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN cat)))) (. .)))"
-TEST = "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NNS cat))))) (. .))"
+GOLD = (
+    "(TOP (S (NP-SBJ (PRP She)) (VP (VBD saw) (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NN "
+    "cat)))) (. .)))"
+)
+TEST = (
+    "(S (NP (PRP She)) (VP (VBD saw) (NP (NP (DT the) (NN man)) (PP (IN with) (NP (DT a) (NNS "
+    "cat))))) (. .))"
+)
 
 
 def scored(gold: str, test: str, parameters: Parameters = COLLINS) -> Sentence:
@@ -40,7 +48,9 @@ def random_pairs(number: int) -> Iterator[list[Tree]]:
 
 
 def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yields each constituent's label and set of words. No word occurs twice in a tree, so a set stands for a span."""
+    """Yields each constituent's label and set of words. No word occurs twice in a tree, so a set
+    stands for a span.
+    """
     if not tree.word:
         yield tree.label, frozenset(leaf.word for leaf in tree.leaves())
         for child in tree.children:
@@ -48,9 +58,13 @@ def constituents(tree: Tree) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def test_a_sentence_has_the_counts_made_by_hand() -> None:
-    """All six brackets of the gold tree match. The test tree has one more NP. TOP and the full stop do not count."""
+    """All six brackets of the gold tree match. The test tree has one more NP. TOP and the full stop
+    do not count.
+    """
     sentence = scored(GOLD, TEST)
-    assert sentence == Sentence(1, 8, Status.OK, matched=6, gold=6, test=7, crossing=0, words=7, correct_tags=6)
+    assert sentence == Sentence(
+        1, 8, Status.OK, matched=6, gold=6, test=7, crossing=0, words=7, correct_tags=6
+    )
     figures = sentence.recall, sentence.precision, sentence.tagging_accuracy
     assert figures == pytest.approx((100, 600 / 7, 600 / 7))
 
@@ -61,10 +75,15 @@ def test_a_sentence_has_the_counts_made_by_hand() -> None:
         ("(S (NP-SBJ (N a)) (VP=2 (V b)))", "(S (NP=1 (N a)) (VP-X-Y=2 (V b)))", (3, 3, 3)),
         # EVALB also cuts a label at a hyphen that is its first character: both labels become "".
         ("(-A- (N a))", "(-B- (N a))", (1, 1, 1)),
-        # EVALB cuts TOP-1 to TOP before it compares the label with DELETE_LABEL, so this bracket does not count.
+        # EVALB cuts TOP-1 to TOP before it compares the label with DELETE_LABEL, so this bracket
+        # does not count.
         ("(TOP-1 (S (N a)))", "(S (N a))", (1, 1, 1)),
         # Traces do not count, and neither do constituents that contain only traces.
-        ("(S (NP (-NONE- *)) (VP (V b) (SBAR (-NONE- 0) (S (-NONE- *T*)))))", "(S (VP (V b)))", (2, 2, 2)),
+        (
+            "(S (NP (-NONE- *)) (VP (V b) (SBAR (-NONE- 0) (S (-NONE- *T*)))))",
+            "(S (VP (V b)))",
+            (2, 2, 2),
+        ),
         # An outer bracket without a label counts.
         ("((S (N a)))", "(S (N a))", (1, 2, 1)),
         # Equal brackets match one to one.
@@ -81,19 +100,27 @@ def test_equal_labels_match() -> None:
     for gold, test in (("ADVP", "PRT"), ("PRT", "ADVP")):
         sentence = scored(f"(S ({gold} ({gold} up)))", f"(S ({test} ({test} up)))")
         assert (sentence.matched, sentence.correct_tags) == (2, 1)
-    equal = dataclasses.replace(COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")}))
+    equal = dataclasses.replace(
+        COLLINS, eq_label=frozenset({("A", "B"), ("B", "C"), ("ROOT", "TOP")})
+    )
     assert scored("(A (N a))", "(C (N a))", equal).matched == 0
-    # ROOT is deleted like TOP, because `equal` makes the two labels equal; but not as a tag of a word.
+    # ROOT is deleted like TOP, because `equal` makes the two labels equal; but not as a tag of a
+    # word.
     assert counts(scored("(ROOT (A (N a)))", "(B (N a))", equal)) == (1, 1, 1)
     assert scored("(S (ROOT a) (TOP b))", "(S (ROOT a) (TOP b))", equal).words == 1
     assert scored("(S (N-1 a) (M b))", "(S (N a) (M b))").correct_tags == 1  # tags are not cut
 
 
 def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
-    assert scored("(S (N a) (N b))", "(S (N a))") == Sentence(1, 2, Status.ERROR, ("Length unmatch (2|1)",))
-    assert scored("(S (N a) (N b))", "(S (N a) (N c))") == Sentence(1, 2, Status.ERROR, ("Words unmatch (b|c)",))
+    assert scored("(S (N a) (N b))", "(S (N a))") == Sentence(
+        1, 2, Status.ERROR, ("Length unmatch (2|1)",)
+    )
+    assert scored("(S (N a) (N b))", "(S (N a) (N c))") == Sentence(
+        1, 2, Status.ERROR, ("Words unmatch (b|c)",)
+    )
     assert scored("(S (. .))", "(S (. .))") == Sentence(1, 1, Status.SKIP)
-    gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"  # its length counts the gold words, without the trace
+    # its length counts the gold words, without the trace
+    gold = "(S (N a) (, ,) (-NONE- *) (N b) (. .))"
     assert [scored(gold, test).length for test in (gold, "(S (N a))", "(. .)")] == [4, 4, 4]
     equal = dataclasses.replace(COLLINS, eq_word=frozenset({("b", "c")}))
     for gold, test in (("b", "c"), ("c", "b")):
@@ -101,7 +128,9 @@ def test_other_words_are_an_error_and_no_words_are_skipped() -> None:
 
 
 def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
-    """If only tree `one` loses its quotation marks, the scorer inserts the marks again. Then `one` has 5 words."""
+    """If only tree `one` loses its quotation marks, the scorer inserts the marks again. Then `one`
+    has 5 words.
+    """
     for mark in ("'", '"', "/"):
         one = f"(S (NP (DT the) (`` {mark}) (NN dog) ('' {mark})) (VP (VBZ barks)))"
         other = f"(S (NP (DT the) (POS {mark}) (NN dog)) (NN {mark}) (VP (VBZ barks)))"
@@ -109,7 +138,9 @@ def test_quotation_marks_that_only_one_tree_deletes_count_in_both() -> None:
         assert scored(one, other, QUOTING) == scored(other, one, QUOTING) == expected
         assert scored(one, other).messages == ("Length unmatch (3|5)",)
         assert scored(one, one, QUOTING).words == 3  # marks that both trees delete stay deleted
-    assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).messages == ("Length unmatch (1|2)",)
+    assert scored("(S (N a) (`` x))", "(S (N a) (NN x))", QUOTING).messages == (
+        "Length unmatch (1|2)",
+    )
 
 
 def test_counts_equal_brute_force() -> None:
@@ -123,28 +154,57 @@ def test_counts_equal_brute_force() -> None:
         spans = [Counter(words for _, words in side) for side in brackets]
         assert scored(str(gold), str(test), unlabelled).matched == (spans[0] & spans[1]).total()
         crossed = [
-            [other for other in spans[0] if words & other and not (words <= other or other <= words)]
+            [
+                other
+                for other in spans[0]
+                if words & other and not (words <= other or other <= words)
+            ]
             for _, words in brackets[1]
         ]
         assert sentence.crossing == sum(map(bool, crossed))
         repeated += max(Counter(brackets[0]).values()) > 1
         several += max(map(len, crossed)) > 1
-    assert min(repeated, several) > 20  # many trees have two equal brackets, or a bracket that crosses several
+    assert (
+        min(repeated, several) > 20
+    )  # many trees have two equal brackets, or a bracket that crosses several
     assert counts(scored(*["(NP " * 3000 + "(NN a)" + ")" * 3000] * 2)) == (3000, 3000, 3000)
 
 
 def test_a_summary_counts_only_valid_sentences() -> None:
-    """By hand: 2 of the 4 valid sentences match completely, one has no crossing bracket, three have at most two."""
-    figures = [(2, 0), (3, 1), (3, 2), (1, 3)]  # matched of 3 gold and 3 test brackets, and crossing brackets
+    """By hand: 2 of the 4 valid sentences match completely, one has no crossing bracket, three have
+    at most two.
+    """
+    figures = [
+        (2, 0),
+        (3, 1),
+        (3, 2),
+        (1, 3),
+    ]  # matched of 3 gold and 3 test brackets, and crossing brackets
     sentences = [
-        Sentence(1, 4, Status.OK, matched=matched, gold=3, test=3, crossing=crossing, words=4, correct_tags=2)
+        Sentence(
+            1,
+            4,
+            Status.OK,
+            matched=matched,
+            gold=3,
+            test=3,
+            crossing=crossing,
+            words=4,
+            correct_tags=2,
+        )
         for matched, crossing in figures
     ]
     for status in (Status.ERROR, Status.SKIP):
-        sentences.append(Sentence(5, 4, status, matched=3, gold=3, test=3, crossing=9, words=4, correct_tags=4))
+        sentences.append(
+            Sentence(5, 4, status, matched=3, gold=3, test=3, crossing=9, words=4, correct_tags=4)
+        )
     summary = summarise(sentences)
     assert (summary.sentences, summary.errors, summary.skipped, summary.valid) == (6, 1, 1, 4)
-    assert (summary.complete_match, summary.no_crossing, summary.two_or_less_crossing) == (50, 25, 75)
+    assert (summary.complete_match, summary.no_crossing, summary.two_or_less_crossing) == (
+        50,
+        25,
+        75,
+    )
     assert (summary.average_crossing, summary.tagging_accuracy) == (1.5, 50)
     assert summary.recall == summary.precision == pytest.approx(75)
 
@@ -154,7 +214,11 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
         (["(S (N a))"] * 2, ["(S (N a))"], "x.gold and {0}x.test have 2 and 1 lines; "),
         (["", "(S a (N a))"], ["", ""], "x.gold:2: 'a' is outside"),
         (["(S (N a))"], ["(S (N a) a)"], "x.test:1: 'a' is outside"),
-        (["(S (N a))"] * 3, ["(S (N a))))"] * 3, "x.test:2: Bracketing unbalance"),  # each has two messages
+        (
+            ["(S (N a))"] * 3,
+            ["(S (N a))))"] * 3,
+            "x.test:2: Bracketing unbalance",
+        ),  # each has two messages
     ):
         paths = write_lines(tmp_path / "x.gold", gold), write_lines(tmp_path / "x.test", test)
         with pytest.raises(UserError) as error:

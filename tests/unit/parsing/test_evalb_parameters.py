@@ -7,12 +7,27 @@ import pytest
 from programs import write_lines
 from t2t_repro.parsing.evalb_parameters import Parameters, read_parameters
 
-DEFAULTS = Parameters(delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset())
+DEFAULTS = Parameters(
+    delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset()
+)
 
 
 def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
-    lines = ["##-----##", "", "DEBUG 1", "MAX_ERROR 5", "CUTOFF_LEN\t70  ", "LABELED 0", "DELETE_LABEL TOP"]
-    lines += ["DELETE_LABEL #", "DELETE_LABEL_FOR_LENGTH -NONE-", "QUOTE_LABEL POS", "EQ_LABEL  A B"]
+    lines = [
+        "##-----##",
+        "",
+        "DEBUG 1",
+        "MAX_ERROR 5",
+        "CUTOFF_LEN\t70  ",
+        "LABELED 0",
+        "DELETE_LABEL TOP",
+    ]
+    lines += [
+        "DELETE_LABEL #",
+        "DELETE_LABEL_FOR_LENGTH -NONE-",
+        "QUOTE_LABEL POS",
+        "EQ_LABEL  A B",
+    ]
     path = write_lines(tmp_path / "x.prm", [*lines, "EQ_WORD Dog dog", "# EQ_WORD Cat cat"])
     assert read_parameters(path) == Parameters(
         max_error=5,
@@ -31,8 +46,16 @@ def test_omitted_parameters_have_evalbs_defaults(tmp_path: Path) -> None:
     assert (DEFAULTS.max_error, DEFAULTS.cutoff_len, DEFAULTS.labeled) == (10, 40, True)
 
 
-def test_a_line_that_sets_nothing_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for line in ("DELETE_LABLE TOP", " DELETE_LABEL TOP", "DELETE_LABEL TOP S1", "EQ_LABEL ADVP", "MAX_ERROR"):
+def test_a_line_that_sets_nothing_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for line in (
+        "DELETE_LABLE TOP",
+        " DELETE_LABEL TOP",
+        "DELETE_LABEL TOP S1",
+        "EQ_LABEL ADVP",
+        "MAX_ERROR",
+    ):
         path = write_lines(tmp_path / "x.prm", ["AB", line])
         assert read_parameters(path) == DEFAULTS
         assert capfd.readouterr().err.startswith(f"{path}:2: ")

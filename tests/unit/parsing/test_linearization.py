@@ -1,4 +1,6 @@
-"""Tests that trees are converted to target text, and that any output of a model is converted to a tree."""
+"""Tests that trees are converted to target text, and that any output of a model is converted to a
+tree.
+"""
 
 import random
 
@@ -23,7 +25,23 @@ from treebanks import parse, random_tree
 
 JOHN = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
 LABELS = ["S", "NP", "VP", "TOP", "-NONE-", ","]
-NOISE = ["", "(", ")", "(NP)NP", "((S", "DT)NP", "(S(NP", "⁇", "\u00a0", "XX", "-NONE-", "TOP", "''", "=", "-LRB-"]
+NOISE = [
+    "",
+    "(",
+    ")",
+    "(NP)NP",
+    "((S",
+    "DT)NP",
+    "(S(NP",
+    "⁇",
+    "\u00a0",
+    "XX",
+    "-NONE-",
+    "TOP",
+    "''",
+    "=",
+    "-LRB-",
+]
 WORDS = ["dog", "the", ",", ".", "''", "'", "``", "--", "-LRB-", "%"]
 WORDS += ["a\u00a0b", "U.S.", "-NONE-", "TOP", "$", "\u2028"]
 
@@ -33,12 +51,18 @@ def words(tree: Tree) -> list[str]:
 
 
 def brackets(tree: Tree) -> str:
-    return tree.fold(lambda leaf: leaf.word, lambda constituent, parts: f"({constituent.label} {' '.join(parts)})")
+    return tree.fold(
+        lambda leaf: leaf.word,
+        lambda constituent, parts: f"({constituent.label} {' '.join(parts)})",
+    )
 
 
 def new_tree(generator: random.Random) -> Tree:
     tags = ["NN", "DT", *PUNCTUATION, "PRP$"]
-    leaves = [Tree(generator.choice(tags), word=generator.choice(WORDS)) for _ in range(generator.randint(1, 9))]
+    leaves = [
+        Tree(generator.choice(tags), word=generator.choice(WORDS))
+        for _ in range(generator.randint(1, 9))
+    ]
     return random_tree(generator, leaves, LABELS)
 
 
@@ -53,7 +77,9 @@ def new_tree(generator: random.Random) -> Tree:
         ("(NP (PRP$ its) (-LRB- -LCB-) ($ C$) (: --) (POS '))", "XX", "(NP XX -LRB- $ : XX )NP"),
     ],
 )
-def test_a_tree_is_written_with_a_symbol_for_each_word(text: str, symbol: str, expected: str) -> None:
+def test_a_tree_is_written_with_a_symbol_for_each_word(
+    text: str, symbol: str, expected: str
+) -> None:
     assert linearise(parse(text), symbol) == expected
 
 
@@ -63,7 +89,9 @@ def test_any_tree_is_read_back_without_loss() -> None:
         tree = new_tree(generator)
         assert delinearise(linearise(tree), words(tree)) == (tree, Repairs())
         for symbol in ("XX", "word"):
-            untagged, repairs = delinearise(linearise(tree, symbol), words(tree), word_symbol=symbol)
+            untagged, repairs = delinearise(
+                linearise(tree, symbol), words(tree), word_symbol=symbol
+            )
             assert not repairs
             assert brackets(untagged) == brackets(tree)
             assert all(leaf.label == tag_of(leaf.word) for leaf in untagged.leaves())
@@ -74,39 +102,88 @@ def test_any_tree_is_read_back_without_loss() -> None:
     [
         # The output is empty, has only brackets, or has only a word symbol.
         ("", "a b .", "(TOP (XX a) (XX b) (. .))", {"words_missing": 3, "roots_joined": 1}),
-        ("(S (NP )NP )S", "a", "(TOP (XX a))", {"words_missing": 1, "constituents_empty": 2, "roots_joined": 1}),
+        (
+            "(S (NP )NP )S",
+            "a",
+            "(TOP (XX a))",
+            {"words_missing": 1, "constituents_empty": 2, "roots_joined": 1},
+        ),
         # Brackets are missing, superfluous, without a label, or empty.
-        ("(S (NP NN (VP VB )NP . )S", "a b .", "(S (NP (NN a) (VP (VB b))) (. .))", {"brackets_closed": 1}),
-        ("(S (NP NN )VP VB )S", "a b", "(S (NP (NN a) (VB b)))", {"brackets_dropped": 1, "brackets_closed": 1}),
+        (
+            "(S (NP NN (VP VB )NP . )S",
+            "a b .",
+            "(S (NP (NN a) (VP (VB b))) (. .))",
+            {"brackets_closed": 1},
+        ),
+        (
+            "(S (NP NN )VP VB )S",
+            "a b",
+            "(S (NP (NN a) (VB b)))",
+            {"brackets_dropped": 1, "brackets_closed": 1},
+        ),
         (")S (S ( NN ) )S", "a", "(S (NN a))", {"brackets_dropped": 3}),
-        ("(S (NP (X (Y DT )NP VB )S", "a b", "(S (NP (X (Y (DT a)))) (VB b))", {"brackets_closed": 2}),
+        (
+            "(S (NP (X (Y DT )NP VB )S",
+            "a b",
+            "(S (NP (X (Y (DT a)))) (VB b))",
+            {"brackets_closed": 2},
+        ),
         # The output has several constituents or a word at its top level, or already has TOP.
         ("(NP NN )NP (VP VB )VP", "a b", "(TOP (NP (NN a)) (VP (VB b)))", {"roots_joined": 1}),
         ("(TOP (S NN )S . )TOP", "a .", "(TOP (S (NN a)) (. .))", {}),
-        # The numbers of symbols and words are equal, so symbol n becomes the tag of word n, even if it does not fit.
+        # The numbers of symbols and words are equal, so symbol n becomes the tag of word n, even if
+        # it does not fit.
         ("(S , NN )S", "a ,", "(S (, a) (NN ,))", {}),
-        # There are too few or too many symbols, so `delinearise` aligns words and symbols at the punctuation marks.
-        ("(S (NP DT )NP (VP VB )VP )S", "a b c", "(S (NP (DT a)) (VP (VB b) (XX c)))", {"words_missing": 1}),
-        ("(S (NP DT )NP , VB . )S", "a b , c .", "(S (NP (DT a) (XX b)) (, ,) (VB c) (. .))", {"words_missing": 1}),
+        # There are too few or too many symbols, so `delinearise` aligns words and symbols at the
+        # punctuation marks.
+        (
+            "(S (NP DT )NP (VP VB )VP )S",
+            "a b c",
+            "(S (NP (DT a)) (VP (VB b) (XX c)))",
+            {"words_missing": 1},
+        ),
+        (
+            "(S (NP DT )NP , VB . )S",
+            "a b , c .",
+            "(S (NP (DT a) (XX b)) (, ,) (VB c) (. .))",
+            {"words_missing": 1},
+        ),
         ("(S (NP NN )NP . )S", "`` a .", "(S (NP (`` ``) (NN a)) (. .))", {"words_missing": 1}),
-        ("(S (NP DT NN )NP (PP IN )PP )S", "a", "(S (NP (DT a)))", {"words_extra": 2, "constituents_empty": 1}),
-        ("(S DT , NN . )S", "a b c . d", "(S (DT a) (, b) (NN c) (. .) (XX d))", {"words_missing": 1}),
+        (
+            "(S (NP DT NN )NP (PP IN )PP )S",
+            "a",
+            "(S (NP (DT a)))",
+            {"words_extra": 2, "constituents_empty": 1},
+        ),
+        (
+            "(S DT , NN . )S",
+            "a b c . d",
+            "(S (DT a) (, b) (NN c) (. .) (XX d))",
+            {"words_missing": 1},
+        ),
     ],
 )
-def test_each_fault_has_its_repair(text: str, line: str, expected: str, repairs: dict[str, int]) -> None:
+def test_each_fault_has_its_repair(
+    text: str, line: str, expected: str, repairs: dict[str, int]
+) -> None:
     tree, counts = delinearise(text, line.split())
     assert str(tree) == expected
     assert counts == Repairs(**repairs, trees=1 if repairs else 0)
 
 
 def random_output(generator: random.Random) -> tuple[str, list[str]]:
-    """Returns a random output, from a correct tree to mostly noise, and the words of a source sentence."""
+    """Returns a random output, from a correct tree to mostly noise, and the words of a source
+    sentence.
+    """
     tree = new_tree(generator)
     tokens = linearise(tree).split()
     line = words(tree)
     for _ in range(generator.choice([0, 1, 2, 5, 50])):
         bracket = generator.choice("()") + generator.choice(LABELS)
-        tokens.insert(generator.randint(0, len(tokens)), generator.choice([bracket, "NN", generator.choice(NOISE)]))
+        tokens.insert(
+            generator.randint(0, len(tokens)),
+            generator.choice([bracket, "NN", generator.choice(NOISE)]),
+        )
     tokens = [token for token in tokens if generator.random() < 0.95]
     line = [word for word in line if generator.random() < 0.9] or ["dog"]
     return generator.choice([" ", " ", " ", "  ", "\t"]).join(tokens), line
@@ -121,12 +198,19 @@ def test_any_output_becomes_a_tree_over_the_words() -> None:
         assert words(tree) == line, text
         assert parse(str(tree)) == tree, text
         total += repairs
-        # `delinearise` adds no constituent except TOP: the output has an opening bracket for every other constituent.
+        # `delinearise` adds no constituent except TOP: the output has an opening bracket for every
+        # other constituent.
         labels: list[str] = []
-        tree.fold(lambda leaf: "", lambda constituent, _, labels=labels: labels.append(constituent.label) or "")  # type: ignore[misc]
+        tree.fold(
+            lambda leaf: "",
+            lambda constituent, _, labels=labels: labels.append(constituent.label) or "",
+        )  # type: ignore[misc]
         for label in set(labels) - {"TOP"}:
             assert labels.count(label) <= text.count(f"({label}"), text
-    assert str(Repairs(trees=2, words_missing=1)) == "trees: 2, words missing: 1" and str(Repairs()) == "none"
+    assert (
+        str(Repairs(trees=2, words_missing=1)) == "trees: 2, words missing: 1"
+        and str(Repairs()) == "none"
+    )
     assert min(vars(total).values()) > 15  # each kind of repair occurred often
     assert total.trees < 790
 
@@ -136,15 +220,25 @@ def test_with_tags_by_form_evalb_deletes_the_same_words_of_any_output() -> None:
     for _ in range(400):
         text, line = random_output(generator)
         is_deleted = [
-            [leaf.label in (*PUNCTUATION, "-NONE-", "TOP") for leaf in delinearise(output, line, True)[0].leaves()]
+            [
+                leaf.label in (*PUNCTUATION, "-NONE-", "TOP")
+                for leaf in delinearise(output, line, True)[0].leaves()
+            ]
             for output in (text, "")
         ]
         differing = [word for word, a, b in zip(line, *is_deleted, strict=True) if a != b]
-        assert set(differing) <= {"'"}  # only ' may differ: its tag says if it is an ending or a quotation mark
+        assert set(differing) <= {
+            "'"
+        }  # only ' may differ: its tag says if it is an ending or a quotation mark
 
 
 def test_python_and_the_graph_find_the_same_kinds_of_words() -> None:
-    assert words_of("  a (b) f(x)\t5\u00a0km \n") == ["a", "-LRB-b-RRB-", "f-LRB-x-RRB-", "5\u00a0km"]
+    assert words_of("  a (b) f(x)\t5\u00a0km \n") == [
+        "a",
+        "-LRB-b-RRB-",
+        "f-LRB-x-RRB-",
+        "5\u00a0km",
+    ]
     lines = [
         "a (, b) , . ' '' ; $ ...",
         "",

@@ -1,4 +1,6 @@
-"""Tests that bracketed text is read as trees and written again, and that treebank trees are prepared for parsing."""
+"""Tests that bracketed text is read as trees and written again, and that treebank trees are
+prepared for parsing.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,13 @@ from treebanks import parse
 
 
 def test_a_tree_may_span_lines_and_a_line_may_hold_several_trees() -> None:
-    lines = ["( (S", "    (NP (NN dog) )", "", "    (VP (VBZ barks) ) ))  (X (UH oh))(X (UH", "no))"]
+    lines = [
+        "( (S",
+        "    (NP (NN dog) )",
+        "",
+        "    (VP (VBZ barks) ) ))  (X (UH oh))(X (UH",
+        "no))",
+    ]
     assert [str(tree) for tree in parse_trees(lines, "text")] == [
         "( (S (NP (NN dog)) (VP (VBZ barks))))",
         "(X (UH oh))",
@@ -57,16 +65,32 @@ def test_wrong_brackets_are_reported_with_file_and_line(
     [
         # Traces are removed, and so are constituents that contain only traces.
         ("( (S (NP-SBJ (-NONE- *)) (VP (VB go))))", "(S (VP (VB go)))"),
-        ("( (S (NP (NP (-NONE- *T*-1))) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *?*))))))", "(S (VP (VB go)))"),
+        (
+            "( (S (NP (NP (-NONE- *T*-1))) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *?*))))))",
+            "(S (VP (VB go)))",
+        ),
         # Function tags, indices and second labels are removed.
-        ("( (S (NP-SBJ-1 (NN a)) (NP=2 (NN b)) (NP-LOC-PRD=1-3 (NN c))))", "(S (NP (NN a)) (NP (NN b)) (NP (NN c)))"),
-        ("( (VP (ADVP|PRT (RB up)) (PRT|ADVP (RP in)) (JJ|NN fun)))", "(VP (ADVP (RB up)) (PRT (RP in)) (JJ fun))"),
+        (
+            "( (S (NP-SBJ-1 (NN a)) (NP=2 (NN b)) (NP-LOC-PRD=1-3 (NN c))))",
+            "(S (NP (NN a)) (NP (NN b)) (NP (NN c)))",
+        ),
+        (
+            "( (VP (ADVP|PRT (RB up)) (PRT|ADVP (RP in)) (JJ|NN fun)))",
+            "(VP (ADVP (RB up)) (PRT (RP in)) (JJ fun))",
+        ),
         # Labels that start with a sign stay whole, and so do words that contain signs.
         (
-            "( (NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' '')))",
-            "(NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` ``) ('' ''))",
+            (
+                "( (NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) "
+                "(`` ``) ('' '')))"
+            ),
+            (
+                "(NP (PRP$ its) (-LRB- -LRB-) ($ US$) (# #) (: --) (-RRB- -RRB-) (NN a-b=c|d) (`` "
+                "``) ('' ''))"
+            ),
         ),
-        # The outer bracket is removed, or stays as TOP if it contains several constituents or a word.
+        # The outer bracket is removed, or stays as TOP if it contains several constituents or a
+        # word.
         ("(TOP (S (NN a)))", "(S (NN a))"),
         ("( ( (S (NN a))))", "(S (NN a))"),
         ("( (S (NN a)) (S (-NONE- *)))", "(S (NN a))"),
@@ -83,5 +107,7 @@ def test_annotation_is_removed_for_parsing(raw: str, prepared: str) -> None:
     assert str(tree) == prepared
     assert tree and prepare(tree) == tree
     assert under_top(under_top(tree)) == under_top(tree)
-    assert str(under_top(tree)) == (prepared if prepared.startswith("(TOP") else f"(TOP {prepared})")
+    assert str(under_top(tree)) == (
+        prepared if prepared.startswith("(TOP") else f"(TOP {prepared})"
+    )
     assert prepare(parse("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None

@@ -18,7 +18,9 @@ def pairs(split: str, size: int = SIZE) -> list[tuple[str, str]]:
 def test_all_numbers_differ_and_both_sides_name_the_same_number() -> None:
     train, dev = pairs("train"), pairs("dev")
     assert (len(train), len(dev), len(set(train) | set(dev))) == (SIZE, 500, SIZE + 500)
-    below_thousand = {num2words(number, lang="en"): num2words(number, lang="de") for number in range(1000)}
+    below_thousand = {
+        num2words(number, lang="en"): num2words(number, lang="de") for number in range(1000)
+    }
     drawn = [(english, german) for english, german in train + dev if english in below_thousand]
     assert len(drawn) > 20 and all(below_thousand[english] == german for english, german in drawn)
     assert pairs("dev", 10) == dev and pairs("train", 10) == train[:10]

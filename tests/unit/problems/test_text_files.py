@@ -18,7 +18,9 @@ from user_errors import user_error
 @pytest.mark.parametrize("value", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
 def test_each_split_needs_two_files(value: str) -> None:
     for split in ("train", "dev"):
-        problem = registry.problem("text_files", {"train": "a.en,a.de", "dev": "b.en,b.de"} | {split: value})
+        problem = registry.problem(
+            "text_files", {"train": "a.en,a.de", "dev": "b.en,b.de"} | {split: value}
+        )
         with pytest.raises(UserError, match=f"--{split}=.*: name two files"):
             problem.check()
 
@@ -59,9 +61,15 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns the current folder, which has small files of text."""
     monkeypatch.chdir(tmp_path)
     for name, lines in (
-        ("a.en", "a\nb\n"), ("a.de", "c\nd\n"), ("b.en", "e\n"), ("b.de", "f\n"), ("b.fr.tsv", "e\tg\n"),
-        ("a:2", "h\ni\n"), ("tag.de", "j\nk >>fr<< l\n"), ("c.jsonl", '{"en": "m", "de": "n"}'),
-    ):  # fmt: skip
+        ("a.en", "a\nb\n"),
+        ("a.de", "c\nd\n"),
+        ("b.en", "e\n"),
+        ("b.de", "f\n"),
+        ("b.fr.tsv", "e\tg\n"),
+        ("a:2", "h\ni\n"),
+        ("tag.de", "j\nk >>fr<< l\n"),
+        ("c.jsonl", '{"en": "m", "de": "n"}'),
+    ):
         Path(name).write_text(lines)
     return tmp_path
 
@@ -91,17 +99,25 @@ def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
     assert pairs_of(problem_of("a.en,a:2")) == [("a", "h"), ("b", "i")]  # a name with a colon
     os.mkdir("d")
     shutil.copy("a.de", "d/a.de")
-    assert [corpus.name for corpus in problem_of("a.en,a.de;a.en,d/a.de").corpora("train")] == ["a.de", "d/a.de"]
+    assert [corpus.name for corpus in problem_of("a.en,a.de;a.en,d/a.de").corpora("train")] == [
+        "a.de",
+        "d/a.de",
+    ]
     both = problem_of("a.en,a.de;b.fr.tsv", targets="de,fr")
     assert pairs_of(both) == [(">>de<< a", "c"), (">>de<< b", "d"), (">>fr<< e", "g")]
-    assert both.symbols == (">>de<<", ">>fr<<") and both.corpora("train")[1] == Corpus("b.fr.tsv", 0.0, "fr")
+    assert both.symbols == (">>de<<", ">>fr<<") and both.corpora("train")[1] == Corpus(
+        "b.fr.tsv", 0.0, "fr"
+    )
 
 
 @pytest.mark.usefixtures("texts")
 @pytest.mark.parametrize(
     ("train", "settings", "named"),
     [
-        *((f"a.en,a.de:{weight};c.jsonl:1", {}, f"a.de:{weight}") for weight in ("0", "-1", "nan", "inf", "x", "")),
+        *(
+            (f"a.en,a.de:{weight};c.jsonl:1", {}, f"a.de:{weight}")
+            for weight in ("0", "-1", "nan", "inf", "x", "")
+        ),
         ("a.en,b.de;b.en,a.de", {}, "a.en and b.de"),
         ("a.en,a.de;b.en,./a.de", {}, "./a.de"),
         ("a.en,a.de;b.en,b.en", {}, "b.en"),
@@ -121,8 +137,10 @@ def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
         ("a.en,tag.de;b.fr.tsv", {"targets": "de,fr"}, "tag.de:2:"),
         ("c.jsonl", {}, "c.jsonl:1:"),
     ],
-)  # fmt: skip
-def test_wrong_corpora_are_an_error_that_names_the_place(train: str, settings: dict[str, Any], named: str) -> None:
+)
+def test_wrong_corpora_are_an_error_that_names_the_place(
+    train: str, settings: dict[str, Any], named: str
+) -> None:
     assert named in user_error(lambda: pairs_of(problem_of(train, **settings)))
 
 
@@ -130,14 +148,20 @@ def test_wrong_corpora_are_an_error_that_names_the_place(train: str, settings: d
 @pytest.mark.parametrize(
     ("contents", "named"),
     [
-        ("{", "c.json:1"), ("[]", "c.json"), ("{}", "c.json"), ('{"x": 1}', "x"), ('{"x": {}}', "x"),
+        ("{", "c.json:1"),
+        ("[]", "c.json"),
+        ("{}", "c.json"),
+        ('{"x": 1}', "x"),
+        ('{"x": {}}', "x"),
         ('{"x": {"files": ["a.en", "a.de"], "wieght": 2}}', "'weight'"),
         ('{"x": {"files": ["a.en", "a.de"], "weight": 0}}', "x"),
         ('{"x": {"files": ["a.en", "a.de"], "weight": "2"}}', "weight"),
-        ('{"x": {"files": "a.tsv"}}', "files"), ('{"x": {"files": ["a.en"]}}', "x"), ('{"x": {"files": [""]}}', "x"),
+        ('{"x": {"files": "a.tsv"}}', "files"),
+        ('{"x": {"files": ["a.en"]}}', "x"),
+        ('{"x": {"files": [""]}}', "x"),
         ('{"x": {"files": ["a.en", "a.de"], "target_language": "de"}}', "--targets"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_of_corpora_is_named(contents: str, named: str) -> None:
     Path("c.json").write_text(contents)
     message = user_error(lambda: pairs_of(problem_of("c.json")))

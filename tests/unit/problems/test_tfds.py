@@ -36,7 +36,10 @@ class ToyTranslations(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc]
         return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=keys)
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        return {"train": self._generate_examples(50), FEATURES[self.builder_config.name][2]: self._generate_examples(5)}
+        return {
+            "train": self._generate_examples(50),
+            FEATURES[self.builder_config.name][2]: self._generate_examples(5),
+        }
 
     def _generate_examples(self, count: int) -> Iterator[tuple[int, Any]]:
         for number, (english, greek) in enumerate(PAIRS[:count]):
@@ -60,12 +63,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_data_has_the_pairs_of_the_data_set(
     tmp_path: Path, folder: Path, name: str, settings: dict[str, Any], order: int
 ) -> None:
-    problem = registry.problem("tfds", {"tfds_name": f"toy_translations/{name}", "vocab_size": 400, **settings})
+    problem = registry.problem(
+        "tfds", {"tfds_name": f"toy_translations/{name}", "vocab_size": 400, **settings}
+    )
     generate_data(problem, tmp_path, str(folder))
     data = load_data(str(tmp_path), "tfds")
     for split, count in (("train", 50), ("dev", 5)):
-        decoded = [tuple(data.vocabulary.decode(data.records[split][number])) for number in range(count)]
-        assert sorted(decoded) == sorted((english, f"{greek} .")[::order] for english, greek in PAIRS[:count])
+        decoded = [
+            tuple(data.vocabulary.decode(data.records[split][number])) for number in range(count)
+        ]
+        assert sorted(decoded) == sorted(
+            (english, f"{greek} .")[::order] for english, greek in PAIRS[:count]
+        )
     assert problem.languages == (("en", "el") if "languages" in settings else ("", ""))
 
 

@@ -1,4 +1,6 @@
-"""Tests the WMT 2014 problems on small archives. The archives and their files have the published names."""
+"""Tests the WMT 2014 problems on small archives. The archives and their files have the published
+names.
+"""
 
 import gzip
 import hashlib
@@ -18,7 +20,12 @@ from tars import write_tar
 from user_errors import user_error
 
 EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
-NEWS, UN, GIGA, DEV = "training-parallel-nc-v9.tgz", "training-parallel-un.tgz", "training-giga-fren.tar", "dev.tgz"
+NEWS, UN, GIGA, DEV = (
+    "training-parallel-nc-v9.tgz",
+    "training-parallel-un.tgz",
+    "training-giga-fren.tar",
+    "dev.tgz",
+)
 PLACES = {
     EUROPARL: "training/europarl-v7.{}-en.{}",
     COMMONCRAWL: "commoncrawl.{}-en.{}",
@@ -26,28 +33,39 @@ PLACES = {
     UN: "un/undoc.2000.{}-en.{}",
 }
 CORPORA = {
-    "europarl_v7": EUROPARL, "commoncrawl": COMMONCRAWL, "newscommentary_v9": NEWS, "multiun": UN, "gigafren": GIGA,
-    "newstest2013": DEV, "newstest2014": DEV,
-}  # fmt: skip
+    "europarl_v7": EUROPARL,
+    "commoncrawl": COMMONCRAWL,
+    "newscommentary_v9": NEWS,
+    "multiun": UN,
+    "gigafren": GIGA,
+    "newstest2013": DEV,
+    "newstest2014": DEV,
+}
 
 Put = Callable[[str, Mapping[str, bytes]], Path]
 
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Replaces all download addresses by missing local files, and sacreBLEU's folder by an empty folder."""
+    """Replaces all download addresses by missing local files, and sacreBLEU's folder by an empty
+    folder.
+    """
     for corpus, name in CORPORA.items():
         monkeypatch.setattr(DATASET_MAP[corpus], "_urls", (f"file:///nowhere/{name}",))
     for name in ("wmt14", "wmt14/full"):
         home = tmp_path / "sacrebleu" / name
         monkeypatch.setattr(DATASETS[name], "_outdir", str(home))
         monkeypatch.setattr(DATASETS[name], "_rawdir", str(home / "raw"))
-        monkeypatch.setattr(DATASETS[name], "data", [f"file:///nowhere/{os.path.basename(DATASETS[name].data[0])}"])
+        monkeypatch.setattr(
+            DATASETS[name], "data", [f"file:///nowhere/{os.path.basename(DATASETS[name].data[0])}"]
+        )
 
 
 @pytest.fixture
 def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Returns a function that writes an archive and registers its size and checksum with TensorFlow Datasets."""
+    """Returns a function that writes an archive and registers its size and checksum with TensorFlow
+    Datasets.
+    """
 
     def put(name: str, files: Mapping[str, bytes]) -> Path:
         path = write_tar(tmp_path / name, files)
@@ -62,12 +80,16 @@ def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
     """Writes the archive `name`, whose texts are `english` and `foreign`.
 
-    It has German-English files, whose lines begin with "de", and French-English files, whose lines begin with "fr".
+    It has German-English files, whose lines begin with "de", and French-English files, whose lines
+    begin with "fr".
     """
     files = {}
     for language in ("de", "fr"):
         for side, text in (("en", english), (language, foreign)):
-            text = b"".join(language.encode() + b" " + line if line.strip() else line for line in text.splitlines(True))
+            text = b"".join(
+                language.encode() + b" " + line if line.strip() else line
+                for line in text.splitlines(True)
+            )
             if name == GIGA:
                 files[f"giga-fren.release2.fixed.{side}.gz"] = gzip.compress(text)
             else:
@@ -76,7 +98,10 @@ def put_corpus(put: Put, name: str, english: bytes, foreign: bytes) -> Path:
 
 
 def pairs(problem: str, folder: Path, split: str = "train") -> list[tuple[str, str]]:
-    return [(pair["inputs"], pair["targets"]) for pair in registry.problem(problem).generate(split, str(folder))]
+    return [
+        (pair["inputs"], pair["targets"])
+        for pair in registry.problem(problem).generate(split, str(folder))
+    ]
 
 
 @pytest.mark.parametrize(("language", "vocab_size", "space"), [("de", 37000, 8), ("fr", 32000, 6)])
@@ -84,29 +109,49 @@ def test_the_papers_settings(language: str, vocab_size: int, space: int) -> None
     problem = registry.problem(f"wmt_en{language}")
     assert (problem.settings.vocab_size, problem.target_space_id) == (vocab_size, space)
     assert (problem.target_language, problem.file_suffixes) == (language, ("en", language))
-    assert registry.problem(f"wmt_en{language}_rev").target_language == "en" and not problem.is_self_contained
+    assert (
+        registry.problem(f"wmt_en{language}_rev").target_language == "en"
+        and not problem.is_self_contained
+    )
 
 
-def test_each_language_has_its_corpora(tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_language_has_its_corpora(
+    tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (EUROPARL, COMMONCRAWL, UN, NEWS, GIGA):
         put_corpus(put, name, f"{name}\n\nlast".encode(), b"x\n\ny")
-    for language, names in (("de", [EUROPARL, COMMONCRAWL, NEWS]), ("fr", [EUROPARL, COMMONCRAWL, UN, NEWS, GIGA])):
+    for language, names in (
+        ("de", [EUROPARL, COMMONCRAWL, NEWS]),
+        ("fr", [EUROPARL, COMMONCRAWL, UN, NEWS, GIGA]),
+    ):
         expected = [
             pair
             for name in names
-            for pair in ((f"{language} {name}", f"{language} x"), ("", ""), (f"{language} last", f"{language} y"))
+            for pair in (
+                (f"{language} {name}", f"{language} x"),
+                ("", ""),
+                (f"{language} last", f"{language} y"),
+            )
         ]
         assert pairs(f"wmt_en{language}", tmp_path) == expected
         assert pairs(f"wmt_en{language}_rev", tmp_path) == pairs(f"wmt_en{language}", tmp_path)
         problem = registry.problem(f"wmt_en{language}")
         monkeypatch.setattr(parts, "PART_LINES", 2)
         ranges = problem.parts("train", 0, str(tmp_path))
-        rows = [pair for part in ranges for pair in problem.read_part(part, "train", 0, str(tmp_path))]
+        rows = [
+            pair for part in ranges for pair in problem.read_part(part, "train", 0, str(tmp_path))
+        ]
         assert [tuple(row.values()) for row in rows] == expected and len(ranges) > len(names)
 
 
 def test_the_dev_split_is_newstest2013_and_needs_one_archive(tmp_path: Path, put: Put) -> None:
-    put(DEV, {f"dev/newstest2013.{language}": f"{language}\n".encode() for language in ("en", "de", "fr", "cs")})
+    put(
+        DEV,
+        {
+            f"dev/newstest2013.{language}": f"{language}\n".encode()
+            for language in ("en", "de", "fr", "cs")
+        },
+    )
     assert pairs("wmt_ende", tmp_path, "dev") == [("en", "de")]
 
 
@@ -114,7 +159,12 @@ def test_all_missing_archives_are_named(tmp_path: Path, put: Put) -> None:
     put_corpus(put, COMMONCRAWL, b"x", b"y")
     message = user_error(pairs, "wmt_enfr", tmp_path)
     assert f"put them into {tmp_path}" in message
-    assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in message] == [EUROPARL, NEWS, UN, GIGA]
+    assert [name for name in CORPORA.values() if f"(file:///nowhere/{name})" in message] == [
+        EUROPARL,
+        NEWS,
+        UN,
+        GIGA,
+    ]
     assert os.listdir(tmp_path) == [COMMONCRAWL]
 
 
@@ -123,7 +173,11 @@ def test_the_checksums_of_all_archives_are_known(monkeypatch: pytest.MonkeyPatch
     published = checksums.get_all_url_infos()
     for corpus, name in CORPORA.items():
         (url,) = DATASET_MAP[corpus].get_url("fr")
-        assert url.endswith(f"/{name}") and published[url].size > 30_000_000 and len(published[url].checksum) == 64
+        assert (
+            url.endswith(f"/{name}")
+            and published[url].size > 30_000_000
+            and len(published[url].checksum) == 64
+        )
 
 
 SGML = """<refset setid="newstest2014">
@@ -135,7 +189,9 @@ SGML = """<refset setid="newstest2014">
 """
 
 
-def test_the_full_test_set_is_read_from_the_dev_archive_if_necessary(tmp_path: Path, put: Put) -> None:
+def test_the_full_test_set_is_read_from_the_dev_archive_if_necessary(
+    tmp_path: Path, put: Put
+) -> None:
     put(DEV, {"dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
               "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode()})  # fmt: skip
     problem = registry.problem("wmt_ende")
@@ -151,7 +207,10 @@ def test_sacrebleus_archive_of_a_test_set_is_preferred(
     tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(DEV, {"dev/newstest2014-fren-src.fr.sgm": b"", "dev/newstest2014-fren-ref.en.sgm": b""})
-    for name, archive, text in (("wmt14", "test-filtered.tgz", "few"), ("wmt14/full", "test-full.tgz", "all")):
+    for name, archive, text in (
+        ("wmt14", "test-filtered.tgz", "few"),
+        ("wmt14/full", "test-full.tgz", "all"),
+    ):
         paths = DATASETS[name].langpairs["en-fr"]
         path = write_tar(tmp_path / archive, {path: SGML.format(text).encode() for path in paths})
         monkeypatch.setattr(DATASETS[name], "md5", [hashlib.md5(path.read_bytes()).hexdigest()])

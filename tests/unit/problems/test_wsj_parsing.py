@@ -13,17 +13,23 @@ from t2t_repro.parsing.linearization import Repairs
 from t2t_repro.problems.wsj_parsing import WsjParsing
 from user_errors import user_error
 
-FREE_SAMPLE = {"train_sections": "00,0100-0159", "dev_sections": "0160-0179", "test_sections": "0180-0199"}
+FREE_SAMPLE = {
+    "train_sections": "00,0100-0159",
+    "dev_sections": "0160-0179",
+    "test_sections": "0180-0199",
+}
 
 
 def write(folder: Path, *numbers: int) -> None:
-    """Writes treebank files with these numbers. Each has a sentence with its number, and a tree without words."""
+    """Writes treebank files with these numbers. Each has a sentence with its number, and a tree
+    without words.
+    """
     for number in numbers:
         path = folder / f"wsj/{number // 100:02}/wsj_{number:04}.mrg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            f"\n( (S \n    (NP-SBJ-1 (NNP No.) (CD {number}) )\n    (VP (VBZ barks) (NP (-NONE- *-1) ))\n    (. .) ))\n"
-            "( (NP (-NONE- *) ))\n",
+            f"\n( (S \n    (NP-SBJ-1 (NNP No.) (CD {number}) )\n    (VP (VBZ barks) (NP (-NONE- "
+            "*-1) ))\n    (. .) ))\n( (NP (-NONE- *) ))\n",
             encoding="utf-8",
         )
 
@@ -35,8 +41,14 @@ def problem(name: str = "wsj_parsing", **settings: Any) -> WsjParsing:
 
 
 def numbers(parsing: WsjParsing, split: str, folder: Path) -> list[int]:
-    """Returns the numbers of the files that `generate` reads for a split, taken from the files' sentences."""
-    return [int(pair["inputs"].split()[1]) for pair in parsing.generate(split, str(folder)) if pair["inputs"]]
+    """Returns the numbers of the files that `generate` reads for a split, taken from the files'
+    sentences.
+    """
+    return [
+        int(pair["inputs"].split()[1])
+        for pair in parsing.generate(split, str(folder))
+        if pair["inputs"]
+    ]
 
 
 def failure(parsing: WsjParsing, split: str, folder: Path) -> str:
@@ -58,12 +70,16 @@ def test_a_sentence_and_its_tree(tmp_path: Path) -> None:
 
 
 def test_the_default_splits_are_the_usual_sections(tmp_path: Path) -> None:
-    file_numbers = [number for section in range(25) for number in (100 * section + 1, 100 * section + 99)]
+    file_numbers = [
+        number for section in range(25) for number in (100 * section + 1, 100 * section + 99)
+    ]
     write(tmp_path, *file_numbers)
     for name in ("readme", "wsj_2202.mrg~", "wsj_2202.prd", "wsj_22022.mrg", ".wsj_2202.mrg"):
         (tmp_path / "wsj" / "22" / name).write_text("no tree", encoding="utf-8")
     (tmp_path / "wsj/22/wsj_2299.mrg").rename(tmp_path / "wsj/22/WSJ_2299.MRG")
-    assert numbers(problem(), "train", tmp_path) == [number for number in file_numbers if 200 <= number < 2200]
+    assert numbers(problem(), "train", tmp_path) == [
+        number for number in file_numbers if 200 <= number < 2200
+    ]
     assert numbers(problem(), "dev", tmp_path) == [2201, 2299]
     assert numbers(problem(), "test", tmp_path) == [2301, 2399]
 
@@ -104,7 +120,14 @@ def test_wrong_sections_are_refused(settings: dict[str, str], reason: str) -> No
 
 def test_outputs_become_trees_over_the_words_of_their_sources() -> None:
     sources = ["No. 7 barks .", "", "  ", "oh (no)", "a ,", "Go ."]
-    outputs = ["(S (NP NNP CD )NP (VP VBZ )VP . )S", "(S NN )S", "", "", "(S NN NN )S", "(TOP (VP XX )VP . )TOP"]
+    outputs = [
+        "(S (NP NNP CD )NP (VP VBZ )VP . )S",
+        "(S NN )S",
+        "",
+        "",
+        "(S NN NN )S",
+        "(TOP (VP XX )VP . )TOP",
+    ]
     lines, repairs = problem().finish(iter(sources), iter(outputs))
     assert lines == [
         "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
@@ -125,7 +148,8 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
     folder = tmp_path / "parsed"
     folder.mkdir()
     (folder / "b").write_text(
-        "(ROOT (S (NP (NN b) (CD 2))))\n\n(())\n ( ) \n(ROOT (FRAG (NN b) (CD 3)))", encoding="utf-8"
+        "(ROOT (S (NP (NN b) (CD 2))))\n\n(())\n ( ) \n(ROOT (FRAG (NN b) (CD 3)))",
+        encoding="utf-8",
     )
     (folder / "a.gz").write_bytes(gzip.compress(b"( (S (NP-SBJ (NN a) (CD 1))))\n"))
     (folder / ".hidden").write_text("no tree", encoding="utf-8")
@@ -142,13 +166,16 @@ def test_parsed_trees_follow_the_treebanks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"), [("(S (NN a)", "never ends"), ("(S (NN a)) (S (NN b))", "2 trees in one line")]
+    ("line", "reason"),
+    [("(S (NN a)", "never ends"), ("(S (NN a)) (S (NN b))", "2 trees in one line")],
 )
 def test_a_line_that_is_not_a_tree_is_named(tmp_path: Path, line: str, reason: str) -> None:
     write(tmp_path, 200)
     path = tmp_path / "parsed"
     path.write_text(f"(S (NN a))\n{line}\n(S (NN c))\n")
-    message = failure(problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02"), "train", tmp_path)
+    message = failure(
+        problem("wsj_parsing_semi", parsed_trees=str(path), train_sections="02"), "train", tmp_path
+    )
     assert message.startswith(f"{path}:2: ") and reason in message
 
 
@@ -161,12 +188,18 @@ def test_parsed_trees_must_exist(tmp_path: Path) -> None:
 
 
 GOLD = [
-    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NN leg))))))",
+    (
+        "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (DT the) (NN man)) (PP (IN in) (NP (DT "
+        "the) (NN leg))))))"
+    ),
     "(TOP (S (NP (NNP No.) (CD 7)) (VP (VBZ barks)) (. .)))",
     "(TOP (FRAG (UH Oh)))",
 ]
 PARSED = [
-    "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (NP (DT the) (NN man)) (PP (IN in) (NP (DT the) (NNS leg)))))))",
+    (
+        "(TOP (S (NP (DT The) (NN dog)) (VP (VBD bit) (NP (NP (DT the) (NN man)) (PP (IN in) (NP "
+        "(DT the) (NNS leg)))))))"
+    ),
     *(GOLD[1], ""),
 ]
 
@@ -181,10 +214,14 @@ def test_scores_are_evalbs() -> None:
         ("complete match", summary.complete_match),
         ("tagging accuracy", summary.tagging_accuracy),
     ]
-    assert {score.signature for score in scores} == {"evalb:COLLINS.prm|sentences:3|errors:0|skipped:1"}
+    assert {score.signature for score in scores} == {
+        "evalb:COLLINS.prm|sentences:3|errors:0|skipped:1"
+    }
     for symbol in ("word", "XX"):  # without tags in the output, their accuracy is no score
         assert problem(word_symbol=symbol).scores(PARSED, GOLD) == scores[:-1]
-    assert user_error(problem().scores, PARSED[:2], [GOLD[0], "dog"]).startswith("reference:2: 'dog' is outside")
+    assert user_error(problem().scores, PARSED[:2], [GOLD[0], "dog"]).startswith(
+        "reference:2: 'dog' is outside"
+    )
 
 
 def test_outputs_of_the_reversed_problem_are_scored_as_text() -> None:

@@ -25,7 +25,9 @@ def normalized(norm: Any, x: np.ndarray) -> np.ndarray:
 
 
 def numpy_stack(blocks: list[ResidualBlock], x: np.ndarray, is_masked: bool) -> np.ndarray:
-    """Returns the output [T, 2 d] of a stack for x [T, 2 d], with the dilations 1, 2, 4, 8, 16, 1, ..."""
+    """Returns the output [T, 2 d] of a stack for x [T, 2 d], with the dilations 1, 2, 4, 8, 16, 1,
+    ...
+    """
     for block, distance in zip(blocks, (1, 2, 4, 8, 16, 1), strict=False):
         y = linear(block.reduce, np.maximum(normalized(block.norms[0], x), 0))
         y = np.maximum(normalized(block.norms[1], y), 0)
@@ -57,13 +59,17 @@ def numpy_model(model: ByteNet, source: np.ndarray, target: np.ndarray) -> np.nd
 
 @pytest.mark.parametrize(
     "changes",
-    [{"last_activation": "linear"}, {"shared_embedding_and_softmax_weights": False, "num_encoder_layers": 6}],
+    [
+        {"last_activation": "linear"},
+        {"shared_embedding_and_softmax_weights": False, "num_encoder_layers": 6},
+    ],
     ids=["shared", "separate"],
 )
 def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
     model, random = small_model(replace(HPARAMS, **changes), spread=0.1), np.random.default_rng(0)
     inputs, targets = (
-        random.integers(1, VOCAB, (len(LENGTHS), max(lengths))) for lengths in zip(*LENGTHS, strict=True)
+        random.integers(1, VOCAB, (len(LENGTHS), max(lengths)))
+        for lengths in zip(*LENGTHS, strict=True)
     )
     for row, (source, target) in enumerate(LENGTHS):
         inputs[row, source:], targets[row, target:] = 0, 0
@@ -72,7 +78,9 @@ def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
         expected = numpy_model(model, inputs[row, :source], targets[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=1e-4)
     if "num_encoder_layers" in changes:
-        check_steps(model, length=7)  # the last step is beyond the 6 positions of the encoder's output
+        check_steps(
+            model, length=7
+        )  # the last step is beyond the 6 positions of the encoder's output
 
 
 @pytest.mark.parametrize(("rate", "is_same"), [(0.9999, True), (0.0, False)])
@@ -80,6 +88,7 @@ def test_dropout_of_all_embeddings_leaves_nothing_of_the_tokens(rate: float, is_
     model = small_model(replace(HPARAMS, layer_prepostprocess_dropout=0.0, embedding_dropout=rate))
     inputs, targets = np.ones((2, 2, 5), np.int64) * [[[2]], [[3]]]  # [B, T]
     logits, other_source, other_target = (
-        np.asarray(model(*ids, SEED)) for ids in ((inputs, targets), (inputs + 1, targets), (inputs, targets + 1))
+        np.asarray(model(*ids, SEED))
+        for ids in ((inputs, targets), (inputs + 1, targets), (inputs, targets + 1))
     )
     assert np.array_equal(logits, other_source) == np.array_equal(logits, other_target) == is_same

@@ -1,4 +1,6 @@
-"""Tests convolutions of unknown lengths. The models of convolutions are compared with loops in numpy."""
+"""Tests convolutions of unknown lengths. The models of convolutions are compared with loops in
+numpy.
+"""
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +25,8 @@ def test_lengths_may_be_unknown_and_a_batch_may_be_empty() -> None:
 
     x = random(2, 5, 3)
     y, of_x, of_kernel = gradients(x)
-    # The loss is quadratic in x and in the kernel, so each gradient times its variable is twice the loss.
+    # The loss is quadratic in x and in the kernel, so each gradient times its variable is twice the
+    # loss.
     for variable, gradient in ((x, of_x), (kernel, of_kernel)):
         np.testing.assert_allclose(np.sum(variable * gradient), 2 * np.sum(y * y), rtol=1e-4)
     for shape in ((0, 5, 3), (0, 0, 3)):

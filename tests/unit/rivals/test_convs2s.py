@@ -1,4 +1,6 @@
-"""Tests ConvS2S against a computation in numpy, and which inputs affect which outputs and gradients."""
+"""Tests ConvS2S against a computation in numpy, and which inputs affect which outputs and
+gradients.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -24,17 +26,26 @@ def linear(layer: Any, x: np.ndarray) -> np.ndarray:
 
 
 def gated_convolution(layer: Any, x: np.ndarray, width: int, before: int) -> np.ndarray:
-    """Returns the gated linear unit of a convolution of x [T, C] over `before` earlier positions and later ones."""
+    """Returns the gated linear unit of a convolution of x [T, C] over `before` earlier positions
+    and later ones.
+    """
     padded = np.concatenate([np.zeros((before, x.shape[1])), x, np.zeros((width, x.shape[1]))])
     windows = np.stack([padded[t : t + width].reshape(-1) for t in range(len(x))])
     a, b = np.split(linear(layer.linear, windows), 2, axis=1)
     return a / (1 + np.exp(-b))
 
 
-def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the logits [T, V] and the attention weights [T, S] of each layer, for ids [S] and [T] without padding."""
+def numpy_model(
+    model: ConvS2S, source: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Returns the logits [T, V] and the attention weights [T, S] of each layer, for ids [S] and [T]
+    without padding.
+    """
     half = 0.5**0.5
-    e = np.asarray(model.embedding.table)[source] + np.asarray(model.source_position.table)[: len(source)]
+    e = (
+        np.asarray(model.embedding.table)[source]
+        + np.asarray(model.source_position.table)[: len(source)]
+    )
     x = linear(model.encoder_in, e)
     for layer in model.encoder:
         width = layer.shape[0]
@@ -43,7 +54,10 @@ def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple
     z = linear(model.encoder_out, x)
     m = len(source)
     embedded = np.asarray(model.target_embedding.table)[target[:-1]]
-    g = np.concatenate([np.zeros((1, e.shape[1])), embedded]) + np.asarray(model.target_position.table)[: len(target)]
+    g = (
+        np.concatenate([np.zeros((1, e.shape[1])), embedded])
+        + np.asarray(model.target_position.table)[: len(target)]
+    )
     h, all_weights = linear(model.decoder_in, g), []
     for layer in model.decoder:
         width = layer.shape[0]
@@ -63,11 +77,15 @@ def numpy_model(model: ConvS2S, source: np.ndarray, target: np.ndarray) -> tuple
 
 
 @pytest.mark.parametrize("changes", [{}, {**SEPARATE, "num_decoder_layers": 3}])
-def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(changes: dict[str, Any]) -> None:
+def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
+    changes: dict[str, Any],
+) -> None:
     check_against_numpy(small_model(replace(HPARAMS, **changes)), numpy_model, atol=1e-4)
 
 
-def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shapes = []
 
     def recorded(x: Any, rate: float, seeds: Any) -> Any:
@@ -91,7 +109,9 @@ def test_only_the_encoder_receives_scaled_gradients(monkeypatch: pytest.MonkeyPa
 
     scaled = gradients()
     monkeypatch.setattr("t2t_repro.rivals.convs2s.scale_gradient", lambda x, scale: x)
-    for weight, gradient, unscaled in zip(model.trainable_variables, scaled, gradients(), strict=True):
+    for weight, gradient, unscaled in zip(
+        model.trainable_variables, scaled, gradients(), strict=True
+    ):
         name = weight.path
         is_embedding = name in ("convs2s/embedding/table", "convs2s/encoder/position/table")
         # The 2 decoder layers read the encoder output as keys and in values.
@@ -100,7 +120,9 @@ def test_only_the_encoder_receives_scaled_gradients(monkeypatch: pytest.MonkeyPa
 
 
 def test_initial_variances_are_those_of_section_3_5() -> None:
-    hparams = registry.hparams_class("convs2s")(num_hidden_layers=1, hidden_size=200, layer_prepostprocess_dropout=0.2)
+    hparams = registry.hparams_class("convs2s")(
+        num_hidden_layers=1, hidden_size=200, layer_prepostprocess_dropout=0.2
+    )
     keras.utils.set_random_seed(1)
     model = ConvS2S(hparams, 500)
     encoder, decoder = model.encoder[0], model.decoder[0]
@@ -119,7 +141,10 @@ def test_groups_of_convolutions_become_layers() -> None:
     ende, enfr = (registry.hparams(f"convs2s_{name}").layers for name in ("ende", "enfr"))  # type: ignore[attr-defined]
     assert ende == ((512, 3),) * 9 + ((1024, 3),) * 4 + ((2048, 1),) * 2
     assert enfr == ((512, 3),) * 6 + ((768, 3),) * 4 + ((1024, 3),) * 3 + ((2048, 1), (4096, 1))
-    assert override(HPARAMS, "convolutions=,kernel_height=5,num_decoder_layers=4").layers == ((16, 5),) * 4
+    assert (
+        override(HPARAMS, "convolutions=,kernel_height=5,num_decoder_layers=4").layers
+        == ((16, 5),) * 4
+    )
 
 
 def test_folded_weights_give_equal_logits_and_are_not_normalized_again() -> None:

@@ -1,4 +1,6 @@
-"""Compares mixtures of experts with loops over positions and with the formulas of Shazeer et al. (2017)."""
+"""Compares mixtures of experts with loops over positions and with the formulas of Shazeer et al.
+(2017).
+"""
 
 import math
 from typing import Any
@@ -23,7 +25,13 @@ SEED = np.array([5, 6, 7], np.uint32)
 
 def layer(count: int = 6, chosen: int = 2, **changes: Any) -> Experts:
     """Returns a layer whose gating network has random weights."""
-    sizes = {"hidden_size": 4, "num_heads": 1, "filter_size": 7, "moe_num_experts": count, "moe_k": chosen}
+    sizes = {
+        "hidden_size": 4,
+        "num_heads": 1,
+        "filter_size": 7,
+        "moe_num_experts": count,
+        "moe_k": chosen,
+    }
     result = Experts(registry.hparams_class("transformer_moe")(**sizes, **changes))
     random = np.random.default_rng(1)
     kernels = [result.gate_kernel, result.noise_kernel]
@@ -33,12 +41,21 @@ def layer(count: int = 6, chosen: int = 2, **changes: Any) -> Experts:
     return result
 
 
-@pytest.mark.parametrize(("count", "chosen", "blocks"), [(6, 2, 1), (2, 1, 2), (5, 4, 64), (40, 3, 2)])
-def test_it_computes_the_chosen_experts(count: int, chosen: int, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "chosen", "blocks"), [(6, 2, 1), (2, 1, 2), (5, 4, 64), (40, 3, 2)]
+)
+def test_it_computes_the_chosen_experts(
+    count: int, chosen: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(experts, "BLOCKS_PER_EXPERT", blocks)
     ours = layer(count, chosen)
     weights = [np.asarray(weight) for weight in (ours.gate_kernel, ours.kernels1, ours.kernels2)]
-    for x in (X, X[:1, :1], X[:0], np.ones((20, 5, 4), np.float32)):  # in the last, the same experts get all positions
+    for x in (
+        X,
+        X[:1, :1],
+        X[:0],
+        np.ones((20, 5, 4), np.float32),
+    ):  # in the last, the same experts get all positions
         expected = mixture(*weights, chosen, x.reshape(-1, 4)).reshape(x.shape)
         np.testing.assert_allclose(ours(x), expected, atol=1e-6)
 
@@ -50,14 +67,18 @@ def seeds_of(is_token: np.ndarray | None) -> Seeds:
 
 
 def load_of(clean: np.ndarray, noise: np.ndarray, deviation: np.ndarray, k: int) -> np.ndarray:
-    """Returns the probability that each of c is among the k highest if only its noise is drawn again (equation 9)."""
+    """Returns the probability that each of c is among the k highest if only its noise is drawn
+    again (equation 9).
+    """
     noisy = clean + noise * deviation
     highest = [np.sort(np.delete(noisy, number))[-k] for number in range(len(clean))]
     return 0.5 * (1 + np.vectorize(math.erf)((clean - highest) / deviation / math.sqrt(2)))
 
 
 def gate_with_noise(ours: Experts) -> tuple[np.ndarray, float]:
-    """Returns the gates of all experts [B, T, n] for X, and the balancing loss, computed position by position."""
+    """Returns the gates of all experts [B, T, n] for X, and the balancing loss, computed position
+    by position.
+    """
     noise = np.asarray(standard_normal((*X.shape[:2], ours.count), Seeds(SEED)))
     gates, load = np.zeros((*X.shape[:2], ours.count)), np.zeros(ours.count)
     for place in np.ndindex(X.shape[:2]):
@@ -88,7 +109,10 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     kernels = ours.group_gate_kernel, ours.gate_kernel, ours.group_noise_kernel, ours.noise_kernel
     group_gate, gate, group_noise, noise = map(np.asarray, kernels)
     outputs = np.array(
-        [[experts_outputs(np.asarray(ours.kernels1), np.asarray(ours.kernels2), x) for x in row] for row in X]
+        [
+            [experts_outputs(np.asarray(ours.kernels1), np.asarray(ours.kernels2), x) for x in row]
+            for row in X
+        ]
     )
     gates = np.array([[gates_in_groups(x @ group_gate, x @ gate, 2) for x in row] for row in X])
     np.testing.assert_allclose(ours(X), np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
@@ -98,16 +122,25 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     draws = Seeds(SEED)
     group_draws = np.asarray(standard_normal((3, 5, 4), draws))
     inner_draws = np.asarray(standard_normal((3, 5, 2, 3), draws))
-    importance, group_load, inner_load, positions = np.zeros(12), np.zeros(4), np.zeros((4, 3)), np.zeros(4)
+    importance, group_load, inner_load, positions = (
+        np.zeros(12),
+        np.zeros(4),
+        np.zeros((4, 3)),
+        np.zeros(4),
+    )
     for place in np.ndindex(3, 5):
         x = X[place]
-        group_deviation, deviation = (np.log1p(np.exp(x @ kernel)) + MIN_DEVIATION for kernel in (group_noise, noise))
+        group_deviation, deviation = (
+            np.log1p(np.exp(x @ kernel)) + MIN_DEVIATION for kernel in (group_noise, noise)
+        )
         group_logits, logits = x @ group_gate + group_draws[place] * group_deviation, np.zeros(12)
         for rank, group in enumerate(np.argsort(-group_logits)[:2]):
             part = slice(3 * group, 3 * group + 3)
             logits[part] = (x @ gate)[part] + inner_draws[place][rank] * deviation[part]
             if IS_TOKEN[place]:
-                inner_load[group] += load_of((x @ gate)[part], inner_draws[place][rank], deviation[part], 2)
+                inner_load[group] += load_of(
+                    (x @ gate)[part], inner_draws[place][rank], deviation[part], 2
+                )
                 positions[group] += 1
         gates = gates_in_groups(group_logits, logits, 2)
         np.testing.assert_allclose(outputs_in_training[place], gates @ outputs[place], atol=1e-5)
@@ -125,7 +158,10 @@ def test_gradients_are_finite_when_the_noise_vanishes(groups: int) -> None:
     for kernel in [ours.noise_kernel, ours.group_noise_kernel] if groups else [ours.noise_kernel]:
         kernel.assign(np.full(kernel.shape, -200.0))
     variables = [variable.value for variable in ours.trainable_variables]
-    for is_token in (None, np.arange(15).reshape(3, 5) == 0):  # a single token does not choose all groups
+    for is_token in (
+        None,
+        np.arange(15).reshape(3, 5) == 0,
+    ):  # a single token does not choose all groups
         with tf.GradientTape() as tape, auxiliary_losses() as losses:
             outputs = ours(abs(X), seeds=seeds_of(is_token))
             loss = tf.reduce_sum(outputs) + losses[0]

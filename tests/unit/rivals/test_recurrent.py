@@ -25,8 +25,13 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def gnmt(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of GNMT (section 3)."""
-    x = np.hstack([layers.lstm(f"encoder/layer_0_{name}", x, name == "backward") for name in ("forward", "backward")])
+    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of GNMT (section 3)."""  # noqa: E501
+    x = np.hstack(
+        [
+            layers.lstm(f"encoder/layer_0_{name}", x, name == "backward")
+            for name in ("forward", "backward")
+        ]
+    )
     for i in range(1, layers.hparams.encoder_layers):
         y = layers.lstm(f"encoder/layer_{i}", x)
         x = x + y if i + 1 >= 3 else y
@@ -38,14 +43,20 @@ def gnmt(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.n
 
 
 def moe(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of MoE (appendix E)."""
+    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of MoE (appendix E)."""  # noqa: E501
 
     def mixed(name: str, x: np.ndarray) -> np.ndarray:
-        kernels = [layers.weights[f"{name}/experts/{part}"] for part in ("gate", "kernels1", "kernels2")]
+        kernels = [
+            layers.weights[f"{name}/experts/{part}"] for part in ("gate", "kernels1", "kernels2")
+        ]
         group_gate = layers.weights.get(f"{name}/experts/group_gate")
         return x + sigmoid(mixture(*kernels, layers.hparams.moe_k, x, group_gate))
 
-    x = x + layers.lstm("encoder/layer_0_forward", x) + layers.lstm("encoder/layer_0_backward", x, is_reversed=True)
+    x = (
+        x
+        + layers.lstm("encoder/layer_0_forward", x)
+        + layers.lstm("encoder/layer_0_backward", x, is_reversed=True)
+    )
     x = mixed("encoder", x)
     for i in range(1, layers.hparams.encoder_layers):
         x = x + layers.lstm(f"encoder/layer_{i}", x)
@@ -56,8 +67,12 @@ def moe(layers: NumpyLayers, x: np.ndarray, previous: np.ndarray) -> tuple[np.nd
     return x, weights
 
 
-def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of Deep-Att (section 3.1)."""
+def deep_att(
+    layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the top layer's outputs [T, D] and the attention weights [T, S] of Deep-Att (section
+    3.1).
+    """
     half, outputs, all_sums = 2 * layers.hparams.hidden_size, [], []
     activation = np.tanh if layers.hparams.sums_activation == "tanh" else np.asarray
     for column in range(2):
@@ -92,19 +107,27 @@ def deep_att(layers: NumpyLayers, embedded: np.ndarray, previous: np.ndarray) ->
 def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
     stacks: Callable[..., tuple[np.ndarray, np.ndarray]], changes: dict[str, Any]
 ) -> None:
-    def numpy_model(model: Any, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    def numpy_model(
+        model: Any, source: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         layers = NumpyLayers(model, f"{model.name}/")
         sources = layers.weights["embedding/table"]
         table = layers.weights.get("target_embedding/table", sources)
-        factor = sources.shape[1] ** 0.5 if model.hparams.multiply_embedding_mode == "sqrt_depth" else 1
+        factor = (
+            sources.shape[1] ** 0.5 if model.hparams.multiply_embedding_mode == "sqrt_depth" else 1
+        )
         previous = factor * np.vstack([np.zeros_like(table[:1]), table[target[:-1]]])
         y, weights = stacks(layers, factor * sources[source], previous)
-        return model.hparams.output_factor * y @ layers.weights.get("softmax/table", table).T, [weights]
+        return model.hparams.output_factor * y @ layers.weights.get("softmax/table", table).T, [
+            weights
+        ]
 
     check_against_numpy(small_model(replace(FAMILIES[stacks.__name__], **changes)), numpy_model)
 
 
-def test_the_forget_gate_is_open_at_first_and_the_vector_of_attention_has_the_variance_of_a_kernel() -> None:
+def test_the_forget_gate_is_open_at_first_and_the_vector_of_attention_has_the_variance_of_a_kernel() -> (  # noqa: E501
+    None
+):
     bias = LSTM(HParams(hidden_size=8), 3).bias
     np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], 8))
     hparams = replace(FAMILIES["gnmt"], hidden_size=1000, initializer_gain=0.25)

@@ -1,4 +1,6 @@
-"""Tests that the client translates over gRPC and REST, and that no server can harm it or keep it waiting."""
+"""Tests that the client translates over gRPC and REST, and that no server can harm it or keep it
+waiting.
+"""
 
 import json
 import socket
@@ -20,16 +22,31 @@ from t2t_repro.serving import client as client_module
 from t2t_repro.serving.client import EMPTY, Answer, Client
 from user_errors import user_error
 
-TEXTS = ["the dog", "", "a\u0085b\u2028c", " \t ", "a\tcat \x00", "Ω 漢 \U0001f600", '"\\', "the dog", "\u3000"]
+TEXTS = [
+    "the dog",
+    "",
+    "a\u0085b\u2028c",
+    " \t ",
+    "a\tcat \x00",
+    "Ω 漢 \U0001f600",
+    '"\\',
+    "the dog",
+    "\u3000",
+]
 SHORT, PATIENCE = 0.3, 30.0
 """Timeouts in seconds: SHORT for a server whose answer never ends, PATIENCE for other servers."""
 NOT_OURS = "does not give outputs (string) and scores (float)"
 
 
 def nbest(inputs: Any) -> dict[str, Any]:
-    """Returns three hypotheses per text. The last has the score -inf, as if the search had found only two."""
+    """Returns three hypotheses per text. The last has the score -inf, as if the search had found
+    only two.
+    """
     scores = tf.tile([[-0.5, -1.25, float("-inf")]], [tf.size(inputs), 1])
-    return {"outputs": tf.stack([inputs, inputs + "2", tf.zeros_like(inputs)], axis=1), "scores": scores}
+    return {
+        "outputs": tf.stack([inputs, inputs + "2", tf.zeros_like(inputs)], axis=1),
+        "scores": scores,
+    }
 
 
 def echo(inputs: Any) -> dict[str, Any]:
@@ -38,10 +55,18 @@ def echo(inputs: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Served]:
-    lengths = {"serving_default": lambda inputs: {"outputs": tf.strings.length(inputs), "scores": tf.zeros(3)}}
+    lengths = {
+        "serving_default": lambda inputs: {
+            "outputs": tf.strings.length(inputs),
+            "scores": tf.zeros(3),
+        }
+    }
     one_output = {"serving_default": lambda inputs: {"outputs": inputs}}
     languages = {"serving_default": lambda inputs, target_language: echo(target_language + inputs)}
-    models = {"echo": {3: {"serving_default": echo, "nbest": nbest}, 2: lengths}, "one": {1: one_output}}
+    models = {
+        "echo": {3: {"serving_default": echo, "nbest": nbest}, 2: lengths},
+        "one": {1: one_output},
+    }
     with serve({**models, "languages": {1: languages}}) as served:
         yield served
 
@@ -56,10 +81,16 @@ def served(servers: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request: pytest.FixtureRequest, served: Served) -> Any:
-    """Returns a function that makes clients. Each test with this fixture runs twice: with gRPC and with REST."""
+    """Returns a function that makes clients. Each test with this fixture runs twice: with gRPC and
+    with REST.
+    """
 
-    def make(name: str = "echo", server: str = getattr(served, request.param), **options: Any) -> Client:
-        return Client(server, name, rest=request.param == "rest", **{"timeout_secs": PATIENCE, **options})
+    def make(
+        name: str = "echo", server: str = getattr(served, request.param), **options: Any
+    ) -> Client:
+        return Client(
+            server, name, rest=request.param == "rest", **{"timeout_secs": PATIENCE, **options}
+        )
 
     make.other = served.rest if request.param == "grpc" else served.grpc  # type: ignore[attr-defined]
     return make
@@ -73,9 +104,13 @@ def error(client: Client, *texts: str) -> str:
     return message
 
 
-def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask: Any, served: Served) -> None:
+def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(
+    ask: Any, served: Served
+) -> None:
     with ask() as client:
-        assert client.translate(TEXTS) == [Answer((text,), (-1.5,)) if text.strip() else EMPTY for text in TEXTS]
+        assert client.translate(TEXTS) == [
+            Answer((text,), (-1.5,)) if text.strip() else EMPTY for text in TEXTS
+        ]
         assert client.translate(["", " "]) == [EMPTY, EMPTY]
     assert served.batches == [6]
     with ask(signature_name="nbest") as client:
@@ -85,11 +120,18 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(ask:
 
 def test_a_request_has_the_target_language_of_each_text(ask: Any) -> None:
     with ask("languages", target_language="fr") as client:
-        assert [answer.text for answer in client.translate(["a", "", ">>de<< b"])] == ["fra", "", "fr>>de<< b"]
+        assert [answer.text for answer in client.translate(["a", "", ">>de<< b"])] == [
+            "fra",
+            "",
+            "fr>>de<< b",
+        ]
     with ask() as client:  # a model without languages, for which a tag is text
         assert client.translate([">>de<< b", "a"])[0].text == ">>de<< b"
     with ask("languages") as client:
-        assert [answer.text for answer in client.translate([">>fr<< a", ">>de<< b"])] == [">>fr<< a", ">>de<< b"]
+        assert [answer.text for answer in client.translate([">>fr<< a", ">>de<< b"])] == [
+            ">>fr<< a",
+            ">>de<< b",
+        ]
 
 
 def test_a_request_names_the_model_the_version_and_the_signature(ask: Any) -> None:
@@ -99,7 +141,10 @@ def test_a_request_names_the_model_the_version_and_the_signature(ask: Any) -> No
     assert NOT_OURS in error(ask("one"))
     assert "Latest(eco); correct --servable_name" in error(ask("eco"))
     assert "Specific(echo, 9); correct --servable_name" in error(ask(servable_version=9))
-    assert "best" in (message := error(ask(signature_name="best"))) and "check --signature_name" in message
+    assert (
+        "best" in (message := error(ask(signature_name="best")))
+        and "check --signature_name" in message
+    )
 
 
 def test_a_request_is_repeated_while_the_server_is_unavailable_or_slow(
@@ -113,7 +158,9 @@ def test_a_request_is_repeated_while_the_server_is_unavailable_or_slow(
     assert "queue is full; check that a server is ready" in error(ask(retries=2))
     assert served.faults.unavailable == 0
     served.faults, served.batches[:] = Faults("slow", seconds=1), []
-    assert "no answer within --timeout_secs: raise it" in error(ask(timeout_secs=SHORT, retries=1), "slow")
+    assert "no answer within --timeout_secs: raise it" in error(
+        ask(timeout_secs=SHORT, retries=1), "slow"
+    )
     served.faults = Faults("bad", code=grpc.StatusCode.INTERNAL)
     assert "[[{{node it}}]] «broke»\x1b; check" in error(ask(), "bad")
     assert served.batches == [1] * 3  # "slow" twice, "bad" once
@@ -138,7 +185,9 @@ def test_a_server_that_cannot_be_reached_is_not_available(ask: Any) -> None:
 @pytest.mark.parametrize("server", ["http://localhost:8501", "localhost:", "a b", ""])
 def test_a_server_that_is_not_an_address_is_refused(server: str) -> None:
     for rest, port in ((False, 8500), (True, 8501)):
-        assert f"give host:port, e.g. localhost:{port}" in user_error(Client, server, "echo", rest=rest)
+        assert f"give host:port, e.g. localhost:{port}" in user_error(
+            Client, server, "echo", rest=rest
+        )
 
 
 def http(body: str | bytes, status: str = "200 OK", header: str = "") -> bytes:
@@ -153,7 +202,9 @@ def outputs(outputs: object, scores: object) -> bytes:
 
 @contextmanager
 def client_of(answer: bytes, drip: bytes = b"", timeout_secs: float = PATIENCE) -> Iterator[Client]:
-    """Yields the client of a server that sends `answer` on every connection, then `drip` again and again."""
+    """Yields the client of a server that sends `answer` on every connection, then `drip` again and
+    again.
+    """
     stopped = threading.Event()
 
     class Handler(socketserver.BaseRequestHandler):
@@ -164,7 +215,9 @@ def client_of(answer: bytes, drip: bytes = b"", timeout_secs: float = PATIENCE) 
                 while drip and not stopped.wait(0.05 if len(drip) < 1000 else 0):
                     self.request.sendall(drip)
                 self.request.shutdown(socket.SHUT_WR)
-                while self.request.recv(1 << 16):  # closing a connection with unread data would discard the answer
+                while self.request.recv(
+                    1 << 16
+                ):  # closing a connection with unread data would discard the answer
                     pass
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
@@ -224,11 +277,15 @@ def test_an_endless_answer_ends_in_time(answer: bytes, drip: bytes) -> None:
     start = time.monotonic()
     with client_of(answer, drip, SHORT) as client:
         assert "no answer within --timeout_secs" in error(client)
-        assert time.monotonic() - start < 10  # far above SHORT, because other tests may slow the machine
+        assert (
+            time.monotonic() - start < 10
+        )  # far above SHORT, because other tests may slow the machine
 
 
 @pytest.mark.parametrize("header", [http(""), http("-1\r\n", header=CHUNKED)])
-def test_an_endless_answer_does_not_fill_memory(header: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_answer_does_not_fill_memory(
+    header: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1_000_000)
     with client_of(header, b"[" * 10_000) as client:
         assert "its answer has more than" in error(client)
@@ -261,11 +318,21 @@ def test_a_wrong_grpc_answer_is_an_error_of_one_line() -> None:
 
     service, servicer = grpc.server(futures.ThreadPoolExecutor(2)), Hostile()
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, service)
-    client = Client(f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}", "echo", retries=0, timeout_secs=PATIENCE)
+    client = Client(
+        f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}",
+        "echo",
+        retries=0,
+        timeout_secs=PATIENCE,
+    )
     service.start()
     huge = response([], [])
     huge.outputs["scores"].tensor_shape.dim.add(size=1 << 60)
-    wrong = [response([], [0.0]), response([b"a"], []), response([b"a"], [1.0, 1.0]), response([b"a", b"b"], [1.0])]
+    wrong = [
+        response([], [0.0]),
+        response([b"a"], []),
+        response([b"a"], [1.0, 1.0]),
+        response([b"a", b"b"], [1.0]),
+    ]
     for servicer.answer in [*wrong, response([b"a"], [], [1]), huge]:
         assert NOT_OURS in user_error(client.translate, ["a"])
     servicer.answer = response([b"\xff"], [-1.0])

@@ -31,16 +31,21 @@ TAGS = [">>de<<", ">>fr<<"]
 
 
 class Server:
-    """A translator and its graph, whose operations run one by one, because TensorFlow builds graphs slowly."""
+    """A translator and its graph, whose operations run one by one, because TensorFlow builds graphs
+    slowly.
+    """
 
     def __init__(self, translator: Translator) -> None:
         self.translator, self.served = translator, Served(translator)
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
-        """Returns the outputs of a signature for one list of texts or, for "score", two, as {name: values}."""
+        """Returns the outputs of a signature for one list of texts or, for "score", two, as {name:
+        values}.
+        """
         tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
         return {
-            name: value.numpy() for name, value in self.served.functions[signature].python_function(*tensors).items()
+            name: value.numpy()
+            for name, value in self.served.functions[signature].python_function(*tensors).items()
         }
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
@@ -59,23 +64,44 @@ def copier(tiny_vocabulary: Vocabulary) -> Translator:
 def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
     """Returns an untrained Transformer and its graph. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
-    model = Transformer(dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size)
+    model = Transformer(
+        dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size
+    )
     model.softmax.store_transposed()  # as in Translator.from_folders
-    return Server(Translator(model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12))
+    return Server(
+        Translator(
+            model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12
+        )
+    )
 
 
 def test_sentences_are_translated_separately(server: Server) -> None:
-    """The same split, outputs and order as those of the translator, for texts with and without several sentences."""
-    texts = ["the dog. A cat sat! ", "", "the cat", "the dog.A cat? \u200b", "\u200b", "犬。 the cat! . ? !"]
+    """The same split, outputs and order as those of the translator, for texts with and without
+    several sentences.
+    """
+    texts = [
+        "the dog. A cat sat! ",
+        "",
+        "the cat",
+        "the dog.A cat? \u200b",
+        "\u200b",
+        "犬。 the cat! . ? !",
+    ]
     served = Served(server.translator, "sentences").translate_nbest(tf.constant(texts))
     expected = server.translator.translate(texts, long_lines="sentences")
     assert [translation.segments for translation in expected] == [2, 1, 1, 1, 1, 2]
-    for translation, outputs, scores in zip(expected, served["outputs"].numpy(), served["scores"].numpy(), strict=True):
+    for translation, outputs, scores in zip(
+        expected, served["outputs"].numpy(), served["scores"].numpy(), strict=True
+    ):
         for hypothesis, output, score in zip(translation.hypotheses, outputs, scores, strict=False):
-            assert hypothesis.text == output.decode() and hypothesis.score == pytest.approx(score, rel=1e-5)
+            assert hypothesis.text == output.decode() and hypothesis.score == pytest.approx(
+                score, rel=1e-5
+            )
 
 
-def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spaces(copier: Translator) -> None:
+def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spaces(
+    copier: Translator,
+) -> None:
     params = dataclasses.replace(copier.decode_hparams, max_input_size=3)
     short = Served(Translator(copier.model, copier.vocabulary, params, max_length=12))
     outputs = short.translate(tf.constant(["dog dog dog dog", "dog", "a\n", ""]))["outputs"]
@@ -87,7 +113,9 @@ def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spac
 
 
 def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
-    """The bytes of the sources have the same ids as subwords of the targets, so the model copies them."""
+    """The bytes of the sources have the same ids as subwords of the targets, so the model copies
+    them.
+    """
     vocabulary = small_subwords().with_sources(ByteVocabulary())
     server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)))
     texts = ["\x194", "", "\x01\x03\t\x0c4", " \u3000\x144"]
@@ -108,7 +136,9 @@ def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
 
 
 def test_byte_pairs_of_other_libraries_are_served() -> None:
-    """Sources have subword-nmt's codes, and the model copies their ids to targets of Hugging Face's tokenizers."""
+    """Sources have subword-nmt's codes, and the model copies their ids to targets of Hugging Face's
+    tokenizers.
+    """
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     codes = BpeVocabulary("#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä 中\n".encode())
     vocabulary = TokenizerVocabulary(tokenizer_json()).with_sources(codes)
@@ -120,22 +150,40 @@ def test_byte_pairs_of_other_libraries_are_served() -> None:
 
 
 def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
-    odd: list[str | bytes] = [b"\xffcat", b"a\xe2\x82", LONG, "", "\0", "a\ttab ", "  a  cat", "\u3000", "\n"]
+    odd: list[str | bytes] = [
+        b"\xffcat",
+        b"a\xe2\x82",
+        LONG,
+        "",
+        "\0",
+        "a\ttab ",
+        "  a  cat",
+        "\u3000",
+        "\n",
+    ]
     batch = ["the dog", *odd, "a cat sat"]
     texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in batch]
     translations = server.translator.translate(texts, long_lines="truncate")
-    assert [translation.is_truncated for translation in translations] == [text == LONG for text in batch]
+    assert [translation.is_truncated for translation in translations] == [
+        text == LONG for text in batch
+    ]
     answers, best = server.ask("nbest", batch), server.ask("serving_default", batch)
     assert answers["outputs"].shape == answers["scores"].shape == (len(batch), 2)
-    for rows, scores, translation in zip(answers["outputs"], answers["scores"], translations, strict=True):
-        hypotheses = [*translation.hypotheses, *translation.hypotheses][:2]  # an empty text has only one
+    for rows, scores, translation in zip(
+        answers["outputs"], answers["scores"], translations, strict=True
+    ):
+        hypotheses = [*translation.hypotheses, *translation.hypotheses][
+            :2
+        ]  # an empty text has only one
         assert [text.decode() for text in rows] == [hypothesis.text for hypothesis in hypotheses]
         assert scores == pytest.approx([hypothesis.score for hypothesis in hypotheses], abs=1e-4)
     assert best["outputs"].tolist() == answers["outputs"][:, 0].tolist()
     assert best["scores"] == pytest.approx(answers["scores"][:, 0], abs=1e-4)
 
 
-def test_ids_after_the_end_token_and_unknown_ids_are_ignored_and_a_missing_end_token_is_added(server: Server) -> None:
+def test_ids_after_the_end_token_and_unknown_ids_are_ignored_and_a_missing_end_token_is_added(
+    server: Server,
+) -> None:
     translations = server.translator.translate(["the dog", "a cat sat", "", "a"], n=1)
     sources = [list(translation.source_ids or (EOS_ID,)) for translation in translations]
     length = max(map(len, sources)) + 2
@@ -149,8 +197,12 @@ def test_ids_after_the_end_token_and_unknown_ids_are_ignored_and_a_missing_end_t
     for request in requests:
         answers = server.ask_tokens(request)
         rows = answers["outputs"].tolist()
-        assert [tuple(unpadded(row)) for row in rows] == [translation.hypotheses[0].ids for translation in translations]
-        assert answers["scores"] == pytest.approx([translation.score for translation in translations], abs=1e-4)
+        assert [tuple(unpadded(row)) for row in rows] == [
+            translation.hypotheses[0].ids for translation in translations
+        ]
+        assert answers["scores"] == pytest.approx(
+            [translation.score for translation in translations], abs=1e-4
+        )
         assert all(not any(row[len(unpadded(row)) :]) for row in rows)
 
 
@@ -171,7 +223,9 @@ def test_empty_requests_get_empty_answers(server: Server) -> None:
         ("score", {"log_probs": (0,), "lengths": (0,)}),
     ):
         texts = [list[str]()] * (2 if signature == "score" else 1)
-        assert {name: value.shape for name, value in server.ask(signature, *texts).items()} == shapes
+        assert {
+            name: value.shape for name, value in server.ask(signature, *texts).items()
+        } == shapes
     for rows, count in (([], 0), ([[], []], 2), ([[PAD_ID, PAD_ID]], 1)):
         answers = server.ask_tokens(rows)
         assert answers["outputs"].shape[0] == count and not answers["outputs"].any()
@@ -186,16 +240,26 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary) -
             tf.debugging.assert_less_equal(tf.size(inputs), 60)
             return super().encode(inputs)
 
-        def __call__(self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        def __call__(
+            self, inputs: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor | None = None
+        ) -> tf.Tensor:
             return super().__call__(self.encode(inputs), targets)
 
     params = DecodeHParams(beam_size=2, batch_size=60)
     large = Server(Translator(Small(tiny_vocabulary.size), tiny_vocabulary, params))
-    texts = ["the dog", "", "a cat sat on the dog", *(f"cat {number}" for number in range(100)), " "]
+    texts = [
+        "the dog",
+        "",
+        "a cat sat on the dog",
+        *(f"cat {number}" for number in range(100)),
+        " ",
+    ]
     answers = large.ask("nbest", texts)
     assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
     scores = large.ask("score", texts, texts)
-    assert scores["log_probs"] == pytest.approx([pair.log_prob for pair in large.translator.score(texts, texts)])
+    assert scores["log_probs"] == pytest.approx(
+        [pair.log_prob for pair in large.translator.score(texts, texts)]
+    )
 
 
 def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
@@ -205,33 +269,59 @@ def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
-def test_a_translator_that_samples_cannot_be_served(copier: Translator, tiny_vocabulary: Vocabulary) -> None:
+def test_a_translator_that_samples_cannot_be_served(
+    copier: Translator, tiny_vocabulary: Vocabulary
+) -> None:
     sampling = Translator(copier.model, tiny_vocabulary, DecodeHParams(sampling_method="random"))
-    assert "sampling_method=random has no effect here: a served model always uses beam" in user_error(Served, sampling)
+    assert (
+        "sampling_method=random has no effect here: a served model always uses beam"
+        in user_error(Served, sampling)
+    )
 
 
 def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams: HParams) -> None:
-    """Languages come from tags or the second input, as in the translator. A wrong language is the client's error."""
+    """Languages come from tags or the second input, as in the translator. A wrong language is the
+    client's error.
+    """
     vocabulary = train(["the dog", "a cat", "the cat sat on the dog"], 292, TAGS)
-    translator = Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1), 12, tags=TAGS)
+    translator = Translator(
+        Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1), 12, tags=TAGS
+    )
     server = Server(translator)
     server.served.functions = {"serving_default": server.served.functions["serving_default"]}
     tf.saved_model.save(server.served, str(tmp_path), server.served.functions)
     serve = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    texts = ["the dog. a cat", ">>de<< the dog", "", " >>fr<< \u200b", "\t>>fr<<the cat", f" {LONG} "]
+    texts = [
+        "the dog. a cat",
+        ">>de<< the dog",
+        "",
+        " >>fr<< \u200b",
+        "\t>>fr<<the cat",
+        f" {LONG} ",
+    ]
     languages = ["fr", "fr", "", "", "", "fr"]
-    outputs = serve(inputs=tf.constant(texts), target_language=tf.constant(languages))["outputs"].numpy().tolist()
+    outputs = (
+        serve(inputs=tf.constant(texts), target_language=tf.constant(languages))["outputs"]
+        .numpy()
+        .tolist()
+    )
     assert outputs[0] == b">>fr<< the dog. a cat"
     for long_lines in ("truncate", "sentences"):
         expected = translator.translate(texts, target_language="fr", long_lines=long_lines)
         if long_lines == "sentences":
-            served = Served(translator, long_lines).translate_nbest(tf.constant(texts), tf.constant(languages))
+            served = Served(translator, long_lines).translate_nbest(
+                tf.constant(texts), tf.constant(languages)
+            )
             outputs = served["outputs"].numpy()[:, 0].tolist()
-        assert [output.decode() for output in outputs[:5]] == [translation.text for translation in expected[:5]]
+        assert [output.decode() for output in outputs[:5]] == [
+            translation.text for translation in expected[:5]
+        ]
     for text, language in (("a", ""), ("a", "it"), (">>it<< a", "de"), (">>it<<", "de")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=">>de<<, >>fr<<"):
             serve(inputs=tf.constant(["", text]), target_language=tf.constant(["de", language]))
-    scored = Translator(word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(), 12, tags=TAGS)
+    scored = Translator(
+        word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(), 12, tags=TAGS
+    )
     sources, targets = ["a cat", ">>fr<< the dog", ""], ["the dog", "a", "the"]
     scores = Server(scored).ask("score", sources, targets, ["de", "de", "de"])["log_probs"]
     pairs = scored.score(sources, targets, target_language="de")
@@ -240,9 +330,18 @@ def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams:
 
 def test_a_model_without_target_languages_reads_its_vocabularys_tags(tiny_hparams: HParams) -> None:
     vocabulary = train(["the dog", "a cat", "the cat sat on the dog"], 292, TAGS)
-    translator = Translator(word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(beam_size=2), 12)
-    server, texts = Server(translator), [" >>de<<the dog", ">>it<< a cat", ">>fr<< ", "a >>de<< cat"]
+    translator = Translator(
+        word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(beam_size=2), 12
+    )
+    server, texts = (
+        Server(translator),
+        [" >>de<<the dog", ">>it<< a cat", ">>fr<< ", "a >>de<< cat"],
+    )
     scores = server.ask("score", texts, texts[::-1])["log_probs"]
-    assert scores == pytest.approx([pair.log_prob for pair in translator.score(texts, texts[::-1])], rel=1e-5)
+    assert scores == pytest.approx(
+        [pair.log_prob for pair in translator.score(texts, texts[::-1])], rel=1e-5
+    )
     scores = server.ask("serving_default", texts)["scores"]
-    assert scores == pytest.approx([translation.score for translation in translator.translate(texts)], rel=1e-5)
+    assert scores == pytest.approx(
+        [translation.score for translation in translator.translate(texts)], rel=1e-5
+    )

@@ -1,4 +1,6 @@
-"""Tests that the files for TensorFlow Serving have the right formats, and that files that the user edits stay."""
+"""Tests that the files for TensorFlow Serving have the right formats, and that files that the user
+edits stay.
+"""
 
 import json
 import math
@@ -15,23 +17,41 @@ from t2t_repro.bin.t2t_exporter import read_texts
 from t2t_repro.data.vocabularies.tensor2tensor import TokenVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.serving.server_files import BATCHING, warmup_texts, write_configs, write_description, write_warmup
+from t2t_repro.serving.server_files import (
+    BATCHING,
+    warmup_texts,
+    write_configs,
+    write_description,
+    write_warmup,
+)
 
 
 def test_edited_files_stay(tmp_path: Path) -> None:
     write_configs(tmp_path, "first")
     config = tmp_path / "models.config"
     (model,) = text_format.Parse(config.read_text(), ModelServerConfig()).model_config_list.config
-    assert (model.name, model.base_path, model.model_platform) == ("first", "/models/first", "tensorflow")
+    assert (model.name, model.base_path, model.model_platform) == (
+        "first",
+        "/models/first",
+        "tensorflow",
+    )
     assert model.model_version_policy.latest.num_versions == 1
     config.write_text("mine")
     (tmp_path / "batching_parameters.txt").unlink()
     write_configs(tmp_path, "second")
-    assert config.read_text() == "mine" and (tmp_path / "batching_parameters.txt").read_text() == BATCHING
+    assert (
+        config.read_text() == "mine"
+        and (tmp_path / "batching_parameters.txt").read_text() == BATCHING
+    )
 
 
 def test_the_description_is_json_even_with_an_infinite_penalty(tmp_path: Path) -> None:
-    write_description(tmp_path, "M/x", "float32", DecodeHParams(repeat_ngram_size=2, repeat_ngram_penalty=math.inf))
+    write_description(
+        tmp_path,
+        "M/x",
+        "float32",
+        DecodeHParams(repeat_ngram_size=2, repeat_ngram_penalty=math.inf),
+    )
     text = (tmp_path / "assets.extra" / "export.json").read_text("utf-8")
     assert "Infinity" not in text
     description = json.loads(text)
@@ -40,9 +60,15 @@ def test_the_description_is_json_even_with_an_infinite_penalty(tmp_path: Path) -
     assert (params["repeat_ngram_size"], params["repeat_ngram_penalty"]) == (2, "inf")
 
 
-def test_each_signature_has_a_warmup_request_per_text_and_one_with_the_first(tmp_path: Path) -> None:
-    """A server reads at most 1,000 requests, and refuses a model with one larger than max_batch_size."""
-    (tmp_path / "file").write_text("\n \n" * 200 + "".join(f"Größe \u2028 {number}\n" for number in range(2000)))
+def test_each_signature_has_a_warmup_request_per_text_and_one_with_the_first(
+    tmp_path: Path,
+) -> None:
+    """A server reads at most 1,000 requests, and refuses a model with one larger than
+    max_batch_size.
+    """
+    (tmp_path / "file").write_text(
+        "\n \n" * 200 + "".join(f"Größe \u2028 {number}\n" for number in range(2000))
+    )
     texts = read_texts(str(tmp_path / "file"))
     assert texts == [f"Größe \u2028 {number}" for number in range(100)]
     write_warmup(tmp_path, texts, "name", ["serving_default", "nbest", "score"])
@@ -51,7 +77,10 @@ def test_each_signature_has_a_warmup_request_per_text_and_one_with_the_first(tmp
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         request = PredictionLog.FromString(record).predict_log.request
         assert request.model_spec.name == "name"
-        inputs = {name: [text.decode() for text in tf.make_ndarray(proto)] for name, proto in request.inputs.items()}
+        inputs = {
+            name: [text.decode() for text in tf.make_ndarray(proto)]
+            for name, proto in request.inputs.items()
+        }
         contents.append((request.model_spec.signature_name, inputs))
     (max_batch_size,) = re.findall(r"max_batch_size { value: (\d+) }", BATCHING)
     assert int(max_batch_size) >= 32
@@ -65,13 +94,20 @@ def test_each_signature_has_a_warmup_request_per_text_and_one_with_the_first(tmp
 def test_a_model_of_several_languages_warms_up_with_one_of_them(tmp_path: Path) -> None:
     write_warmup(tmp_path, ["a", "b"], "name", ["nbest"], "de")
     records = tf.data.TFRecordDataset(str(tmp_path / "assets.extra" / "tf_serving_warmup_requests"))
-    requests = [PredictionLog.FromString(record).predict_log.request for record in records.as_numpy_iterator()]
+    requests = [
+        PredictionLog.FromString(record).predict_log.request
+        for record in records.as_numpy_iterator()
+    ]
     columns = [tf.make_ndarray(request.inputs["target_language"]).tolist() for request in requests]
     assert columns == [[b"de"], [b"de"], [b"de", b"de"]]
     vocabulary = TokenVocabulary(b"<pad>\n<EOS>\n<unk>\na\nb\n>>de<<\n>>fr<<\n")
     assert not any(">>" in text for text in warmup_texts(vocabulary))
 
 
-def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(tiny_vocabulary: Vocabulary) -> None:
+def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(
+    tiny_vocabulary: Vocabulary,
+) -> None:
     lengths = [len(ids) - 1 for ids in tiny_vocabulary.encode(warmup_texts(tiny_vocabulary))]
-    assert lengths == pytest.approx([1, 8, 32], abs=1)  # inexact, because the tokenizer may join neighboring subwords
+    assert lengths == pytest.approx(
+        [1, 8, 32], abs=1
+    )  # inexact, because the tokenizer may join neighboring subwords

@@ -1,4 +1,6 @@
-"""Tests that versions of an exported model have numbers, appear only when complete, and never after an error."""
+"""Tests that versions of an exported model have numbers, appear only when complete, and never after
+an error.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Tests that data directories that tensor2tensor wrote are read. TensorFlow writes their shards in the tests."""
+"""Tests that data directories that tensor2tensor wrote are read. TensorFlow writes their shards in
+the tests.
+"""
 
 from pathlib import Path
 
@@ -17,7 +19,9 @@ TRAIN = [([2, 3, 1], [4, 1]), ([3, 1], [2, 2, 1]), ([4, 4, 4, 1], [3, 1])]
 DEV = [([2, 1], [3, 4, 1])]
 
 
-def write_shard(path: Path, pairs: list[tuple[list[int], list[int]]], **other_features: list[int]) -> None:
+def write_shard(
+    path: Path, pairs: list[tuple[list[int], list[int]]], **other_features: list[int]
+) -> None:
     """Writes a shard as tensor2tensor does: a tf.train.Example for each pair, without an index."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for source, target in pairs:
@@ -25,7 +29,9 @@ def write_shard(path: Path, pairs: list[tuple[list[int], list[int]]], **other_fe
                 name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
                 for name, ids in {"inputs": source, "targets": target, **other_features}.items()
             }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+            writer.write(
+                tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+            )
 
 
 @pytest.fixture
@@ -41,7 +47,9 @@ def data_dir(tmp_path: Path) -> Path:
 def pairs(data_dir: Path, problem: str, split: str) -> list[tuple[list[int], list[int]]]:
     """Returns the pairs of ids in a split."""
     split_records = open_data(str(data_dir), problem).records[split]
-    return [tuple(ids.tolist() for ids in split_records[number]) for number in range(len(split_records))]
+    return [
+        tuple(ids.tolist() for ids in split_records[number]) for number in range(len(split_records))
+    ]
 
 
 def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
@@ -60,7 +68,9 @@ def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
 def test_indexes_are_written_once_and_the_fingerprint_identifies_the_data(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert has_t2t_data(str(data_dir), PROBLEM) and not has_t2t_data(str(data_dir), "translate_enfr_wmt8k")
+    assert has_t2t_data(str(data_dir), PROBLEM) and not has_t2t_data(
+        str(data_dir), "translate_enfr_wmt8k"
+    )
     before = open_data(str(data_dir), PROBLEM).description
     assert "indexing 3 shards of problem translate_ende_wmt8k" in capsys.readouterr().err
     assert open_data(str(data_dir), PROBLEM).description == before
@@ -79,12 +89,20 @@ def test_damaged_data_is_refused(data_dir: Path) -> None:
         open_data(str(data_dir), PROBLEM)
     shard.write_bytes(whole)
     write_shard(shard, TRAIN, targets_segmentation=[1, 1])
-    with pytest.raises(UserError, match=r"train-00000-of-00002: packed examples, which are not supported"):
+    with pytest.raises(
+        UserError, match=r"train-00000-of-00002: packed examples, which are not supported"
+    ):
         open_data(str(data_dir), PROBLEM)
     for name, message in (
-        (f"{PROBLEM}-dev-00000-of-00001", "dev-00000-of-00001: this shard is missing; copy it here from the folder"),
+        (
+            f"{PROBLEM}-dev-00000-of-00001",
+            "dev-00000-of-00001: this shard is missing; copy it here from the folder",
+        ),
         (VOCABULARY, "wmt8k.8192.subwords: no such vocabulary; copy it here"),
-        (f"{PROBLEM}-train-00001-of-00002", "train-00001-of-00002: this shard is missing; copy the shards"),
+        (
+            f"{PROBLEM}-train-00001-of-00002",
+            "train-00001-of-00002: this shard is missing; copy the shards",
+        ),
     ):
         (data_dir / name).rename(data_dir / "away")
         with pytest.raises(UserError, match=message):
@@ -93,16 +111,33 @@ def test_damaged_data_is_refused(data_dir: Path) -> None:
 
 
 def test_the_trainer_opens_the_data(data_dir: Path) -> None:
-    flags = ("--hparams_set=transformer_tiny", f"--data_dir={data_dir}", "--dry_run", "--train_steps=2")
-    result = run("trainer", f"--problem={PROBLEM}", "--hparams=learning_rate_warmup_steps=1", *flags)
+    flags = (
+        "--hparams_set=transformer_tiny",
+        f"--data_dir={data_dir}",
+        "--dry_run",
+        "--train_steps=2",
+    )
+    result = run(
+        "trainer", f"--problem={PROBLEM}", "--hparams=learning_rate_warmup_steps=1", *flags
+    )
     assert result.returncode == 0 and "micro-batches a step" in result.stdout, result.stderr
     train = ("--hparams_set=transformer_tiny", f"--data_dir={data_dir}", "--generate_data")
     message = error("trainer", f"--problem={PROBLEM}", *train)
-    assert f"{data_dir} has data that tensor2tensor generated, which this flag would replace; omit the flag" in message
+    assert (
+        f"{data_dir} has data that tensor2tensor generated, which this flag would replace; omit "
+        "the flag" in message
+    )
     message = error("trainer", "--problem=text2text_tmpdir", *flags, "--tmp_dir=raw")
-    assert f"run t2t-datagen --problem=text2text_tmpdir --tmp_dir=raw --data_dir={data_dir}" in message
+    assert (
+        f"run t2t-datagen --problem=text2text_tmpdir --tmp_dir=raw --data_dir={data_dir}" in message
+    )
     message = error("trainer", "--problem=translate_enfr_wmt32k", *flags)
-    assert "no data of problem 'translate_enfr_wmt32k'" in message and "--problem=wmt_enfr" in message
+    assert (
+        "no data of problem 'translate_enfr_wmt32k'" in message and "--problem=wmt_enfr" in message
+    )
     message = error("datagen", f"--problem={PROBLEM}_rev", f"--data_dir={data_dir / 'new'}")
-    assert "only reads data that tensor2tensor generated" in message and "--problem=wmt_ende" in message
+    assert (
+        "only reads data that tensor2tensor generated" in message
+        and "--problem=wmt_ende" in message
+    )
     assert not (data_dir / "new").exists()

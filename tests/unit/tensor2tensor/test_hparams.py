@@ -15,12 +15,20 @@ from t2t_repro.tensor2tensor.hparams import fit, translate
 from t2t_repro.training.schedule import Schedule
 
 SIZES: dict[str, Any] = {
-    "num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 0, "hidden_size": 32, "filter_size": 64,
+    "num_hidden_layers": 2,
+    "num_encoder_layers": 0,
+    "num_decoder_layers": 0,
+    "hidden_size": 32,
+    "filter_size": 64,
     "attention_key_channels": 0,
-    "attention_value_channels": 0, "norm_before": False, "use_target_space_embedding": True,
-    "shared_embedding_and_softmax_weights": True, "shared_embedding": False, "self_attention_type": "dot_product",
+    "attention_value_channels": 0,
+    "norm_before": False,
+    "use_target_space_embedding": True,
+    "shared_embedding_and_softmax_weights": True,
+    "shared_embedding": False,
+    "self_attention_type": "dot_product",
     "max_relative_position": 0,
-}  # fmt: skip
+}
 """The hparams that the weights of the golden model determine."""
 
 
@@ -30,12 +38,22 @@ def translated(sizes: dict[str, Any] | None = None, **changes: Any) -> HParams:
 
 def test_the_golden_models_hparams_are_those_of_transformer_base_v1_in_its_sizes() -> None:
     base = registry.hparams("transformer_base_v1")
-    assert translated() == replace(base, num_hidden_layers=2, hidden_size=32, filter_size=64, num_heads=4)
+    assert translated() == replace(
+        base, num_hidden_layers=2, hidden_size=32, filter_size=64, num_heads=4
+    )
 
 
 def test_other_forms_of_the_model() -> None:
-    """Sizes are those of the weights. Other values, such as pos without a table, are from the file, or defaults."""
-    changes = {"num_heads": 8, "norm_epsilon": 1e-5, "relu_dropout": 0.3, "max_length": 99, "label_smoothing": 0}
+    """Sizes are those of the weights. Other values, such as pos without a table, are from the file,
+    or defaults.
+    """
+    changes = {
+        "num_heads": 8,
+        "norm_epsilon": 1e-5,
+        "relu_dropout": 0.3,
+        "max_length": 99,
+        "label_smoothing": 0,
+    }
     assert {name: getattr(translated(**changes), name) for name in changes} == changes
     defaults = replace(translated(), train_steps=HParams.train_steps)
     assert translated(max_length=0, train_steps=0, learning_rate_warmup_steps=0) == defaults
@@ -65,7 +83,9 @@ def test_other_forms_of_the_model() -> None:
         ),
     ],
 )
-def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dict[int, float]) -> None:
+def test_the_learning_rate_is_tensor2tensors(
+    changes: dict[str, Any], rates: dict[int, float]
+) -> None:
     schedule = Schedule(translated({"hidden_size": 512}, hidden_size=512, **changes))
     for step, rate in rates.items():
         np.testing.assert_allclose(schedule(step), rate, rtol=1e-3)
@@ -75,9 +95,15 @@ def test_the_learning_rate_is_tensor2tensors(changes: dict[str, Any], rates: dic
     ("changes", "message"),
     [
         ({"hidden_size": 64}, "hidden_size=64, but the checkpoint has hidden_size=32"),
-        ({"ffn_layer": "local_moe"}, "ffn_layer='local_moe' cannot be imported, only 'dense_relu_dense'"),
+        (
+            {"ffn_layer": "local_moe"},
+            "ffn_layer='local_moe' cannot be imported, only 'dense_relu_dense'",
+        ),
         ({"proximity_bias": True}, "proximity_bias=True cannot be imported, only False"),
-        ({"pos": "timing_from_features"}, "pos='timing_from_features' cannot be imported, only 'timing' or 'emb'"),
+        (
+            {"pos": "timing_from_features"},
+            "pos='timing_from_features' cannot be imported, only 'timing' or 'emb'",
+        ),
         ({"num_heads": "four"}, "num_heads='four' must be of type int"),
     ],
 )

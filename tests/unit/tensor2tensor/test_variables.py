@@ -28,7 +28,7 @@ def renamed(variables: Variables, old: str, new: str) -> Variables:
 
 
 def require_fit(old: OldVariables) -> None:
-    """Raises UserError unless the weights are those of the Transformer that their sizes describe."""
+    """Raises UserError unless the weights are those of the Transformer that their sizes describe."""  # noqa: E501
     source, target = old.vocab_sizes()
     hparams = replace(HPARAMS, **old.sizes())
     model = model_without_values(hparams, target, source if source != target else 0)
@@ -38,10 +38,17 @@ def require_fit(old: OldVariables) -> None:
 def test_every_weight_of_the_golden_model_gets_our_name(tmp_path: Path) -> None:
     slots = {f"training/{name}/Adam": value for name, value in weights().items()}
     others = {"training/beta1_power": np.ones(()), "losses_avg/problem_0/total_loss": np.ones(())}
-    old_kernels = {name: value[None] if name.endswith("/kernel") else value for name, value in weights().items()}
+    old_kernels = {
+        name: value[None] if name.endswith("/kernel") else value
+        for name, value in weights().items()
+    }
     old = read(tmp_path, old_kernels | slots | others, 250_000)
     assert old.step == 250_000
-    assert old.unused == {"optimizer variables": len(slots) + 1, "averages of losses": 1, "step counters": 1}
+    assert old.unused == {
+        "optimizer variables": len(slots) + 1,
+        "averages of losses": 1,
+        "step counters": 1,
+    }
     expected = by_our_names(weights(), "")  # the golden model tests the names
     assert old.weights.keys() == expected.keys()
     for name, value in expected.items():
@@ -66,7 +73,9 @@ def pre_norm(variables: Variables) -> Variables:
 
 
 def shared_source_and_target(variables: Variables) -> Variables:
-    return variables | {"transformer/symbol_modality_100_32/softmax/weights_0": np.ones((100, 32), np.float32)}
+    return variables | {
+        "transformer/symbol_modality_100_32/softmax/weights_0": np.ones((100, 32), np.float32)
+    }
 
 
 def separate(variables: Variables) -> Variables:
@@ -88,7 +97,9 @@ def learned_positions(variables: Variables) -> Variables:
 def relative(variables: Variables) -> Variables:
     scope = "multihead_attention/dot_product_attention_relative/relative_positions"
     return variables | {
-        f"transformer/body/{stack}/layer_{layer}/self_attention/{scope}_{kind}/embeddings": np.ones((7, 8))
+        f"transformer/body/{stack}/layer_{layer}/self_attention/{scope}_{kind}/embeddings": np.ones(
+            (7, 8)
+        )
         for stack in ("encoder", "decoder")
         for layer in range(2)
         for kind in ("keys", "values")
@@ -97,19 +108,33 @@ def relative(variables: Variables) -> Variables:
 
 def own_channels(variables: Variables) -> Variables:
     return {
-        name: value[:, :16] if name.endswith(("/q/kernel", "/k/kernel")) else value for name, value in variables.items()
+        name: value[:, :16] if name.endswith(("/q/kernel", "/k/kernel")) else value
+        for name, value in variables.items()
     }
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (shallow_decoder, {"num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 1}),
+        (
+            shallow_decoder,
+            {"num_hidden_layers": 2, "num_encoder_layers": 0, "num_decoder_layers": 1},
+        ),
         (pre_norm, {"norm_before": True}),
-        (shared_source_and_target, {"shared_embedding_and_softmax_weights": False, "shared_embedding": True}),
+        (
+            shared_source_and_target,
+            {"shared_embedding_and_softmax_weights": False, "shared_embedding": True},
+        ),
         (separate, {"shared_embedding_and_softmax_weights": False, "shared_embedding": False}),
         (learned_positions, {"pos": "emb", "max_length": 9}),
-        (relative, {"self_attention_type": "dot_product_relative", "max_relative_position": 3, "num_heads": 4}),
+        (
+            relative,
+            {
+                "self_attention_type": "dot_product_relative",
+                "max_relative_position": 3,
+                "num_heads": 4,
+            },
+        ),
         (own_channels, {"attention_key_channels": 16, "attention_value_channels": 0}),
     ],
 )
@@ -126,7 +151,13 @@ def test_sources_and_targets_are_not_confused(tmp_path: Path) -> None:
     old = read(tmp_path, separate(learned_positions(pre_norm(weights()))))
     source, target, softmax, positions, target_positions = (
         old.weights[f"transformer/{name}/table"]
-        for name in ("embedding", "target_embedding", "softmax", "encoder/position", "decoder/position")
+        for name in (
+            "embedding",
+            "target_embedding",
+            "softmax",
+            "encoder/position",
+            "decoder/position",
+        )
     )
     assert old.vocab_sizes() == (90, 100)
     np.testing.assert_array_equal(source, target[:90])
@@ -145,10 +176,22 @@ WITHOUT = "transformer/body/decoder/layer_1/encdec_attention/multihead_attention
             {name: value for name, value in weights().items() if name != WITHOUT},
             "memory_attention/kv has shape [32, 32]",
         ),
-        (weights() | {"transformer/body/moe/gate": np.ones(3)}, "has a variable transformer/body/moe/gate, which"),
-        (renamed(weights(), "transformer/", "lstm_seq2seq/"), "has no weight transformer/embedding/table"),
-        (renamed(weights(), "symbol_modality", "class_label_modality"), "variable transformer/class_label_modality"),
-        (separate(weights()) | {f"{EMBEDDING}/weights_0": np.ones((10, 32), np.float32)}, "a second variable like"),
+        (
+            weights() | {"transformer/body/moe/gate": np.ones(3)},
+            "has a variable transformer/body/moe/gate, which",
+        ),
+        (
+            renamed(weights(), "transformer/", "lstm_seq2seq/"),
+            "has no weight transformer/embedding/table",
+        ),
+        (
+            renamed(weights(), "symbol_modality", "class_label_modality"),
+            "variable transformer/class_label_modality",
+        ),
+        (
+            separate(weights()) | {f"{EMBEDDING}/weights_0": np.ones((10, 32), np.float32)},
+            "a second variable like",
+        ),
     ],
 )
 def test_other_variables_are_refused(tmp_path: Path, variables: Variables, message: str) -> None:

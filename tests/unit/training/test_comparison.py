@@ -1,4 +1,6 @@
-"""Tests whether an average or the last checkpoint is called better. tests/system compares their figures."""
+"""Tests whether an average or the last checkpoint is called better. tests/system compares their
+figures.
+"""
 
 import math
 
@@ -10,7 +12,9 @@ from t2t_repro.training.evaluation import Decoded, Evaluation
 
 
 def evaluation(loss: float, score: float | None = None) -> Evaluation:
-    return Evaluation(loss, 0.5, decoded=None if score is None else Decoded([Score("BLEU", score, "")], 100, []))
+    return Evaluation(
+        loss, 0.5, decoded=None if score is None else Decoded([Score("BLEU", score, "")], 100, [])
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,5 +32,7 @@ def test_what_the_last_checkpoint_does_better_is_named(
     average: tuple[float, float | None], last: tuple[float, float | None], better: str
 ) -> None:
     text = verdict(evaluation(*average), evaluation(*last), "M", "M/model.ckpt-9")
-    assert text.startswith(f"the last checkpoint has the better {better}, but" if better else "the average is as good")
+    assert text.startswith(
+        f"the last checkpoint has the better {better}, but" if better else "the average is as good"
+    )
     assert ("--output_dir=M --checkpoint_path=M/model.ckpt-9" in text) == bool(better)

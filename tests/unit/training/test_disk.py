@@ -1,4 +1,6 @@
-"""Tests that a run needs the disk space that a dry run states, and that it does not start on a full disk."""
+"""Tests that a run needs the disk space that a dry run states, and that it does not start on a full
+disk.
+"""
 
 import shutil
 from pathlib import Path
@@ -37,12 +39,19 @@ def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
         (RunConfig(), 20),
         (RunConfig(keep_checkpoint_max=5), 5),
         (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3), 8),
-        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3, local_eval_frequency=20_000), 5),
+        (
+            RunConfig(
+                keep_checkpoint_max=5, max_checkpoints_by_score=3, local_eval_frequency=20_000
+            ),
+            5,
+        ),
         (RunConfig(local_eval_frequency=40_000), 3),
         (RunConfig(local_eval_frequency=40_000, save_checkpoints_secs=600), 20),
     ],
 )
-def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(config: RunConfig, latest: int) -> None:
+def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(
+    config: RunConfig, latest: int
+) -> None:
     assert kept_checkpoints(HPARAMS, config) == latest
 
 
@@ -59,18 +68,27 @@ def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(config: 
     ],
 )
 def test_a_run_starts_only_if_the_disk_holds_its_next_checkpoints(
-    free: float, latest: int, best: int, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    free: float,
+    latest: int,
+    best: int,
+    result: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "best").mkdir()
     for folder, count in ((tmp_path, latest), (tmp_path / "best", best)):
         for step in range(count):
             (folder / f"model.ckpt-{step}.index").touch()
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=int(free * 12 * BASE)))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=int(free * 12 * BASE))
+    )
     try:
         warning = refuse_full_disk(tmp_path, BASE, HPARAMS, RunConfig(keep_checkpoint_max=3))
     except UserError as error:
         assert result == "refused"
-        assert f"{free * 0.78:.2f} GB free" in str(error) and "--output_dir on another disk" in str(error)
+        assert f"{free * 0.78:.2f} GB free" in str(error) and "--output_dir on another disk" in str(
+            error
+        )
     else:
         assert result == ("warned" if warning else "")
         assert not warning or "--keep_checkpoint_max" in warning

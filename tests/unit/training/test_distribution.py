@@ -1,4 +1,6 @@
-"""Tests that the workers in TF_CONFIG find each other, compare their flags and weights, and end together."""
+"""Tests that the workers in TF_CONFIG find each other, compare their flags and weights, and end
+together.
+"""
 
 import json
 import socket
@@ -22,7 +24,9 @@ TWO = ["a:1", "b:2"]
         (tf_config({"chief": ["[::1]:2222"], "worker": TWO}, "chief"), 3),
     ],
 )
-def test_tf_config_decides_the_number_of_workers(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf_config_decides_the_number_of_workers(
+    text: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
     assert workers() == count
     monkeypatch.delenv("TF_CONFIG")
@@ -54,7 +58,8 @@ def test_more_gpus_than_the_machine_has_are_refused() -> None:
     assert message.startswith(f"--worker_gpu={count + 1}: GPUs that TensorFlow sees here: {count};")
 
 
-# Error messages of TensorFlow 2.21. KILLED: a worker was killed. UNEQUAL: the workers had 2 devices and 1 device.
+# Error messages of TensorFlow 2.21. KILLED: a worker was killed. UNEQUAL: the workers had 2 devices
+# and 1 device.
 KILLED = """Graph execution error:
 
 Detected at node CollectiveReduceV2 defined at (most recent call last):
@@ -63,7 +68,10 @@ Detected at node CollectiveReduceV2 defined at (most recent call last):
 Collective ops is aborted by: Collective ops is aborted by: Socket closed
 The error could be from a previous operation. Restart your program to reset.
 \t [[{{node CollectiveReduceV2}}]] [Op:__inference__run_whole_4071]"""
-UNEQUAL = "Collective ops is aborted by: Device CPU:0 is joining a group with size4, but that group has size 2"
+UNEQUAL = (
+    "Collective ops is aborted by: Device CPU:0 is joining a group with size4, but that group has "
+    "size 2"
+)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +118,23 @@ def test_a_chief_and_a_worker_exchange_values_and_an_address_in_use_is_named() -
     chief, worker = free_addresses(2)
     cluster = {"worker": [worker], "chief": [chief]}
     processes = [
-        start(MEETING, str(index), config=tf_config(cluster, kind)) for index, kind in enumerate(("chief", "worker"))
+        start(MEETING, str(index), config=tf_config(cluster, kind))
+        for index, kind in enumerate(("chief", "worker"))
     ]
     with socket.create_server(("localhost", 0)) as taken:
         address = f"localhost:{taken.getsockname()[1]}"
-        refused = start(MEETING, "0", config=tf_config({"worker": [address, worker]})).result(timeout=120)
+        refused = start(MEETING, "0", config=tf_config({"worker": [address, worker]})).result(
+            timeout=120
+        )
     assert f"UserError: TF_CONFIG: {address} cannot connect to the other 1 (" in refused.stderr
     for index, process in enumerate(processes):
         result = process.result(timeout=120)
         assert result.returncode == 0, result.stderr
         others = "the other 1" if index == 0 else f"the chief, {chief}"
-        assert f"worker {index} of 2, {(chief, worker)[index]}: waiting for {others}\n" in result.stderr
+        assert (
+            f"worker {index} of 2, {(chief, worker)[index]}: waiting for {others}\n"
+            in result.stderr
+        )
         local, replicas, *compared = json.loads(result.stdout)
         assert local == replicas == [index]
         assert compared == [10, [10 << 33, 11 << 33], "they differ", True]

@@ -1,4 +1,6 @@
-"""Tests that a split's loss agrees with the losses of single sentences, and that decoded text has correct scores."""
+"""Tests that a split's loss agrees with the losses of single sentences, and that decoded text has
+correct scores.
+"""
 
 import itertools
 import math
@@ -31,7 +33,12 @@ from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
 
-PAIRS = [([3, 4, 5, 6, 1], [7, 1]), ([8, 1], [9, 10, 11, 3, 1]), ([4, 1], [5, 1]), ([6, 7, 8, 1], [9, 10, 1])]
+PAIRS = [
+    ([3, 4, 5, 6, 1], [7, 1]),
+    ([8, 1], [9, 10, 11, 3, 1]),
+    ([4, 1], [5, 1]),
+    ([6, 7, 8, 1], [9, 10, 1]),
+]
 TEXTS = [
     ("the cat sat on the dog", "the cat sat on a dog"),
     ("a cat", "the cat"),
@@ -44,35 +51,46 @@ TEXTS = [
 
 
 class Upper(Problem):
-    """A problem with a quick search, whose outputs are joined with their sources and written in capitals."""
+    """A problem with a quick search, whose outputs are joined with their sources and written in
+    capitals.
+    """
 
     decode_hparams = DecodeHParams(2, batch_size=20, extra_length=3)
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], str]:
-        return [f"{source}|{output}".upper() for source, output in zip(sources, outputs, strict=True)], ""
+        return [
+            f"{source}|{output}".upper() for source, output in zip(sources, outputs, strict=True)
+        ], ""
 
 
 @pytest.fixture(scope="module")
 def model(tiny_hparams: HParams) -> Transformer:
-    # With this seed the model predicts two of the twelve target tokens correctly, one of them an end token.
+    # With this seed the model predicts two of the twelve target tokens correctly, one of them an
+    # end token.
     keras.utils.set_random_seed(4)
     return Transformer(tiny_hparams, 12)
 
 
-def written(folder: Path, pairs: Sequence[tuple[list[int], list[int]]], was_reversed: bool = False) -> Records:
+def written(
+    folder: Path, pairs: Sequence[tuple[list[int], list[int]]], was_reversed: bool = False
+) -> Records:
     path = shard_path(folder, "toy", "dev", 0, 1)
     write_shard(path, pairs)
     return Records([path], was_reversed)
 
 
-def encoded(words: Vocabulary, texts: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+def encoded(
+    words: Vocabulary, texts: Sequence[tuple[str, str]]
+) -> list[tuple[list[int], list[int]]]:
     sources, targets = (words.encode(side) for side in zip(*texts, strict=True))
     return list(zip(sources, targets, strict=True))
 
 
 def dev_decoder(words: Vocabulary, dev: Records, lines: int, max_length: int = 256) -> DevDecoder:
     hparams = HParams(max_length=max_length)
-    folder: Any = SimpleNamespace(problem=Upper({}), vocabulary=words, hparams=hparams, tags=[*words.tags])
+    folder: Any = SimpleNamespace(
+        problem=Upper({}), vocabulary=words, hparams=hparams, tags=[*words.tags]
+    )
     return DevDecoder(Copier(300), folder, dev, lines)
 
 
@@ -82,7 +100,7 @@ def records(tmp_path: Path) -> Records:
 
 
 def log_probs(model: Transformer, source: list[int], target: list[int]) -> np.ndarray:
-    """Returns the log-probability of each vocabulary entry at each target position, float64 [T, V]."""
+    """Returns the log-probability of each vocabulary entry at each target position, float64 [T, V]."""  # noqa: E501
     logits = np.asarray(model(np.array([source]), np.array([target])), np.float64)[0]
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
@@ -92,7 +110,11 @@ def test_the_figures_agree_with_those_of_single_sentences(
     model: Transformer, records: Records, max_tokens: int
 ) -> None:
     result = Evaluator(model, records, max_tokens)()
-    rows = [(row, token) for pair in PAIRS for row, token in zip(log_probs(model, *pair), pair[1], strict=True)]
+    rows = [
+        (row, token)
+        for pair in PAIRS
+        for row, token in zip(log_probs(model, *pair), pair[1], strict=True)
+    ]
     loss = -sum(row[token] for row, token in rows) / len(rows)
     assert result.loss == pytest.approx(loss, rel=1e-5)
     assert result.perplexity == pytest.approx(math.exp(loss), rel=1e-5)
@@ -116,33 +138,52 @@ def test_padding_is_never_correct_and_the_first_of_equal_logits_counts(records: 
 def test_examples_that_training_omits_are_omitted(
     model: Transformer, records: Records, tmp_path: Path, tiny_vocabulary: Vocabulary
 ) -> None:
-    rows = [(row, token) for pair in PAIRS[2:] for row, token in zip(log_probs(model, *pair), pair[1], strict=True)]
+    rows = [
+        (row, token)
+        for pair in PAIRS[2:]
+        for row, token in zip(log_probs(model, *pair), pair[1], strict=True)
+    ]
     loss = -sum(row[token] for row, token in rows) / len(rows)
     assert Evaluator(model, records, 1000, max_length=4)().loss == pytest.approx(loss, rel=1e-5)
     short = Evaluator(model, records, 1000, max_length=4).source_use()
     assert short != Evaluator(model, records, 1000).source_use()
-    assert "dev pairs are longer than max_length=1" in user_error(Evaluator, model, records, 1000, max_length=1)
+    assert "dev pairs are longer than max_length=1" in user_error(
+        Evaluator, model, records, 1000, max_length=1
+    )
     long = encoded(tiny_vocabulary, [("dog " * 40, "a"), ("a", "cat " * 40), ("a cat", "a dog")])
     decoded = dev_decoder(tiny_vocabulary, written(tmp_path, long), 9, max_length=20)()
     assert [source for source, *_ in decoded.samples] == ["a cat"]
 
 
-def test_a_limited_number_of_batches_is_spread_over_the_split(model: Transformer, records: Records) -> None:
-    # Each of the four batches has one target, of 2, 2, 3 or 5 tokens. If only two batches are evaluated, one is from
-    # the shorter half (2 tokens) and one from the longer half (3 or 5 tokens).
+def test_a_limited_number_of_batches_is_spread_over_the_split(
+    model: Transformer, records: Records
+) -> None:
+    # Each of the four batches has one target, of 2, 2, 3 or 5 tokens. If only two batches are
+    # evaluated, one is from the shorter half (2 tokens) and one from the longer half (3 or 5
+    # tokens).
     sample, whole = (Evaluator(model, records, 1, max_batches=batches)() for batches in (2, 9))
-    assert (sample.batches, whole.batches) == (2, 0)  # 0 means all batches: the split has fewer than 9
-    losses = [-sum(row[token] for row, token in zip(log_probs(model, *pair), pair[1], strict=True)) for pair in PAIRS]
+    assert (sample.batches, whole.batches) == (
+        2,
+        0,
+    )  # 0 means all batches: the split has fewer than 9
+    losses = [
+        -sum(row[token] for row, token in zip(log_probs(model, *pair), pair[1], strict=True))
+        for pair in PAIRS
+    ]
     assert whole.loss == pytest.approx(sum(losses) / 12, rel=1e-5)
     assert any(
-        sample.loss == pytest.approx((losses[short] + losses[long]) / (2 + len(PAIRS[long][1])), rel=1e-5)
+        sample.loss
+        == pytest.approx((losses[short] + losses[long]) / (2 + len(PAIRS[long][1])), rel=1e-5)
         for short in (0, 2)
         for long in (1, 3)
     )
 
 
-def test_source_use_agrees_with_that_of_single_sentences(model: Transformer, records: Records) -> None:
-    # Ordered by target length and then by source length, the pairs are 2, 0, 3, 1. Each gets the source before it.
+def test_source_use_agrees_with_that_of_single_sentences(
+    model: Transformer, records: Records
+) -> None:
+    # Ordered by target length and then by source length, the pairs are 2, 0, 3, 1. Each gets the
+    # source before it.
     order = [2, 0, 3, 1]
     rise = 0.0
     for number, other in zip(order, np.roll(order, 1), strict=True):
@@ -154,13 +195,21 @@ def test_source_use_agrees_with_that_of_single_sentences(model: Transformer, rec
 
 
 def test_a_split_without_two_different_sources_has_no_source_use(tmp_path: Path) -> None:
-    assert Evaluator(Copier(12), written(tmp_path, [([3, 4, 1], [5, 1])] * 3), 1000).source_use() is None
+    assert (
+        Evaluator(Copier(12), written(tmp_path, [([3, 4, 1], [5, 1])] * 3), 1000).source_use()
+        is None
+    )
 
 
-def test_lines_of_the_split_are_decoded_finished_and_scored(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_lines_of_the_split_are_decoded_finished_and_scored(
+    tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
     decoded = dev_decoder(tiny_vocabulary, written(tmp_path, encoded(tiny_vocabulary, TEXTS)), 6)()
     picked = [TEXTS[number] for number in spread(len(TEXTS), 6)]
-    finished = [(source, f"{source}|{target}".upper(), f"{source}|{source}".upper()) for source, target in picked]
+    finished = [
+        (source, f"{source}|{target}".upper(), f"{source}|{source}".upper())
+        for source, target in picked
+    ]
     assert decoded.samples == finished[:5] and decoded.lines == 6
     _, references, outputs = (list(side) for side in zip(*finished, strict=True))
     scores = {score.label: score.score for score in decoded.scores}
@@ -177,37 +226,61 @@ def test_an_evaluation_uses_a_smaller_beam_than_a_large_one_of_the_problem(
     assert search == DecodeHParams(beam_size=EVAL_BEAM, alpha=0.3)
 
 
-def test_sources_are_decoded_with_their_own_vocabulary(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_sources_are_decoded_with_their_own_vocabulary(
+    tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
     letters = ByteVocabulary()
     [source], [target] = letters.encode(["a dog"]), tiny_vocabulary.encode(["the cat"])
-    [sample] = dev_decoder(tiny_vocabulary.with_sources(letters), written(tmp_path, [(source, target)]), 1)().samples
+    [sample] = dev_decoder(
+        tiny_vocabulary.with_sources(letters), written(tmp_path, [(source, target)]), 1
+    )().samples
     assert sample[:2] == ("a dog", "A DOG|THE CAT")
 
 
 @pytest.mark.parametrize("max_batches", [0, 3])
 def test_each_corpus_has_its_own_loss(model: Transformer, tmp_path: Path, max_batches: int) -> None:
     records = written(tmp_path, [*PAIRS, *PAIRS[:1]])
-    ranges = (StoredCorpus("x", stop=1), StoredCorpus("y", start=1, stop=4), StoredCorpus("z", start=4, stop=5))
-    result = Evaluator(model, Records(records.paths, corpora=ranges), 8 if max_batches else 1000, max_batches)()
+    ranges = (
+        StoredCorpus("x", stop=1),
+        StoredCorpus("y", start=1, stop=4),
+        StoredCorpus("z", start=4, stop=5),
+    )
+    result = Evaluator(
+        model, Records(records.paths, corpora=ranges), 8 if max_batches else 1000, max_batches
+    )()
     for name, pairs in (("x", PAIRS[:1]), ("y", PAIRS[1:]), ("z", PAIRS[:1])):
         (tmp_path / name).mkdir()
         alone = Evaluator(model, written(tmp_path / name, pairs), 1000)()
         if name == "y" and not max_batches:
-            assert result.source_use == pytest.approx(alone.source_use)  # measured within the largest corpus
+            assert result.source_use == pytest.approx(
+                alone.source_use
+            )  # measured within the largest corpus
         if name in result.corpora and (name != "y" or not max_batches):
             assert result.corpora[name].loss == pytest.approx(alone.loss, rel=1e-5)
             assert result.corpora[name].accuracy == alone.accuracy
-    assert sum(part.loss > 0 for part in result.corpora.values()) == len(result.corpora) >= 3 - bool(max_batches)
+    assert (
+        sum(part.loss > 0 for part in result.corpora.values())
+        == len(result.corpora)
+        >= 3 - bool(max_batches)
+    )
     if not max_batches:
         whole = Evaluator(model, records, 1000)()
-        assert (result.loss, result.accuracy) == pytest.approx((whole.loss, whole.accuracy), rel=1e-5)
+        assert (result.loss, result.accuracy) == pytest.approx(
+            (whole.loss, whole.accuracy), rel=1e-5
+        )
         assert not whole.corpora
 
 
 def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: Path) -> None:
     vocabulary = sentencepiece.train(["the cat sat on a dog"], 292, [">>en<<", ">>zh<<"])
-    chinese = [("我爱北京天安门", "我爱北京天安门上"), ("太阳升起来了", "太阳升起来"), ("我爱", "我")]
-    texts = [(f">>en<< {source}", target) for source, target in TEXTS] + [(f">>zh<< {a}", b) for a, b in chinese]
+    chinese = [
+        ("我爱北京天安门", "我爱北京天安门上"),
+        ("太阳升起来了", "太阳升起来"),
+        ("我爱", "我"),
+    ]
+    texts = [(f">>en<< {source}", target) for source, target in TEXTS] + [
+        (f">>zh<< {a}", b) for a, b in chinese
+    ]
     sources, targets = zip(*texts, strict=True)
     pairs = list(zip(vocabulary.encode_sources(sources), vocabulary.encode(targets), strict=True))
     ranges = (StoredCorpus("x.en", 0.0, "en", 0, 7), StoredCorpus("x.zh", 0.0, "zh", 7, 10))
@@ -230,14 +303,19 @@ def test_lines_of_each_corpus_are_scored_by_the_rules_of_its_language(tmp_path: 
         assert f"{name}: dev loss {line[f'dev_loss/{name}']:.4f}" in evaluation.describe(False)
 
 
-def test_an_evaluation_can_be_interrupted_between_two_batches(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_an_evaluation_can_be_interrupted_between_two_batches(
+    tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
     texts = [(f"dog {number} sat on", f"cat {number} sat on") for number in range(40)]
     dev = written(tmp_path, encoded(tiny_vocabulary, texts))
 
     def knows_nothing(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         return tf.zeros(tf.concat([tf.shape(targets), [tiny_vocabulary.size]], 0))
 
-    for evaluate in (Evaluator(knows_nothing, dev, max_tokens=60), dev_decoder(tiny_vocabulary, dev, 40)):
+    for evaluate in (
+        Evaluator(knows_nothing, dev, max_tokens=60),
+        dev_decoder(tiny_vocabulary, dev, 40),
+    ):
         calls: list[None] = []
 
         def third(calls: list[None] = calls) -> bool:
@@ -255,7 +333,8 @@ def test_lines_are_spread_evenly_and_every_run_has_the_same(size: int, count: in
     count = min(size, count)
     assert len(numbers) == count
     assert all(one < other for one, other in itertools.pairwise([-1, *numbers, size]))
-    # The number of sampled lines among the first `stop` lines is proportional to `stop`, to within 1.
+    # The number of sampled lines among the first `stop` lines is proportional to `stop`, to within
+    # 1.
     for stop in range(size + 1):
         assert abs(sum(number < stop for number in numbers) - count * stop / size) <= 1
     assert spread(1000, 8) == [108, 174, 347, 488, 553, 630, 783, 998]

@@ -50,7 +50,10 @@ def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
     extreme[..., 2] = largest
     value, slope = loss(extreme, smoothing), gradient(extreme, smoothing)
     distributions = smoothed(smoothing)[TARGETS != 0]
-    exact = [max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest for p in distributions]
+    exact = [
+        max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest
+        for p in distributions
+    ]
     entropy = -sum(p * math.log(p) for p in distributions[0] if p)
     assert value == pytest.approx(sum(exact) - 4 * entropy, rel=1e-4)
     assert np.all(np.isfinite(slope))

@@ -1,4 +1,4 @@
-"""Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""
+"""Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""  # noqa: E501
 
 from contextlib import nullcontext
 from typing import Any
@@ -15,9 +15,13 @@ from t2t_repro.training.schedule import Schedule
 def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
     """Returns the learning rate of the next step after `step` finished steps."""
     values = {
-        "hidden_size": 64, "learning_rate_warmup_steps": 100, "train_steps": 500, "learning_rate_decay_rate": 0.25,
-        "learning_rate_decay_steps": 120, **changes
-    }  # fmt: skip
+        "hidden_size": 64,
+        "learning_rate_warmup_steps": 100,
+        "train_steps": 500,
+        "learning_rate_decay_rate": 0.25,
+        "learning_rate_decay_steps": 120,
+        **changes,
+    }
     return float(Schedule(HParams(learning_rate_schedule=schedule, **values))(step))
 
 
@@ -40,18 +44,27 @@ def rate(step: int, schedule: str = "constant*noam", **changes: Any) -> float:
     ],
 )
 def test_a_factor_by_hand(factor: str, step: int, expected: float) -> None:
-    assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(expected, rel=1e-5, abs=1e-9)
+    assert rate(step, factor, learning_rate_constant=3.0) == pytest.approx(
+        expected, rel=1e-5, abs=1e-9
+    )
 
 
 def test_a_staircase_halves_the_rate_after_each_of_its_steps() -> None:
-    decay = {"learning_rate_decay_rate": 0.5, "learning_rate_decay_steps": 200, "learning_rate_decay_staircase": True}
+    decay = {
+        "learning_rate_decay_rate": 0.5,
+        "learning_rate_decay_steps": 200,
+        "learning_rate_decay_staircase": True,
+    }
     rates = [rate(step, "exp_decay", **decay) for step in (0, 100, 299, 300, 499, 500)]
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]
 
 
 def test_the_second_phase_of_gnmt_halves_its_rate_four_times() -> None:
     schedule = Schedule(registry.hparams("gnmt_v2_sgd"))
-    rates = [float(schedule(step)) for step in (0, 181_999, 182_000, 213_999, 214_000, 246_000, 278_000, 309_999)]
+    rates = [
+        float(schedule(step))
+        for step in (0, 181_999, 182_000, 213_999, 214_000, 246_000, 278_000, 309_999)
+    ]
     assert rates == [0.5, 0.5, 0.25, 0.25, 0.125, 0.0625, 0.03125, 0.03125]
 
 
@@ -76,7 +89,8 @@ def test_the_check_of_a_schedule_refuses_exactly_the_hparams_that_change_no_rate
 ) -> None:
     default = {"learning_rate_constant": 1.0, "learning_rate_warmup_steps": 4000}
     changes_a_rate = any(
-        rate(step, factor, **{**default, **change}) != rate(step, factor, **default) for step in (0, 99, 499, 9001)
+        rate(step, factor, **{**default, **change}) != rate(step, factor, **default)
+        for step in (0, 99, 499, 9001)
     )
     try:
         check_schedule(HParams(learning_rate_schedule=factor, **change))
@@ -89,14 +103,24 @@ def test_the_check_of_a_schedule_refuses_exactly_the_hparams_that_change_no_rate
 @pytest.mark.parametrize(
     ("optimizer", "change", "is_accepted"),
     [
-        ("momentum", {"optimizer_momentum_nesterov": True, "optimizer_momentum_momentum": 0.99}, True),
-        ("adam", {"optimizer_adam_beta2": 0.9, "optimizer_adafactor_multiply_by_parameter_scale": True}, True),
+        (
+            "momentum",
+            {"optimizer_momentum_nesterov": True, "optimizer_momentum_momentum": 0.99},
+            True,
+        ),
+        (
+            "adam",
+            {"optimizer_adam_beta2": 0.9, "optimizer_adafactor_multiply_by_parameter_scale": True},
+            True,
+        ),
         ("sgd", {"clip_grad_norm": 5.0, "weight_decay": 0.1}, True),
         ("sgd", {"optimizer_momentum_momentum": 0.5}, False),
         ("adam", {"optimizer_momentum_nesterov": True}, False),
         ("momentum", {"optimizer_adam_epsilon": 1e-8}, False),
     ],
 )
-def test_hparams_of_another_optimizer_are_refused(optimizer: str, change: dict[str, Any], is_accepted: bool) -> None:
+def test_hparams_of_another_optimizer_are_refused(
+    optimizer: str, change: dict[str, Any], is_accepted: bool
+) -> None:
     with nullcontext() if is_accepted else pytest.raises(UserError):
         check_schedule(HParams(optimizer=optimizer, **change))

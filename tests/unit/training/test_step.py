@@ -1,4 +1,6 @@
-"""Tests that a step does not depend on the number of micro-batches or devices, and that a float16 step is scaled."""
+"""Tests that a step does not depend on the number of micro-batches or devices, and that a float16
+step is scaled.
+"""
 
 import math
 from collections.abc import Sequence
@@ -39,7 +41,11 @@ def padded(rows: list[list[int]]) -> np.ndarray:
 
 
 def micro_batch(*numbers: int) -> MicroBatch:
-    return MicroBatch(padded([SOURCES[n] for n in numbers]), padded([TARGETS[n] for n in numbers]), np.array(numbers))
+    return MicroBatch(
+        padded([SOURCES[n] for n in numbers]),
+        padded([TARGETS[n] for n in numbers]),
+        np.array(numbers),
+    )
 
 
 WHOLE = [micro_batch(0, 1, 2, 3, 4)]
@@ -65,7 +71,11 @@ class Run:
     """A model, and steps from its initial weights, by default of gradient descent."""
 
     def __init__(
-        self, model: Any, hparams: HParams = HPARAMS, optimizer: Adam | None = None, scale: LossScale | None = None
+        self,
+        model: Any,
+        hparams: HParams = HPARAMS,
+        optimizer: Adam | None = None,
+        scale: LossScale | None = None,
     ) -> None:
         self.model, self.start = model, values(model)
         with ONE.scope():
@@ -75,11 +85,16 @@ class Run:
         """Takes steps with the seeds (1, 0), (1, 1), ..., and returns their results."""
         for variable, value in zip(self.model.trainable_variables, self.start, strict=True):
             variable.assign(value)
-        return [TrainStep.read(self.step(step, TOKENS, (1, number), vote)) for number, step in enumerate(steps)]
+        return [
+            TrainStep.read(self.step(step, TOKENS, (1, number), vote))
+            for number, step in enumerate(steps)
+        ]
 
     def changes(self, *steps: Sequence[MicroBatch]) -> list[np.ndarray]:
         self.results(*steps)
-        return [after - before for after, before in zip(values(self.model), self.start, strict=True)]
+        return [
+            after - before for after, before in zip(values(self.model), self.start, strict=True)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -97,21 +112,30 @@ def test_a_step_follows_the_gradient_of_the_loss_per_token(lookup: Run) -> None:
     inputs, targets, examples = WHOLE[0]
     lookup.results()
     with tf.GradientTape() as tape:
-        logits = lookup.model(inputs, targets, example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32)))
+        logits = lookup.model(
+            inputs, targets, example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
+        )
         loss = smoothed_cross_entropy(logits, targets, 0.1) / TOKENS
-    gradients = tape.gradient(loss, [variable.value for variable in lookup.model.trainable_variables])
+    gradients = tape.gradient(
+        loss, [variable.value for variable in lookup.model.trainable_variables]
+    )
     gradients = [np.array(tf.convert_to_tensor(gradient)) for gradient in gradients]
     norm = math.sqrt(sum(float((gradient.astype(np.float64) ** 2).sum()) for gradient in gradients))
     close(lookup.changes(WHOLE), [-gradient for gradient in gradients])
     for cut in (WHOLE, CUTS["accumulated"]):
         for vote in (False, True):
             [result] = lookup.results(cut, vote=vote)
-            assert result == pytest.approx((float(loss), 0.0, norm, float(vote), 1.0, 0.001), rel=1e-4)
+            assert result == pytest.approx(
+                (float(loss), 0.0, norm, float(vote), 1.0, 0.001), rel=1e-4
+            )
 
 
 def test_micro_batches_add_up_to_the_whole(lookup: Run) -> None:
     losses = [result.loss for result in lookup.results(*[WHOLE] * 4)]
-    whole, steps = values(lookup.model), [CUTS["two rounds"], CUTS["accumulated"], WHOLE, CUTS["empty micro-batches"]]
+    whole, steps = (
+        values(lookup.model),
+        [CUTS["two rounds"], CUTS["accumulated"], WHOLE, CUTS["empty micro-batches"]],
+    )
     assert [result.loss for result in lookup.results(*steps)] == pytest.approx(losses, rel=1e-5)
     close(values(lookup.model), whole)
 
@@ -123,7 +147,9 @@ def test_gradients_longer_than_the_limit_are_scaled_down_to_it(lookup: Run) -> N
             run = Run(lookup.model, optimizer=Descent(global_clipnorm=limit))
         run.start = lookup.start
         close(run.changes(CUTS["accumulated"]), [factor * change for change in whole])
-        assert run.results(WHOLE)[0].gradient_norm == pytest.approx(result.gradient_norm)  # before it is scaled
+        assert run.results(WHOLE)[0].gradient_norm == pytest.approx(
+            result.gradient_norm
+        )  # before it is scaled
 
 
 @pytest.mark.parametrize("cut", ["whole", "accumulated"])
@@ -135,11 +161,15 @@ def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut:
     inputs, targets, examples = WHOLE[0]
     seed = example_seeds(np.array([1, 0], np.uint32), examples.astype(np.uint32))
     passes = [model(inputs, targets, seeds) for seeds in (seed, hashed(seed))]
-    loss = sum(float(smoothed_cross_entropy(logits, targets, 0.1)) for logits in passes) / 2 / TOKENS
+    loss = (
+        sum(float(smoothed_cross_entropy(logits, targets, 0.1)) for logits in passes) / 2 / TOKENS
+    )
     consistency = float(consistency_loss(*passes, targets)) / TOKENS
     assert consistency > 0.001
     result = TrainStep.read(step({"whole": WHOLE, **CUTS}[cut], TOKENS, (1, 0)))
-    assert (result.loss, result.auxiliary_loss) == pytest.approx((loss, 2.5 * consistency), rel=1e-4)
+    assert (result.loss, result.auxiliary_loss) == pytest.approx(
+        (loss, 2.5 * consistency), rel=1e-4
+    )
 
 
 def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
@@ -149,11 +179,17 @@ def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
         step = TrainStep(model, make_optimizer(hparams), hparams, ONE)
     start = {variable.path: variable.value.numpy() for variable in model.trainable_variables}
     step(CUTS["accumulated"], TOKENS, (1, 0))
-    same = {path for path, value in start.items() if "embedding" in path or "encoder/layer_0/self" in path}
+    same = {
+        path
+        for path, value in start.items()
+        if "embedding" in path or "encoder/layer_0/self" in path
+    }
     for variable in model.trainable_variables:
         assert np.array_equal(variable, start[variable.path]) == (variable.path in same)
     sizes = [int(np.prod(variable.shape)) for variable in step.state if len(variable.shape)]
-    assert sum(sizes) == 2 * sum(value.size for path, value in start.items() if path not in same)  # Adam's moments
+    assert sum(sizes) == 2 * sum(
+        value.size for path, value in start.items() if path not in same
+    )  # Adam's moments
     for pattern in ("encodr", "*", "embedding,encoder,decoder"):
         with pytest.raises(UserError), ONE.scope():
             TrainStep(model, make_optimizer(hparams), replace(hparams, frozen=pattern), ONE)
@@ -174,7 +210,9 @@ def test_the_seed_and_the_example_decide_dropout(lookup: Run) -> None:
 
 
 @pytest.mark.parametrize("numbers", [[(0, 1, 2), (3, 4)], [(n,) for n in range(5)]])
-def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(numbers: list[tuple[int, ...]]) -> None:
+def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(
+    numbers: list[tuple[int, ...]],
+) -> None:
     with ONE.scope():
         log_scale = keras.Variable(math.log(3.0))
         kernel = keras.Variable(np.zeros(VOCAB, np.float32))
@@ -191,7 +229,9 @@ def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(number
     run = Run(model, HParams(label_smoothing=0.0))
     [result] = run.results([micro_batch(*group) for group in numbers])
     tokens = [sum(len(TARGETS[number]) for number in group) for group in numbers]
-    slope = sum(count * count / TOKENS for count in tokens)  # a micro-batch's loss times its share of the tokens
+    slope = sum(
+        count * count / TOKENS for count in tokens
+    )  # a micro-batch's loss times its share of the tokens
     assert result.auxiliary_loss == pytest.approx(3 * slope + 0.5)
     assert result.loss == pytest.approx(math.log(VOCAB))
     assert float(log_scale.numpy()) == pytest.approx(math.log(3.0) - 3 * slope)
@@ -202,11 +242,15 @@ def test_a_weight_that_the_loss_does_not_use_is_named() -> None:
     with ONE.scope():
         model = Lookup(VOCAB)
         model.trainable_variables.append(keras.Variable(0.0, name="extra"))
-    with pytest.raises(UserError, match="model 'lookup': its logits do not depend on weight extra; use the"):
+    with pytest.raises(
+        UserError, match="model 'lookup': its logits do not depend on weight extra; use the"
+    ):
         Run(model).results(WHOLE)
 
 
-def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(tiny_hparams: HParams) -> None:
+def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(
+    tiny_hparams: HParams,
+) -> None:
     with ONE.scope():
         scale = LossScale()
         half = Run(Lookup(VOCAB, "float16"), optimizer=make_optimizer(tiny_hparams), scale=scale)
@@ -225,11 +269,21 @@ def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(t
     take(half)
     assert scale_and_count() == (2 * LossScale.INITIAL, 1)
     scale.factor.assign(2.0**120)
-    variables = [*half.model.trainable_variables, *half.step.state[:-2]]  # the last two are those of the scale
+    variables = [
+        *half.model.trainable_variables,
+        *half.step.state[:-2],
+    ]  # the last two are those of the scale
     before = [variable.value.numpy() for variable in variables]
     result = take(half)
-    assert math.isfinite(result.loss) and not math.isfinite(result.gradient_norm) and result.loss_scale == 2.0**120
-    assert all(np.array_equal(variable.value.numpy(), value) for variable, value in zip(variables, before, strict=True))
+    assert (
+        math.isfinite(result.loss)
+        and not math.isfinite(result.gradient_norm)
+        and result.loss_scale == 2.0**120
+    )
+    assert all(
+        np.array_equal(variable.value.numpy(), value)
+        for variable, value in zip(variables, before, strict=True)
+    )
     assert scale_and_count() == (2.0**119, 0)
 
 
@@ -287,7 +341,7 @@ for hparams, dtype, cuts, tolerance in (
     np.testing.assert_allclose(two[0], one[0], rtol=10 * tolerance)
     for ours, theirs in zip(two[1], one[1]):
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
-"""
+"""  # noqa: E501
 
 
 def test_two_replicas_take_the_same_steps() -> None:

@@ -1,4 +1,6 @@
-"""Tests that the first signal requests a stop, the second ends the process, and earlier handlers are restored."""
+"""Tests that the first signal requests a stop, the second ends the process, and earlier handlers
+are restored.
+"""
 
 import os
 import signal
@@ -16,13 +18,17 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def other(number: int, frame: FrameType | None) -> None:
-    """Fails the test. The tests set this signal handler before they use StopSignals, and no signal may call it."""
+    """Fails the test. The tests set this signal handler before they use StopSignals, and no signal
+    may call it.
+    """
     raise AssertionError("not to be called")
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Sets `other` as the handler of the signals before each test, and restores the handlers afterwards."""
+    """Sets `other` as the handler of the signals before each test, and restores the handlers
+    afterwards.
+    """
     restored = {number: signal.signal(number, other) for number in SIGNALS}
     yield
     for number, handler in restored.items():
@@ -46,7 +52,10 @@ def test_a_signal_requests_a_stop_unless_the_process_ignores_it(
         assert not signals.requested and is_requested(signals, number, 20)
         raise ZeroDivisionError
     output = capfd.readouterr()
-    assert (output.out, output.err.count(f"{number.name}: finishing the step, then saving")) == ("", 1)
+    assert (output.out, output.err.count(f"{number.name}: finishing the step, then saving")) == (
+        "",
+        1,
+    )
     assert [signal.getsignal(each) for each in SIGNALS] == [other] * 3
     # A program that a shell starts with "&" ignores SIGINT.
     signal.signal(number, signal.SIG_IGN)
@@ -66,9 +75,13 @@ with StopSignals() as signals:
 """
 
 
-def test_a_second_signal_ends_a_process_that_hangs_outside_python_and_whose_output_nobody_reads() -> None:
+def test_a_second_signal_ends_a_process_that_hangs_outside_python_and_whose_output_nobody_reads() -> (  # noqa: E501
+    None
+):
     """Ctrl-C also ends the tee of `t2t-trainer 2>&1 | tee log`."""
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout and process.stderr and process.stdout.readline() == b"ready\n"
         time.sleep(0.2)  # wait until the process is inside pbkdf2_hmac
         process.stderr.close()

@@ -11,7 +11,9 @@ from t2t_repro.visualization.attention import START, Attention
 
 def attention(kind: str, queries: str, keys: str) -> Attention:
     shape = (2, 3, len(queries.split()), len(keys.split()))
-    weights = np.random.default_rng(1).dirichlet(np.ones(shape[3]), size=shape[:3]).astype(np.float32)
+    weights = (
+        np.random.default_rng(1).dirichlet(np.ones(shape[3]), size=shape[:3]).astype(np.float32)
+    )
     return Attention(kind, tuple(queries.split()), tuple(keys.split()), weights, (4, 5), (1, 2, 3))
 
 
@@ -27,7 +29,11 @@ def test_npz_and_json_have_tokens_numbers_and_weights() -> None:
     assert list(objects) == list(KINDS) and len(arrays.files) == 15
     for kind, expected in KINDS.items():
         for field in ("queries", "keys", "layers", "heads"):
-            assert tuple(objects[kind][field]) == tuple(arrays[f"{kind}_{field}"].tolist()) == getattr(expected, field)
+            assert (
+                tuple(objects[kind][field])
+                == tuple(arrays[f"{kind}_{field}"].tolist())
+                == getattr(expected, field)
+            )
         np.testing.assert_array_equal(arrays[f"{kind}_weights"], expected.weights)
         np.testing.assert_allclose(objects[kind]["weights"], expected.weights, rtol=1e-6)
 
@@ -41,5 +47,10 @@ def test_bertviz_gets_its_arguments() -> None:
         "encoder_tokens": (3,),
         "decoder_tokens": (4,),
     }
-    assert arrays["decoder_tokens"].tolist() == [START, "▁der", "Hund", "er"]  # what the decoder reads
+    assert arrays["decoder_tokens"].tolist() == [
+        START,
+        "▁der",
+        "Hund",
+        "er",
+    ]  # what the decoder reads
     np.testing.assert_array_equal(arrays["cross_attention"][:, 0], KINDS["cross"].weights)

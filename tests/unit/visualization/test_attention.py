@@ -25,7 +25,9 @@ from t2t_repro.visualization.attention import (
     merged,
 )
 
-HPARAMS = HParams(num_hidden_layers=2, hidden_size=12, filter_size=20, num_heads=3, attention_value_channels=6)
+HPARAMS = HParams(
+    num_hidden_layers=2, hidden_size=12, filter_size=20, num_heads=3, attention_value_channels=6
+)
 SOURCE, TARGET = np.array([5, 9, 3, 7, 7, 2, 1]), np.array([4, 8, 8, 6, 1])
 
 
@@ -38,7 +40,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @functools.cache
 def new_model(variant: str) -> Transformer:
-    """Returns a model with random weights, also in norms and biases, large enough for uneven attention."""
+    """Returns a model with random weights, also in norms and biases, large enough for uneven
+    attention.
+    """
     keras.utils.set_random_seed(3)
     model = Transformer(replace(HPARAMS, **VARIANTS[variant]), vocab_size=12)
     random = np.random.default_rng(1)
@@ -80,7 +84,9 @@ def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
     other: Any = SimpleNamespace(encode=lambda inputs: inputs, decode=decode)
     weights = attention_weights(other, SOURCE.astype(np.int32), TARGET.astype(np.int32))
     assert list(weights) == ["cross"] and dtypes == ["int64", "int64"]  # as in training
-    np.testing.assert_array_equal(weights["cross"], attention_weights(transformer, SOURCE, TARGET)["cross"])
+    np.testing.assert_array_equal(
+        weights["cross"], attention_weights(transformer, SOURCE, TARGET)["cross"]
+    )
 
 
 def test_words_have_the_sum_over_keys_and_the_mean_over_queries() -> None:
@@ -106,12 +112,18 @@ def test_words_are_between_spaces(tiny_vocabulary: Vocabulary) -> None:
     assert words.labels == ("dog", "Ω", "</s>") and pieces.labels[words.starts[1]] == "▁"
     characters = ByteVocabulary()
     words = Tokens.words(characters, characters.encode(["é ab"])[0])
-    assert words.labels[:2] == ("é", "ab") and words.starts == (0, 3, 5)  # a space belongs to the word before it
+    assert words.labels[:2] == ("é", "ab") and words.starts == (
+        0,
+        3,
+        5,
+    )  # a space belongs to the word before it
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
 def test_pieces_may_have_their_space_at_either_end(at_the_end: bool) -> None:
-    vocabulary = SentencePieceVocabulary(trained(model_type="bpe", treat_whitespace_as_suffix=at_the_end))
+    vocabulary = SentencePieceVocabulary(
+        trained(model_type="bpe", treat_whitespace_as_suffix=at_the_end)
+    )
     ids = vocabulary.encode(["The dog runs, fox."])[0]
     assert Tokens.words(vocabulary, ids).labels == ("The", "dog", "runs,", "fox.", "</s>")
 
@@ -124,7 +136,9 @@ def test_the_decoder_reads_the_start_and_all_tokens_but_the_last() -> None:
 
 def test_labels_of_queries_and_keys(tiny_vocabulary: Vocabulary) -> None:
     model = Transformer(replace(HPARAMS, num_hidden_layers=1), tiny_vocabulary.size)
-    inputs, targets = (np.array([*ids, 0, 0]) for ids in tiny_vocabulary.encode(["the dog", "a cat"]))
+    inputs, targets = (
+        np.array([*ids, 0, 0]) for ids in tiny_vocabulary.encode(["the dog", "a cat"])
+    )
     kinds = attention_of(model, tiny_vocabulary, inputs, targets, merge_subwords=True)
     source, target = ("the", "dog", "</s>"), ("a", "cat", "</s>")
     assert {kind: (attention.queries, attention.keys) for kind, attention in kinds.items()} == {

@@ -1,4 +1,4 @@
-"""Tests heat maps of attention weights by their panels, and the finished pictures by their pixels."""
+"""Tests heat maps of attention weights by their panels, and the finished pictures by their pixels."""  # noqa: E501
 
 import io
 import itertools
@@ -18,11 +18,14 @@ from t2t_repro.visualization.attention_picture import (
 )
 
 SCRIPTS = (
-    "Čeština ελληνικά русский հայերեն ქართული עברית العربية हिन्दी ไทย 中文 日本語 한국어 ភាសា አማርኛ 𓀀 😀 ▁ <0xE2> "
+    "Čeština ελληνικά русский հայերեն ქართული עברית العربية हिन्दी ไทย 中文 日本語 한국어 ភាសា አማርኛ 𓀀 😀 ▁ "  # noqa: E501
+    "<0xE2> "
     r"$x^2$ $ $\frac$ \N{x} % # _ ^ { "
     "e\u0301 \u0301 \u200b a\u200db \xad \x00 \x07 \n \u2028 \ue000 \U0010fffd \ufffd"
 )
-"""Words in many alphabets, characters that are not letters, and strings that plotting libraries read as commands."""
+"""Words in many alphabets, characters that are not letters, and strings that plotting libraries
+read as commands.
+"""
 
 
 def attention(weights: np.ndarray, source: list[str], target: list[str]) -> Attention:
@@ -46,10 +49,18 @@ def ink(picture: bytes) -> int:
 def test_rows_of_panels_are_layers_and_columns_heads() -> None:
     weights = np.zeros((2, 5, 3, 4), np.float32)
     weights[1, 1, 2, 3] = 1
-    figure = heat_maps(Attention("decoder", ("a", "b", "c"), ("w", "x", "y", "z"), weights, (3, 6), (1, 2, 3, 4, 8)))
+    figure = heat_maps(
+        Attention(
+            "decoder", ("a", "b", "c"), ("w", "x", "y", "z"), weights, (3, 6), (1, 2, 3, 4, 8)
+        )
+    )
     panels = figure.axes[:10]
-    assert [panel.get_title() for panel in panels] == [f"layer {n}, head {h}" for n in (3, 6) for h in (1, 2, 3, 4, 8)]
-    assert [float(panel.images[0].get_array().sum()) for panel in panels] == [0.0] * 6 + [1.0] + [0.0] * 3
+    assert [panel.get_title() for panel in panels] == [
+        f"layer {n}, head {h}" for n in (3, 6) for h in (1, 2, 3, 4, 8)
+    ]
+    assert [float(panel.images[0].get_array().sum()) for panel in panels] == [0.0] * 6 + [1.0] + [
+        0.0
+    ] * 3
     assert panels[6].images[0].get_array()[2, 3] == 1  # a row is a query, a column is a key
     lower = panels[5]
     assert [text.get_text() for text in lower.get_xticklabels()] == ["w", "x", "y", "z"]
@@ -76,7 +87,10 @@ def test_labels_in_any_alphabet() -> None:
     tokens = SCRIPTS.split(" ")
     assert len(tokens) <= MAX_TOKENS
     weights = np.zeros((1, 1, 1, len(tokens)))
-    blank, written = (attention_picture(attention(weights, texts, ["t"])) for texts in ([" "] * len(tokens), tokens))
+    blank, written = (
+        attention_picture(attention(weights, texts, ["t"]))
+        for texts in ([" "] * len(tokens), tokens)
+    )
     assert ink(written) > ink(blank) + 10 * len(tokens)
 
 
@@ -104,5 +118,12 @@ def test_sixty_tokens_of_sixteen_heads_fit_and_their_labels_do_not_overlap() -> 
 
 
 def test_the_same_figure_gives_the_same_svg_whose_text_is_text() -> None:
-    contents = [rendered(heat_maps(attention(np.ones((1, 1, 1, 2)), ["né", "中"], ["b"])), "svg") for _ in range(2)]
-    assert contents[0] == contents[1] and ">né<" in contents[0].decode() and ">中<" in contents[0].decode()
+    contents = [
+        rendered(heat_maps(attention(np.ones((1, 1, 1, 2)), ["né", "中"], ["b"])), "svg")
+        for _ in range(2)
+    ]
+    assert (
+        contents[0] == contents[1]
+        and ">né<" in contents[0].decode()
+        and ">中<" in contents[0].decode()
+    )

@@ -11,16 +11,24 @@ from t2t_repro.visualization.paper_figures import SOURCES, paper_figure
 from t2t_repro.visualization.strokes import MIN_WEIGHT, layer_panels, look, stroke_figure
 
 
-def attention(layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z") -> Attention:
+def attention(
+    layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z"
+) -> Attention:
     """Returns attention with random weights."""
     shape = (layers, heads, len(queries.split()), len(keys.split()))
-    weights = np.random.default_rng(1).dirichlet(np.full(shape[3], 0.4), size=shape[:3]).astype(np.float32)
+    weights = (
+        np.random.default_rng(1)
+        .dirichlet(np.full(shape[3], 0.4), size=shape[:3])
+        .astype(np.float32)
+    )
     numbers = tuple(range(1, layers + 1)), tuple(range(1, heads + 1))
     return Attention("cross", tuple(queries.split()), tuple(keys.split()), weights, *numbers)
 
 
 def strokes(axes: Any) -> dict[int, dict[tuple[float, float], float]]:
-    """Returns the strokes of a panel by the index of their head's collection: opacity by (x above, x below)."""
+    """Returns the strokes of a panel by the index of their head's collection: opacity by (x above,
+    x below).
+    """
     result = {}
     for number, collection in enumerate(axes.collections):
         colors = collection.get_colors()
@@ -56,11 +64,16 @@ def test_each_head_has_its_own_look_also_in_the_legend() -> None:
     figure = stroke_figure(layer_panels(drawn))
     legend = figure.axes[0].get_legend()
     assert legend is not None
-    heads = zip((2, 7, 20), figure.axes[0].collections, legend.get_lines(), legend.get_texts(), strict=True)
+    heads = zip(
+        (2, 7, 20), figure.axes[0].collections, legend.get_lines(), legend.get_texts(), strict=True
+    )
     for head, strokes, line, text in heads:
         color = tuple(strokes.get_colors()[0, :3])
         assert color == to_rgb(look(head)["color"]) == to_rgb(line.get_color())
-        assert line.get_linestyle() == {"solid": "-", "dashed": "--", "dotted": ":"}[look(head)["linestyle"]]
+        assert (
+            line.get_linestyle()
+            == {"solid": "-", "dashed": "--", "dotted": ":"}[look(head)["linestyle"]]
+        )
         assert text.get_text() == f"head {head}"
     assert len({tuple(look(head).values()) for head in range(1, 21)}) == 20
 
@@ -72,7 +85,9 @@ def test_a_chosen_word_alone_has_strokes_and_is_bold() -> None:
         assert axes.get_title() == f"layer {layer + 1}"
         for head, lines in strokes(axes).items():
             weights = drawn.weights[layer, head, 1]
-            np.testing.assert_allclose(list(lines.values()), weights[weights >= MIN_WEIGHT], rtol=1e-6)
+            np.testing.assert_allclose(
+                list(lines.values()), weights[weights >= MIN_WEIGHT], rtol=1e-6
+            )
             assert len({above for above, _ in lines}) == 1
         assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["b"]
         assert [text.get_text() for text in axes.texts if text.get_color() == "gray"] == ["a", "c"]
@@ -84,11 +99,15 @@ def test_sixty_words_do_not_overlap_and_lie_outside_the_strokes() -> None:
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     upper, lower = figure.axes
     for axes in (upper, lower):
-        boxes = [label.get_window_extent(renderer) for label in axes.texts if label.get_rotation() == 90]
+        boxes = [
+            label.get_window_extent(renderer) for label in axes.texts if label.get_rotation() == 90
+        ]
         for left, right in itertools.pairwise(boxes[:60]):
             assert left.x1 <= right.x0 and left.width > 8
         panel = axes.get_window_extent(renderer)
-        assert all(box.y0 >= panel.y1 for box in boxes[:60]) and all(box.y1 <= panel.y0 for box in boxes[60:])
+        assert all(box.y0 >= panel.y1 for box in boxes[:60]) and all(
+            box.y1 <= panel.y0 for box in boxes[60:]
+        )
     lowest = min(label.get_window_extent(renderer).y0 for label in upper.texts)
     assert lowest > lower.title.get_window_extent(renderer).y1
 
@@ -102,19 +121,30 @@ def test_figures_3_and_4_have_heads_of_layer_5() -> None:
     drawn = paper_attention(6, 8, 3)
     (axes,) = paper_figure(3, drawn).axes
     counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)  # [heads, queries]
-    assert [len(lines) for lines in strokes(axes).values()] == counts[:, drawn.queries.index("making")].tolist()
+    assert [len(lines) for lines in strokes(axes).values()] == counts[
+        :, drawn.queries.index("making")
+    ].tolist()
     assert axes.get_title() == 'layer 5, "making"'
     drawn = paper_attention(6, 8, 4)
     upper, lower = paper_figure(4, drawn).axes
     counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)
     assert [len(lines) for lines in strokes(upper).values()] == [counts[4].sum()]
-    assert [len(lines) for lines in strokes(lower).values()] == counts[4:6, drawn.queries.index("its")].tolist()
+    assert [len(lines) for lines in strokes(lower).values()] == counts[
+        4:6, drawn.queries.index("its")
+    ].tolist()
     assert upper.get_position().y0 > lower.get_position().y1
 
 
 def test_figure_5_has_two_heads_side_by_side() -> None:
-    drawn = paper_attention(2, 4, 5)  # a small model: the layer before the last, and its last two heads
+    drawn = paper_attention(
+        2, 4, 5
+    )  # a small model: the layer before the last, and its last two heads
     left, right = paper_figure(5, drawn).axes
     assert [axes.get_title() for axes in (left, right)] == ["layer 1, head 3", "layer 1, head 4"]
-    assert left.get_position().x1 < right.get_position().x0 and left.get_position().y0 == right.get_position().y0
-    assert [axes.get_title() for axes in paper_figure(5, drawn, layers=[2], heads=[1]).axes] == ["layer 2, head 1"]
+    assert (
+        left.get_position().x1 < right.get_position().x0
+        and left.get_position().y0 == right.get_position().y0
+    )
+    assert [axes.get_title() for axes in paper_figure(5, drawn, layers=[2], heads=[1]).axes] == [
+        "layer 2, head 1"
+    ]

@@ -1,4 +1,6 @@
-"""Tests the pieces of subword-nmt's vocabularies and damaged files. test_vocabularies.py of golden compares texts."""
+"""Tests the pieces of subword-nmt's vocabularies and damaged files. test_vocabularies.py of golden
+compares texts.
+"""
 
 import pytest
 

@@ -18,7 +18,10 @@ from user_errors import user_error
 pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
 TEMPLATE = {
     "type": "TemplateProcessing",
-    "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}}],
+    "single": [
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+    ],
     "pair": [],
     "special_tokens": {},
 }
@@ -32,7 +35,10 @@ NO_END = [added_token("<unk>"), added_token("<s>"), added_token("[PAD]")]
     [
         (["<pad>", "</s>", "<unk>", "<s>"], {}),
         (["<pad>", "<s>", "<unk>", "</s>"], {"post_processor": TEMPLATE}),
-        (["<pad>", "<s>", "<unk>", "</s>"], {"post_processor": {"type": "Sequence", "processors": [{}, SEP]}}),
+        (
+            ["<pad>", "<s>", "<unk>", "</s>"],
+            {"post_processor": {"type": "Sequence", "processors": [{}, SEP]}},
+        ),
         (["<unk>", "</s>", "<s>", "'"], {"padding": PADDING}),
         (["[PAD]", "</s>", "<unk>", "<s>"], {"added_tokens": NO_END}),
     ],
@@ -45,7 +51,9 @@ def test_padding_and_the_end_are_the_first_ids(pieces: list[str], changes: dict[
 
 def test_the_name_of_a_special_token_is_ordinary_text() -> None:
     names = (*SPECIAL, "-")
-    vocabulary = TokenizerVocabulary(tokenizer_json(**LLAMA, added_tokens=list(map(added_token, names))))
+    vocabulary = TokenizerVocabulary(
+        tokenizer_json(**LLAMA, added_tokens=list(map(added_token, names)))
+    )
     texts = ["</s>", "a<pad> b", "<unk>", "<0x41>", "dog-"]
     ids = vocabulary.encode(texts)
     assert vocabulary.decode(ids) == texts
@@ -56,7 +64,9 @@ def test_the_name_of_a_special_token_is_ordinary_text() -> None:
 
 def test_a_pair_that_a_merge_makes_may_come_before_other_places_of_the_merge() -> None:
     vocab = {**VOCAB, "he": 501, "the": 502, "thet": 503}
-    vocabulary = TokenizerVocabulary(tokenizer_json({"vocab": vocab, "merges": ["the t", "h e", "t he"]}))
+    vocabulary = TokenizerVocabulary(
+        tokenizer_json({"vocab": vocab, "merges": ["the t", "h e", "t he"]})
+    )
     [ids] = vocabulary.encode(["thethe"])
     assert vocabulary.pieces(ids[:-1]) == ["\u2581", "thet", "he"]
     assert graph_vocabulary(vocabulary).tokenize(["thethe"]).to_list() == [ids[:-1]]
@@ -74,13 +84,24 @@ def test_a_tokenizer_that_cannot_be_served_is_refused_with_its_reason(tmp_path: 
         "decoder none": {"decoder": None},
         "U+2581": {"pre_tokenizer": {**METASPACE, "replacement": "_"}},
         "byte": {"model": {"byte_fallback": False}},
-        "piece of a byte": {"pre_tokenizer": {"type": "ByteLevel"}, "decoder": {"type": "ByteLevel"}},
-        "GPT-2's": {"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}, "decoder": {"type": "ByteLevel"}},
+        "piece of a byte": {
+            "pre_tokenizer": {"type": "ByteLevel"},
+            "decoder": {"type": "ByteLevel"},
+        },
+        "GPT-2's": {
+            "pre_tokenizer": {"type": "ByteLevel", "use_regex": False},
+            "decoder": {"type": "ByteLevel"},
+        },
     }.items():
         message = user_error(TokenizerVocabulary, tokenizer_json(**changes), "x.json")
         assert message.startswith("x.json: ") and reason in message and "cannot" in message
     repeated_id = {"added_tokens": [added_token("[PAD]", 3)]}
-    for changes in ({"model": {"vocab": 1}}, {"model": {"merges": ["t x"]}}, repeated_id, {"padding": [1]}):
+    for changes in (
+        {"model": {"vocab": 1}},
+        {"model": {"merges": ["t x"]}},
+        repeated_id,
+        {"padding": [1]},
+    ):
         assert "not a sound" in user_error(TokenizerVocabulary, tokenizer_json(**changes), "x.json")
 
 
@@ -90,4 +111,7 @@ def test_the_kind_follows_from_the_name_or_the_contents(tmp_path: Path) -> None:
         vocabulary = load_vocabulary(tmp_path / name)
         assert isinstance(vocabulary, TokenizerVocabulary)
     copy = pickle.loads(pickle.dumps(vocabulary))
-    assert copy.encode(["the dog"]) == vocabulary.encode(["the dog"]) and copy.fingerprint == vocabulary.fingerprint
+    assert (
+        copy.encode(["the dog"]) == vocabulary.encode(["the dog"])
+        and copy.fingerprint == vocabulary.fingerprint
+    )

@@ -1,4 +1,6 @@
-"""Tests of the vocabularies of MarianMT models; tests/golden/test_marian.py compares them with `MarianTokenizer`."""
+"""Tests of the vocabularies of MarianMT models; tests/golden/test_marian.py compares them with
+`MarianTokenizer`.
+"""
 
 import json
 import pickle
@@ -29,7 +31,9 @@ def test_a_language_is_one_id_at_the_beginning_of_a_source(vocabulary: MarianVoc
 
 def test_names_of_special_pieces_are_ordinary_text() -> None:
     # The model knows none of the characters, so "</s>" and "<pad>" are cut as one unknown piece.
-    model = trained(sentence_iterator=iter(["中 文 字"] * 9), vocab_size=8, normalization_rule_name="identity")
+    model = trained(
+        sentence_iterator=iter(["中 文 字"] * 9), vocab_size=8, normalization_rule_name="identity"
+    )
     vocabulary = MarianVocabulary(marian_file([*PIECES, "@"], model))
     for text in ("</s>", "中 <pad>", "@"):
         [[*ids, end]] = vocabulary.encode([text])
@@ -40,7 +44,10 @@ def test_names_of_special_pieces_are_ordinary_text() -> None:
 def test_a_file_holds_the_whole_vocabulary(vocabulary: MarianVocabulary, tmp_path: Path) -> None:
     vocabulary.save(tmp_path / "vocab.x.marian")
     separate = vocabulary.with_sources(MarianVocabulary(marian_file(PIECES[:9], SOURCE)))
-    for copied in (load_vocabulary(tmp_path / "vocab.x.marian"), pickle.loads(pickle.dumps(vocabulary))):
+    for copied in (
+        load_vocabulary(tmp_path / "vocab.x.marian"),
+        pickle.loads(pickle.dumps(vocabulary)),
+    ):
         assert copied.fingerprint == vocabulary.fingerprint
         assert copied.encode_sources(TEXTS[:5]) == vocabulary.encode_sources(TEXTS[:5])
     assert (separate.separate_source_size, vocabulary.separate_source_size) == (9, 0)
@@ -66,4 +73,6 @@ def test_a_file_holds_the_whole_vocabulary(vocabulary: MarianVocabulary, tmp_pat
 def test_a_damaged_file_is_refused(change: Callable[[dict[str, object]], object]) -> None:
     fields = json.loads(marian_file(PIECES, TARGET, SOURCE))
     change(fields)
-    assert user_error(MarianVocabulary, json.dumps(fields).encode(), "x.marian").startswith("x.marian: ")
+    assert user_error(MarianVocabulary, json.dumps(fields).encode(), "x.marian").startswith(
+        "x.marian: "
+    )

@@ -1,4 +1,6 @@
-"""Tests of learned vocabularies, which are lossless, and of models that other programs made with SentencePiece."""
+"""Tests of learned vocabularies, which are lossless, and of models that other programs made with
+SentencePiece.
+"""
 
 import itertools
 import pickle
@@ -20,13 +22,24 @@ def vocab() -> Vocabulary:
     return train(TEXTS, 400)
 
 
-ODD = ("", "   ", "  two  spaces  ", "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d", "⁇ <unk> </s> <0x41>",
-       "\u00a0\u3000\u200b\ufeff 👩‍👩‍👧 漢字 עברית", "e\u0301 é \ufb01 ① Ⅷ \ufffd \U0010ffff")  # fmt: skip
+ODD = (
+    "",
+    "   ",
+    "  two  spaces  ",
+    "a\tb\u2028\u2029\u000b\u000c\u0085\r\nc\x00d",
+    "⁇ <unk> </s> <0x41>",
+    "\u00a0\u3000\u200b\ufeff 👩‍👩‍👧 漢字 עברית",
+    "e\u0301 é \ufb01 ① Ⅷ \ufffd \U0010ffff",
+)
 
 
-def test_decoding_restores_every_text_and_stops_at_the_first_end_or_padding(vocab: Vocabulary) -> None:
+def test_decoding_restores_every_text_and_stops_at_the_first_end_or_padding(
+    vocab: Vocabulary,
+) -> None:
     for text, ids in zip(ODD, vocab.encode(ODD), strict=True):
-        assert ids[-1] == EOS_ID and not {PAD_ID, EOS_ID, 2} & set(ids[:-1]) and max(ids) < vocab.size
+        assert (
+            ids[-1] == EOS_ID and not {PAD_ID, EOS_ID, 2} & set(ids[:-1]) and max(ids) < vocab.size
+        )
         assert vocab.decode([ids, [*ids, 9], [*ids[:-1], PAD_ID, 9]]) == [text] * 3
     assert vocab.decode([[]]) == [""]
 
@@ -66,7 +79,10 @@ MODELS = {
     "case": {"normalization_rule_name": "nmt_nfkc_cf", "remove_extra_whitespaces": False},
     "padding last": {"pad_id": 3, "unk_surface": "?", "unk_piece": "[UNK]"},
     "padding only": {"eos_id": -1, "bos_id": -1, "pad_id": 1, "model_type": "bpe"},
-    "symbols": {"user_defined_symbols": ["<pad>", ">>de<<", "\ufb01x"], "control_symbols": ["<2de>"]},
+    "symbols": {
+        "user_defined_symbols": ["<pad>", ">>de<<", "\ufb01x"],
+        "control_symbols": ["<2de>"],
+    },
     "end as text": {"user_defined_symbols": ["</s>"], "eos_id": -1},
 }
 """Options of spm_train."""
@@ -77,7 +93,9 @@ def test_any_model_encodes_and_decodes_as_sentencepiece_does(options: dict[str, 
     model = trained(**options)
     original = sentencepiece.SentencePieceProcessor(model_proto=model)
     reserved = [original.pad_id(), original.eos_id()]
-    model_ids = reserved + [number for number in range(original.GetPieceSize()) if number not in reserved]
+    model_ids = reserved + [
+        number for number in range(original.GetPieceSize()) if number not in reserved
+    ]
     texts = [*TEXTS[::40], *odd_lines(200)]
     vocabulary = pickle.loads(pickle.dumps(SentencePieceVocabulary(model)))
     ids = vocabulary.encode(texts)
@@ -86,23 +104,33 @@ def test_any_model_encodes_and_decodes_as_sentencepiece_does(options: dict[str, 
     assert all(row[-1] == EOS_ID and not {PAD_ID, EOS_ID} & set(row[:-1]) for row in ids)
     assert vocabulary.decode([[*row, 9] for row in ids]) == original.Decode(encoded)
     pieces = vocabulary.pieces(range(vocabulary.size))
-    assert pieces[2:] == [original.IdToPiece(number) for number in model_ids[2:]] and len(set(pieces)) == len(pieces)
+    assert pieces[2:] == [original.IdToPiece(number) for number in model_ids[2:]] and len(
+        set(pieces)
+    ) == len(pieces)
     assert vocabulary.is_byte.sum() == (256 if "byte_fallback" in options else 0)
     assert vocabulary.missing_symbols(["<3de>", pieces[-1]]) == ["<3de>"]
     assert pieces[vocabulary.unknown_id] == options.get("unk_piece", "<unk>")
 
 
-@pytest.mark.parametrize("options", [{}, {"model_type": "bpe", "pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"model_type": "bpe", "pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": 2}]
+)
 def test_a_truncated_model_is_named(options: dict[str, object]) -> None:
     """SentencePiece raises no error if a file is truncated between two fields."""
     for model in (trained(**options), train(TEXTS, 400).model):
         # The table of normalization rules, which is one field, begins before byte 8,000.
-        for end in (*range(0, min(len(model), 8000)), *range(8000, len(model), 997), len(model) - 1):
+        for end in (
+            *range(0, min(len(model), 8000)),
+            *range(8000, len(model), 997),
+            len(model) - 1,
+        ):
             with pytest.raises(UserError, match=r"^cut\.model: "):
                 SentencePieceVocabulary(model[:end], "cut.model")
 
 
-def test_damaged_and_too_large_models_are_refused(vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_and_too_large_models_are_refused(
+    vocab: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     piece = vocab.model.index("▁The".encode())
     unknown = vocab.model.index(b"<unk>")
     for damaged in (

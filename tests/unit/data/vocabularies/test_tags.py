@@ -1,4 +1,6 @@
-"""Tests the tags of target languages, in Python and in TensorFlow, and how a vocabulary encodes tagged sources."""
+"""Tests the tags of target languages, in Python and in TensorFlow, and how a vocabulary encodes
+tagged sources.
+"""
 
 import pytest
 import tensorflow as tf
@@ -15,14 +17,20 @@ TEXTS = {
     " \u3000>>zh-Hant_TW.x<<the\ndog \n": (">>zh-Hant_TW.x<<", "the\ndog \n"),
     ">>de<< >>fr<< a": (">>de<<", ">>fr<< a"),
     ">>de<<": (">>de<<", ""),
-    **{text: ("", text) for text in ("", " ", "the >>de<< dog", ">>d e<< a", ">><< a", ">>é<< a", "> >de<<", " a\n")},
+    **{
+        text: ("", text)
+        for text in ("", " ", "the >>de<< dog", ">>d e<< a", ">><< a", ">>é<< a", "> >de<<", " a\n")
+    },
 }
 """Texts with their tags, and the texts after the tags."""
 
 
 def test_a_tag_is_split_off_in_python_and_in_the_graph() -> None:
     assert {text: split_tag(text) for text in TEXTS} == TEXTS
-    rows = zip(*(values.numpy().tolist() for values in graph_split_tag(tf.constant(list(TEXTS)))), strict=True)
+    rows = zip(
+        *(values.numpy().tolist() for values in graph_split_tag(tf.constant(list(TEXTS)))),
+        strict=True,
+    )
     assert [tuple(value.decode() for value in row) for row in rows] == list(TEXTS.values())
 
 
@@ -36,12 +44,23 @@ def test_a_source_has_the_id_of_its_tag_and_the_ids_of_the_other_text(kind: str)
     assert sorted(targets.tags) == sorted(sources.tags) == [">>de<<", ">>fr<<"]
     number = targets.tags[">>fr<<"]
     assert sources.pieces([number]) == [">>fr<<"]
-    texts = [" >>fr<<  the dog ", ">>fr<<the dog", "the dog", ">>fr<<", ">>it<< the dog", ">>fr<< >>it<< dog"]
-    [dog, nothing, foreign, nested] = sources.encode(["the dog", "", ">>it<< the dog", ">>it<< dog"])
+    texts = [
+        " >>fr<<  the dog ",
+        ">>fr<<the dog",
+        "the dog",
+        ">>fr<<",
+        ">>it<< the dog",
+        ">>fr<< >>it<< dog",
+    ]
+    [dog, nothing, foreign, nested] = sources.encode(
+        ["the dog", "", ">>it<< the dog", ">>it<< dog"]
+    )
     expected = [[number, *dog], [number, *dog], dog, [number, *nothing], foreign, [number, *nested]]
     assert targets.encode_sources(texts) == expected
 
 
 def test_a_vocabulary_without_tags_takes_a_tag_for_text() -> None:
     vocabulary = small_subwords()
-    assert not vocabulary.tags and vocabulary.encode_sources([" >>de<< do"]) == vocabulary.encode([">>de<< do"])
+    assert not vocabulary.tags and vocabulary.encode_sources([" >>de<< do"]) == vocabulary.encode(
+        [">>de<< do"]
+    )

@@ -16,7 +16,12 @@ from subwords import SUBTOKENS, file_of, small_subwords
 from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
-from t2t_repro.data.vocabularies.tensor2tensor import BYTES_MODEL, ByteVocabulary, SubwordVocabulary, TokenVocabulary
+from t2t_repro.data.vocabularies.tensor2tensor import (
+    BYTES_MODEL,
+    ByteVocabulary,
+    SubwordVocabulary,
+    TokenVocabulary,
+)
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
@@ -42,7 +47,9 @@ TEXTS = st.text(st.sampled_from("the dog, 12_\\u;'\"ä中😀\r\n\u2028é") | st
 @example(" ")
 @example(" the, the ")
 @example("  the  the  ")
-def test_each_text_is_restored_and_has_the_longest_subtokens(subwords: SubwordVocabulary, text: str) -> None:
+def test_each_text_is_restored_and_has_the_longest_subtokens(
+    subwords: SubwordVocabulary, text: str
+) -> None:
     [ids] = subwords.encode([text])
     assert subwords.decode([ids]) == [text]
     pieces = subwords.pieces(ids[:-1])
@@ -51,7 +58,9 @@ def test_each_text_is_restored_and_has_the_longest_subtokens(subwords: SubwordVo
         assert piece.endswith("_") or not any(joined in subwords.id_of for joined in longer)
 
 
-def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(subwords: SubwordVocabulary) -> None:
+def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(
+    subwords: SubwordVocabulary,
+) -> None:
     def decoded(subtokens: list[str]) -> str:
         return subwords.decode([[SUBTOKENS.index(subtoken) for subtoken in subtokens]])[0]
 
@@ -59,12 +68,19 @@ def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(subwords: Subwor
     assert decoded(["\\", *"55296", ";"]) == "\ud800"
     assert decoded(["th", "_", "_", "e_", "._", "12"]) == "th e.12"
     assert decoded(["\\", ";", "_"]) == "\\;"
-    assert subwords.decode([[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]) == ["the", "the", "the", ""]
+    assert subwords.decode([[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]) == [
+        "the",
+        "the",
+        "the",
+        "",
+    ]
 
 
 def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -> None:
     text = "the ä_12.9"
-    assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet  # a byte order mark
+    assert (
+        SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
+    )  # a byte order mark
     for quote in ('"', ""):
         other = SubwordVocabulary(
             file_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
@@ -90,7 +106,9 @@ def damaged(line: int, new_line: str) -> bytes:
         (ByteVocabulary, b"bytes", "old.x: must be the line 'UTF-8 bytes, "),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line(kind: type[Vocabulary], model: bytes, message: str) -> None:
+def test_a_damaged_file_is_named_with_its_line(
+    kind: type[Vocabulary], model: bytes, message: str
+) -> None:
     assert user_error(kind, model, "old.x").startswith(message)
 
 
@@ -101,13 +119,20 @@ def test_the_longest_subtoken_is_found() -> None:
 
 def test_the_last_of_two_equal_lines_counts() -> None:
     repeated = SubwordVocabulary(damaged(5, "'the_'"))
-    assert repeated.encode(["the"]) == [[4, EOS_ID]] and repeated.decode([[2], [4]]) == ["the", "the"]
+    assert repeated.encode(["the"]) == [[4, EOS_ID]] and repeated.decode([[2], [4]]) == [
+        "the",
+        "the",
+    ]
     words = TokenVocabulary(b"<pad>\n<EOS>\nthe\n the\n")
     assert words.encode(["the"]) == [[3, EOS_ID]] and words.decode([[2, 3]]) == ["the the"]
 
 
 def test_words_are_split_at_white_space_and_unknown_ones_replaced(tokens: TokenVocabulary) -> None:
-    assert tokens.encode([" the\u3000dog\tsat ", "", "<pad> Äpfel"]) == [[2, 3, 4, 1], [1], [4, 5, 1]]
+    assert tokens.encode([" the\u3000dog\tsat ", "", "<pad> Äpfel"]) == [
+        [2, 3, 4, 1],
+        [1],
+        [4, 5, 1],
+    ]
     assert tokens.decode([[2, 3, 4, 1, 2], [99, 5]]) == ["the dog <unk>", "Äpfel"]
 
 
@@ -121,8 +146,17 @@ def test_bytes_are_those_of_utf8(text: str) -> None:
 
 
 def test_bytes_have_names() -> None:
-    assert ByteVocabulary().decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == ["\ufffdA", "\ufffd"]
-    assert ByteVocabulary().pieces([0, 1, 67, 34, 257]) == ["<pad>", "<EOS>", "A", "<0x20>", "<0xFF>"]
+    assert ByteVocabulary().decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == [
+        "\ufffdA",
+        "\ufffd",
+    ]
+    assert ByteVocabulary().pieces([0, 1, 67, 34, 257]) == [
+        "<pad>",
+        "<EOS>",
+        "A",
+        "<0x20>",
+        "<0xFF>",
+    ]
     assert len(set(ByteVocabulary().pieces(range(258)))) == 258
     with pytest.raises(UserError, match="id 258 is not in the vocabulary of 258"):
         ByteVocabulary().pieces([258])
@@ -130,7 +164,9 @@ def test_bytes_have_names() -> None:
         ByteVocabulary().encode(["a\ud800"])
 
 
-def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabulary: Vocabulary) -> None:
+def test_the_kind_follows_from_the_name_or_is_given(
+    tmp_path: Path, tiny_vocabulary: Vocabulary
+) -> None:
     def load(name: str, model: bytes, kind: str = "") -> type[Vocabulary]:
         (tmp_path / name).write_bytes(model)
         return type(load_vocabulary(tmp_path / name, kind))
@@ -141,16 +177,26 @@ def test_the_kind_follows_from_the_name_or_is_given(tmp_path: Path, tiny_vocabul
     assert load("vocab.x.tokens", b"a\nb\nc\n") is TokenVocabulary
     assert load("vocab.txt", b"a\nb\nc\n", "tokens") is TokenVocabulary
     assert load("x.bytes", BYTES_MODEL) is ByteVocabulary
-    assert load("codes.bpe.32000", b"a b\n") is load("codes.de", b"#version: 0.2\na b\n") is BpeVocabulary
+    assert (
+        load("codes.bpe.32000", b"a b\n")
+        is load("codes.de", b"#version: 0.2\na b\n")
+        is BpeVocabulary
+    )
     assert load("spm", tiny_vocabulary.model) is SentencePieceVocabulary
     with pytest.raises(UserError, match="unknown vocabulary kind 'token'; did you mean 'tokens'"):
         load("v", b"", "token")
-    with pytest.raises(UserError, match=r"words: not a SentencePiece model; .* name ends with \.subwords or \.tokens"):
+    with pytest.raises(
+        UserError,
+        match=r"words: not a SentencePiece model; .* name ends with \.subwords or \.tokens",
+    ):
         load("words", words)
 
 
 def test_a_vocabulary_is_saved_and_sent_to_other_processes(
-    tmp_path: Path, subwords: SubwordVocabulary, tokens: TokenVocabulary, tiny_vocabulary: Vocabulary
+    tmp_path: Path,
+    subwords: SubwordVocabulary,
+    tokens: TokenVocabulary,
+    tiny_vocabulary: Vocabulary,
 ) -> None:
     for vocabulary in (subwords, tokens, ByteVocabulary(), tiny_vocabulary):
         path = tmp_path / f"vocab.x{vocabulary.suffix}"
