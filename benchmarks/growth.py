@@ -37,7 +37,7 @@ from t2t_repro.data.pipeline import MicroBatch, Pipeline
 from t2t_repro.data.records import Records, chunk, find_shards, shard_path, write_chunks
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
@@ -87,7 +87,7 @@ def time_training(length: int = 16, **size: int) -> list[float]:
     each side.
     """
     hparams = shape(**size)
-    model = Transformer(hparams, VOCAB_SIZE)
+    model = variants.transformer(hparams, VOCAB_SIZE)
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = sentences(TOKENS // length, length)
     micro_batches = [MicroBatch(ids, ids, np.arange(len(ids)))]
@@ -100,7 +100,7 @@ def time_decoding(length: int = 16, beam_size: int = 4) -> list[float]:
     length.
     """
     model, params = (
-        Transformer(shape(), VOCAB_SIZE),
+        variants.transformer(shape(), VOCAB_SIZE),
         DecodeHParams(beam_size=beam_size, extra_length=0),
     )
     search = tf.function(

@@ -65,14 +65,16 @@ class Run:
     def _measure(
         self, sources: tf.Tensor, targets: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        weights: list[tf.Tensor] = []
-        logits = self.model.decode(targets, self.model.encode(sources), save_weights_to=weights)
+        memory = self.model.encode(sources)
+        logits, layers = self.model.decode(targets, memory, return_attention=True)
         other_logits = self.model.decode(targets, self.model.encode(tf.roll(sources, 1, axis=0)))
         lengths = tf.reduce_sum(tf.cast(sources != 0, tf.float32), axis=1, keepdims=True)
         is_token = tf.cast(targets != 0, tf.float32)
         entropies = []
-        for layer in weights:
-            entropy = tf.reduce_mean(-tf.reduce_sum(tf.math.xlogy(layer, layer), axis=3), axis=1)
+        for layer in layers:
+            weights = layer["cross"]
+            terms = tf.math.xlogy(weights, weights)
+            entropy = tf.reduce_mean(-tf.reduce_sum(terms, axis=3), axis=1)
             entropies.append(tf.reduce_sum(entropy / tf.math.log(lengths) * is_token))
         losses = [smoothed_cross_entropy(x, targets, 0.0) for x in (logits, other_logits)]
         return losses[0], losses[1], tf.stack(entropies)

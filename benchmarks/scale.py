@@ -180,14 +180,14 @@ def operations() -> int:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    from t2t_repro.models.transformer import Transformer
+    from t2t_repro.models import variants
     from t2t_repro.training.optimizer import make_optimizer
     from t2t_repro.training.step import TrainStep
 
     hparams = HParams(
         hidden_size=16, filter_size=32, num_heads=2
     )  # the width does not change the number
-    model = Transformer(hparams, 100)
+    model = variants.transformer(hparams, 100)
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = np.ones((2, 3), np.int64)
     context.enable_graph_collection()

@@ -35,7 +35,7 @@ from t2t_repro.decoding import beam_search
 from t2t_repro.decoding.batches import padded
 from t2t_repro.decoding.search import target_log_probs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.layers.position import Sinusoids
+from t2t_repro.models.transformer import Sinusoids
 from t2t_repro.parsing.linearization import delinearise, linearise
 from t2t_repro.parsing.trees import Tree
 from t2t_repro.training.loss import smoothed_cross_entropy

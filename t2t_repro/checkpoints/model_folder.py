@@ -284,19 +284,19 @@ class ModelFolder:
         content = reader.read_checkpoint(checkpoint)
         self.require_own(checkpoint, content)
         from t2t_repro import devices  # imported here, because it loads TensorFlow
-        from t2t_repro.layers.base import zero_weights
-        from t2t_repro.models.model import make_model, model_without_values
+        from t2t_repro.models.model import model_with_weights
 
-        sizes = self.vocabulary.size, self.vocabulary.separate_source_size
-        # A wrong hparams.json must not fill the memory.
-        reader.refuse_misfit(model_without_values(self.hparams, *sizes), content, checkpoint)
         devices.use_tf32(False)
-        with zero_weights():
-            model = make_model(
-                self.hparams, sizes[0], self.problem.target_space_id, precision, sizes[1]
-            )
-        reader.assign_weights(model, content, checkpoint)
-        return model
+        # The check comes first, because a wrong hparams.json must not fill the memory.
+        return model_with_weights(
+            content.weights,
+            lambda model: reader.refuse_misfit(model, content, checkpoint),
+            self.hparams,
+            self.vocabulary.size,
+            self.problem.target_space_id,
+            precision,
+            self.vocabulary.separate_source_size,
+        )
 
     def decoding_model(self, checkpoint: str, precision: str = "float32") -> Any:
         """Returns `model(checkpoint, precision)` for decoding only: its weights must not change any

@@ -27,6 +27,10 @@ from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import HParams
+from t2t_repro.layers.base import Linear
+from t2t_repro.layers.layer_norm import LayerNorm
+from t2t_repro.models.transformer import CrossAttention, Heads, SelfAttention
+from t2t_repro.models.variants import RelativeSelfAttention
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
 
@@ -131,13 +135,10 @@ def _encoder(model: Any) -> TransformerEncoderSpec:
         TransformerEncoderSpec, hparams.encoder_layers, hparams, model.source_position
     )
     spec.embeddings[0].weight = _array(model.embedding.table)
-    if hparams.use_target_space_embedding:
-        vector = _array(model.target_space)[model.target_space_id]
-        if hparams.max_relative_position:
-            # There are no positions, so add the vector to the embeddings, which CTranslate2 scales.
-            spec.embeddings[0].weight += vector / model.embedding.factor
-        else:
-            spec.position_encodings.encodings += vector
+    if hparams.use_target_space_embedding and hparams.max_relative_position:
+        # There are no positions, so add the vector to the embeddings, which CTranslate2 scales.
+        vector = model.source_position(np.zeros((1, 1, hparams.hidden_size), np.float32))
+        spec.embeddings[0].weight += _array(vector).reshape(-1) / model.embedding.factor
     _set_layers(spec, model.encoder, model.encoder_norm)
     return spec
 
@@ -154,7 +155,7 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
     if hparams.use_softmax_bias:
-        spec.projection.bias = _array(model.softmax_bias)
+        spec.projection.bias = _array(model.softmax.bias)
         spec.projection.bias[PAD_ID] = IMPOSSIBLE
     _set_layers(spec, model.decoder, model.decoder_norm)
     return spec
@@ -200,60 +201,60 @@ def _set_layers(spec: Any, layers: Sequence[Any], last_norm: Any) -> None:
             linear.weight, linear.bias = _array(kernel).T, _array(bias)
         for sublayer, residual in zip(sublayers, layer.residuals, strict=True):
             _set_norm(sublayer.layer_norm, residual.norm)
-    if last_norm:
+    if isinstance(last_norm, LayerNorm):
         _set_norm(spec.layer_norm, last_norm)
 
 
-def _head_width(sizes: Any) -> int:
-    """Returns d, the width of an exported head. `sizes` is an HParams or attention layer."""
-    return max(sizes.key_channels, sizes.value_channels) // sizes.num_heads
+def _head_width(hparams: HParams) -> int:
+    """Returns d, the width of an exported head."""
+    return max(hparams.key_channels, hparams.value_channels) // hparams.num_heads
 
 
-def _set_self_attention(spec: Any, layer: Any) -> None:
-    places = layer.key_channels, 2 * layer.key_channels
-    _set_projections(spec.linear[0], layer.qkv_kernel, layer.qkv_bias, layer, *places)
-    if layer.is_relative:
-        spec.relative_position_keys, spec.relative_position_values = (
-            np.pad(table, ((0, 0), (0, _head_width(layer) - table.shape[1])))
-            for table in (_array(layer.relative_keys.table), _array(layer.relative_values.table))
-        )
+def _set_self_attention(spec: Any, layer: SelfAttention) -> None:
+    _set_projections(spec.linear[0], layer.qkv_projection, layer, layer.widths)
+    if isinstance(layer, RelativeSelfAttention):
+        spec.relative_position_keys = _padded_columns(layer.relative_keys.table, layer.heads)
+        spec.relative_position_values = _padded_columns(layer.relative_values.table, layer.heads)
     _set_output(spec, layer)
 
 
-def _set_cross_attention(spec: Any, layer: Any) -> None:
-    _set_projections(spec.linear[0], layer.q_kernel, layer.q_bias, layer)
-    _set_projections(spec.linear[1], layer.kv_kernel, layer.kv_bias, layer, layer.key_channels)
+def _set_cross_attention(spec: Any, layer: CrossAttention) -> None:
+    _set_projections(spec.linear[0], layer.q_projection, layer, (layer.key_width,))
+    _set_projections(spec.linear[1], layer.kv_projection, layer, layer.widths)
     _set_output(spec, layer)
 
 
 def _set_output(spec: Any, layer: Any) -> None:
-    spec.linear[-1].weight = _padded(_array(layer.output_kernel), layer).T
-    if layer.has_biases:
-        spec.linear[-1].bias = _array(layer.output_bias)
-    # CTranslate2 would scale by d ** -0.5, the padded width. The model scales queries by d_k **
-    # -0.5.
-    spec.queries_scale = (layer.key_channels // layer.num_heads) ** -0.5
+    projection = layer.output_projection
+    spec.linear[-1].weight = _padded(_array(projection.kernel), layer.heads).T
+    if projection.bias is not None:
+        spec.linear[-1].bias = _array(projection.bias)
+    # CTranslate2 would scale by d ** -0.5, the padded width. The model scales by d_k ** -0.5.
+    spec.queries_scale = layer.heads.key_width**-0.5
 
 
-def _set_projections(spec: Any, kernel: Any, bias: Any, layer: Any, *places: int) -> None:
-    """Sets a kernel and its bias or None, cut at the columns `places`, as rows, each part padded by
-    `_padded`.
-    """
-    spec.weight = np.concatenate(
-        [_padded(part, layer) for part in np.split(_array(kernel).T, places)]
-    )
-    if bias is not None:
-        parts = np.split(_array(bias)[:, None], places)
-        spec.bias = np.concatenate([_padded(part, layer)[:, 0] for part in parts])
+def _set_projections(spec: Any, projection: Linear, layer: Any, widths: Sequence[int]) -> None:
+    """Sets a kernel and its bias, if it has one. The parts of these widths are padded."""
+    places = np.cumsum(widths)[:-1]
+    kernels = np.split(_array(projection.kernel).T, places)
+    spec.weight = np.concatenate([_padded(kernel, layer.heads) for kernel in kernels])
+    if projection.bias is not None:
+        biases = np.split(_array(projection.bias)[:, None], places)
+        spec.bias = np.concatenate([_padded(bias, layer.heads)[:, 0] for bias in biases])
 
 
-def _padded(rows: np.ndarray, layer: Any) -> np.ndarray:
-    """Returns a kernel with rows of zeros added to each head: [H * d_k, D] or [H * d_v, D] --> [H *
-    d, D].
-    """
-    rows = rows.reshape(layer.num_heads, -1, rows.shape[-1])
-    rows = np.pad(rows, ((0, 0), (0, _head_width(layer) - rows.shape[1]), (0, 0)))
+def _padded(rows: np.ndarray, heads: Heads) -> np.ndarray:
+    """Returns a kernel [H * d_k, D] or [H * d_v, D] with rows of zeros in each head: [H * d, D]."""
+    rows = rows.reshape(heads.count, -1, rows.shape[-1])
+    missing = max(heads.key_width, heads.value_width) - rows.shape[1]
+    rows = np.pad(rows, ((0, 0), (0, missing), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])
+
+
+def _padded_columns(table: Any, heads: Heads) -> np.ndarray:
+    """Returns a table of relative positions [R, d_k] or [R, d_v], with columns of zeros: [R, d]."""
+    missing = max(heads.key_width, heads.value_width) - table.shape[1]
+    return np.pad(_array(table), ((0, 0), (0, missing)))
 
 
 def _set_norm(spec: Any, layer: Any) -> None:

@@ -26,6 +26,7 @@ class Ensemble:
         self.missing_methods = tuple(
             method for model in self.models for method in model.missing_methods
         )
+        self.losses: list[tf.Tensor] = []
         self.trainable_variables = [
             variable for model in self.models for variable in model.trainable_variables
         ]
@@ -47,49 +48,40 @@ class Ensemble:
         t: tf.Tensor,
         cache: list[Any],
         memory: list[Any],
-        save_weights_to: list | None = None,
-    ) -> tuple[tf.Tensor, list[Any]]:
-        options = self._options(save_weights_to)
+        return_attention: bool = False,
+    ) -> Any:
+        options = {"return_attention": True} if return_attention else {}
         steps = [
-            model.decode_step(ids, t, model_cache, model_memory, **model_options)
-            for model, model_cache, model_memory, model_options in zip(
-                self.models, cache, memory, options, strict=True
-            )
+            model.decode_step(ids, t, model_cache, model_memory, **options)
+            for model, model_cache, model_memory in zip(self.models, cache, memory, strict=True)
         ]
-        return _mean([logits for logits, _ in steps], options, save_weights_to), [
-            cache for _, cache in steps
+        logits = _mean([step[0] for step in steps])
+        new_cache = [step[1] for step in steps]
+        if not return_attention:
+            return logits, new_cache
+        return logits, new_cache, _mean_attention([step[2] for step in steps])
+
+    def decode(self, targets: tf.Tensor, memory: list[Any], return_attention: bool = False) -> Any:
+        pairs = list(zip(self.models, memory, strict=True))
+        if not return_attention:
+            return _mean([model.decode(targets, model_memory) for model, model_memory in pairs])
+        results = [
+            model.decode(targets, model_memory, return_attention=True)
+            for model, model_memory in pairs
         ]
-
-    def decode(
-        self, targets: tf.Tensor, memory: list[Any], save_weights_to: list | None = None
-    ) -> tf.Tensor:
-        options = self._options(save_weights_to)
-        logits = [
-            model.decode(targets, model_memory, **model_options)
-            for model, model_memory, model_options in zip(self.models, memory, options, strict=True)
-        ]
-        return _mean(logits, options, save_weights_to)
-
-    def _options(self, save_weights_to: list | None) -> list[dict[str, list]]:
-        """Returns the keyword arguments of each member: a list for its attention weights, if they
-        are needed.
-        """
-        return [{} if save_weights_to is None else {"save_weights_to": []} for _ in self.models]
+        logits, attention = zip(*results, strict=True)
+        return _mean(logits), _mean_attention(attention)
 
 
-def _mean(
-    logits: Sequence[tf.Tensor],
-    options: Sequence[dict[str, list]] = (),
-    save_weights_to: list | None = None,
-) -> tf.Tensor:
-    """Returns the mean of the members' log-probabilities, computed from the members' `logits`.
-
-    If `save_weights_to` is a list, this function appends the mean attention weights [B, 1, T, S] to
-    the list. The mean is over the heads of each member's last layer, then over the members.
-    """
-    if save_weights_to is not None:
-        weights = [option["save_weights_to"][-1] for option in options]
-        save_weights_to.append(
-            tf.add_n([tf.reduce_mean(w, axis=1, keepdims=True) for w in weights]) / len(weights)
-        )
+def _mean(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the mean of the members' log-probabilities, given their logits."""
     return tf.add_n([tf.nn.log_softmax(member_logits) for member_logits in logits]) / len(logits)
+
+
+def _mean_attention(attention: Sequence[list[dict[str, tf.Tensor]]]) -> list[dict[str, tf.Tensor]]:
+    """Returns the mean cross-attention weights [B, 1, T, S] of the members, as of one layer.
+
+    The mean is over the heads of each member's last layer, then over the members.
+    """
+    means = [tf.reduce_mean(layers[-1]["cross"], axis=1, keepdims=True) for layers in attention]
+    return [{"cross": tf.add_n(means) / len(means)}]

@@ -90,16 +90,16 @@ def _scoring(
     beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:
+        arguments = ids, t, cache["model"], memory["model"]
         if not beta:
-            logits, model_cache = model.decode_step(ids, t, cache["model"], memory["model"])
+            logits, model_cache = model.decode_step(*arguments)
             return logits, {"model": model_cache}
-        weights: list[tf.Tensor] = []
-        logits, model_cache = model.decode_step(
-            ids, t, cache["model"], memory["model"], save_weights_to=weights
-        )
+        logits, model_cache, weights = model.decode_step(*arguments, return_attention=True)
         # The last layer's attention, averaged over its heads: [R, H, K, S] --> [R, K, S] --> [R *
         # K, S]
-        attention = tf.reshape(tf.reduce_mean(weights[-1], axis=1), tf.shape(cache["attention"]))
+        attention = tf.reshape(
+            tf.reduce_mean(weights[-1]["cross"], axis=1), tf.shape(cache["attention"])
+        )
         return logits, {"model": model_cache, "attention": cache["attention"] + attention}
 
     def adjust(logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Any) -> tf.Tensor:
@@ -140,11 +140,10 @@ def target_log_probs(
         averaged over its heads: int64 [B, T], or [B, 0] if the model has no attention.
     """
     inputs, targets = tf.cast(inputs, tf.int64), tf.cast(targets, tf.int64)
-    weights: list[tf.Tensor] = []
+    weights: list[dict[str, tf.Tensor]] = []
     if model.has_attention:
-        logits = model.decode(
-            targets, model.encode(inputs), save_weights_to=weights
-        )  # [B, T, V], for all V tokens
+        memory = model.encode(inputs)
+        logits, weights = model.decode(targets, memory, return_attention=True)  # for all V tokens
     else:
         logits = model(inputs, targets)
     log_probs = tf.gather(logits, targets, batch_dims=2)  # [B, T], for the target's tokens
@@ -153,7 +152,7 @@ def target_log_probs(
     if weights:
         # The mean over the heads, then the position of the largest weight: [B, H, T, S] --> [B, T,
         # S] --> [B, T]
-        attention = tf.argmax(tf.reduce_mean(weights[-1], axis=1), axis=2)
+        attention = tf.argmax(tf.reduce_mean(weights[-1]["cross"], axis=1), axis=2)
     else:
         attention = tf.zeros([tf.shape(targets)[0], 0], tf.int64)
     return tf.where(targets == PAD_ID, 0.0, log_probs), attention

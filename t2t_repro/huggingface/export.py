@@ -208,7 +208,7 @@ def _tables(model: Any, source_ids: list[int], target_ids: list[int]) -> dict[st
     )
     target[pad] = 0  # decoding starts from zeros
     bias = (
-        _array(model.softmax_bias)[target_ids]
+        _array(model.softmax.bias)[target_ids]
         if model.hparams.use_softmax_bias
         else np.zeros(len(target))
     )
@@ -227,15 +227,12 @@ def _tables(model: Any, source_ids: list[int], target_ids: list[int]) -> dict[st
 
 
 def _positions(model: Any) -> dict[str, np.ndarray]:
-    """Returns the tables of positions [P, D], to which the vector of the target language is added."""  # noqa: E501
+    """Returns the tables of positions [P, D]; that of sources includes the target language."""
     zeros = np.zeros(
         (1, max(MIN_POSITIONS, model.hparams.max_length), model.hparams.hidden_size), np.float32
     )
     signals = zip(POSITIONS.values(), (model.source_position, model.target_position), strict=True)
-    tables = {name: (zeros + _array(signal(zeros)))[0] for name, signal in signals}
-    if model.hparams.use_target_space_embedding:
-        tables[POSITIONS["encoder"]] += _array(model.target_space)[model.target_space_id]
-    return tables
+    return {name: (zeros + _array(signal(zeros)))[0] for name, signal in signals}
 
 
 def _layers(model: Any) -> dict[str, np.ndarray]:

@@ -78,7 +78,9 @@ class MarianImport:
                 f"{folder}: has weights that no model here has: {shown}; choose another model"
             )
         model = model_without_values(
-            self.hparams, self.vocabulary.size, self.vocabulary.separate_source_size
+            self.hparams,
+            self.vocabulary.size,
+            source_vocab_size=self.vocabulary.separate_source_size,
         )
         self.weights = {
             variable.path: weights[variable.path] for variable in model.trainable_variables
@@ -88,14 +90,13 @@ class MarianImport:
         """Returns the hparam `pos`, the factor by which our export has multiplied positions, and
         tables without it.
         """
-        from t2t_repro.layers.position import Sinusoids
+        from t2t_repro.models.transformer import Sinusoids
+        from t2t_repro.models.variants import MarianSinusoids
 
         shape = self.config.max_position_embeddings, self.config.d_model
         zeros = np.zeros((1, *shape), np.float32)
-        signals = {
-            pos: np.asarray(Sinusoids(shape[1], pos == "marian")(zeros))[0]
-            for pos in ("marian", "timing")
-        }
+        kinds = {"marian": MarianSinusoids, "timing": Sinusoids}
+        signals = {pos: np.asarray(kind(shape[1])(zeros))[0] for pos, kind in kinds.items()}
         tables = [
             self._take([n], *shape) if n in self._weights else signals["marian"]
             for n in POSITIONS.values()

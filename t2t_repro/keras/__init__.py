@@ -4,10 +4,23 @@
 model as a layer.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from t2t_repro.console.quiet import quiet_tensorflow
 
-with quiet_tensorflow():
+if TYPE_CHECKING:
     from t2t_repro.keras.translation_model import TranslationModel
-    from t2t_repro.models.transformer import Transformer
+
+with quiet_tensorflow():
+    from t2t_repro.keras.transformer import Transformer
 
 __all__ = ["Transformer", "TranslationModel"]
+
+
+def __getattr__(name: str) -> Any:
+    # Only TranslationModel needs TensorFlow; the layers also run on JAX.
+    if name != "TranslationModel":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with quiet_tensorflow():
+        from t2t_repro.keras.translation_model import TranslationModel
+    return TranslationModel

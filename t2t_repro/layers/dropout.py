@@ -57,8 +57,6 @@ class Seeds:
     def __init__(self, seed: Tensor) -> None:
         self._seed = ops.cast(seed, "uint32")
         self._count = 0
-        self.is_token: Tensor | None = None
-        """bool [B, T], the positions that the auxiliary losses of layers count; None for all."""
 
     def next(self) -> Tensor:
         """Returns the seed of each example for the next call of `dropout`, uint32 [B]."""

@@ -1,4 +1,4 @@
-"""The paper's model. Its module imports Keras, so it is imported only when a model is made."""
+"""The paper's model. Its modules import Keras, so they are imported only when a model is made."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ from t2t_repro import registry
 @registry.register_model
 def transformer(*arguments: Any, **options: Any) -> Any:
     """The Transformer: stacks of attention layers (Vaswani et al. 2017)."""
-    from t2t_repro.models.transformer import Transformer
+    from t2t_repro.models import variants
 
-    return Transformer(*arguments, **options)
+    return variants.transformer(*arguments, **options)

@@ -12,10 +12,13 @@ sentence, H heads, V vocabulary. Ids are int64: 0 for padding, 1 for the end of 
 import inspect
 import math
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import keras
+import numpy as np
 from keras import ops
 
 # Both are private. The public keras.utils.clear_session also clears seeds, name scopes and
@@ -36,9 +39,7 @@ class Model(Protocol):
     name: str
     """The model's name in the registry."""
     has_attention: bool
-    """True if `decode` and `decode_step` can save attention weights, with the argument
-    `save_weights_to`.
-    """
+    """True if `decode` and `decode_step` can return attention weights, see `return_attention`."""
     is_normalized: bool
     """True if the model returns log-probabilities instead of logits."""
     missing_methods: tuple[str, ...]
@@ -47,6 +48,15 @@ class Model(Protocol):
     @property
     def trainable_variables(self) -> list[Any]:
         """The weights, as keras.Variables with unique paths."""
+
+    @property
+    def losses(self) -> list[Tensor]:
+        """Losses, float32 [], that the last call adds to the training loss, as Keras's `add_loss`.
+
+        The training step weights them by the micro-batch's share of the step's target tokens, and
+        adds them to the cross-entropy per token. So a loss that is not a sum over examples depends
+        on how a step is cut into micro-batches.
+        """
 
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns float32 logits [B, T, V] of target ids [B, T], given source ids [B, S].
@@ -68,27 +78,29 @@ class DecodingModel(Model, Protocol):
     def encode(self, inputs: Tensor) -> Any:
         """Returns the memory of source ids [B, S], which `decode` and `decode_step` read."""
 
-    def decode(self, targets: Tensor, memory: Any, save_weights_to: list | None = None) -> Tensor:
+    def decode(self, targets: Tensor, memory: Any, return_attention: bool = False) -> Any:
         """Returns the logits [B, T, V] of all positions, as `__call__` does.
 
-        `save_weights_to` is a list to which this method appends the cross-attention weights [B, H,
-        T, S] of each layer. Callers pass a list only if `has_attention` is True.
+        On request, it returns a tuple of the logits and a list with a dict for each decoder layer,
+        whose "cross" are the cross-attention weights [B, H, T, S]. Callers request them only if
+        `has_attention` is True.
         """
 
     def start(self, hypotheses: Tensor) -> Any:
         """Returns the empty cache for `hypotheses` (B * K) hypotheses."""
 
     def decode_step(
-        self, ids: Tensor, t: Tensor, cache: Any, memory: Any, save_weights_to: list | None = None
-    ) -> tuple[Tensor, Any]:
-        """Returns the logits [B, K, V] of position t, which is 0 at first, and the cache with
-        position t added.
+        self, ids: Tensor, t: Tensor, cache: Any, memory: Any, return_attention: bool = False
+    ) -> Any:
+        """Returns the logits [B, K, V] of position t, which is 0 at first, and the new cache.
 
-        `ids` [B, K] has the token of each hypothesis at position t - 1, or 0 if t is 0. The weights
-        are [B, H, K, S].
+        `ids` [B, K] has the token of each hypothesis at position t - 1, or 0 if t is 0. On request,
+        the third result is a list as that of `decode`, with weights [B, H, K, S].
         """
 
 
+UNINITIALIZED = "uninitialized_variables"
+"""Keras's name of its list of the variables that have no value yet."""
 DECODING_METHODS = ("encode", "decode", "start", "decode_step")
 
 
@@ -101,7 +113,8 @@ class KerasModel:
     """
 
     def __init__(self, model: Any, name: str, vocab_size: int) -> None:
-        self.layer, self.name = model, name
+        self.layer = model
+        self.name = name
         call = getattr(model, "call", None)
         parameters = inspect.signature(call).parameters if callable(call) else {}
         if len(parameters) < 2:
@@ -109,13 +122,15 @@ class KerasModel:
                 f"model {name!r} has no method call(inputs, targets); see "
                 "docs/write_your_own_model.md"
             )
-        self._takes_seed, self._takes_training = "seed" in parameters, "training" in parameters
+        self._takes_seed = "seed" in parameters
+        self._takes_training = "training" in parameters
         self.missing_methods = tuple(
             name for name in DECODING_METHODS if not callable(getattr(model, name, None))
         )
-        self.encode, self.start = getattr(model, "encode", None), getattr(model, "start", None)
+        self.encode = getattr(model, "encode", None)
+        self.start = getattr(model, "start", None)
         self.has_attention = not self.missing_methods and all(
-            "save_weights_to" in inspect.signature(method).parameters
+            "return_attention" in inspect.signature(method).parameters
             for method in (model.decode, model.decode_step)
         )
         self.is_normalized = bool(getattr(model, "is_normalized", False))
@@ -150,6 +165,11 @@ class KerasModel:
         """The Keras model's frozen weights, and the states of its random generators."""
         return cast(list[Any], self.layer.non_trainable_variables)
 
+    @property
+    def losses(self) -> list[Tensor]:
+        """The losses that the Keras model's last call added with `add_loss`."""
+        return cast(list[Tensor], self.layer.losses)
+
     def __call__(self, inputs: Tensor, targets: Tensor, seed: Tensor | None = None) -> Tensor:
         """Returns the logits [B, T, V]; see `Model`."""
         options: dict[str, Any] = {}
@@ -159,16 +179,19 @@ class KerasModel:
             options["training"] = seed is not None
         return float32(self.layer(inputs, targets, **options))
 
-    def decode(self, targets: Tensor, memory: Any, **save_weights_to: list | None) -> Tensor:
+    def decode(self, targets: Tensor, memory: Any, **return_attention: bool) -> Any:
         """Returns the logits [B, T, V]; see `DecodingModel`."""
-        return float32(self.layer.decode(targets, memory, **save_weights_to))
+        if not return_attention:
+            return float32(self.layer.decode(targets, memory))
+        logits, attention = self.layer.decode(targets, memory, **return_attention)
+        return float32(logits), attention
 
     def decode_step(
-        self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **save_weights_to: list | None
-    ) -> tuple[Tensor, Any]:
-        """Returns the logits [B, K, V] and the cache with the new position; see `DecodingModel`."""
-        logits, cache = self.layer.decode_step(ids, t, cache, memory, **save_weights_to)
-        return float32(logits), cache
+        self, ids: Tensor, t: Tensor, cache: Any, memory: Any, **return_attention: bool
+    ) -> Any:
+        """Returns the logits [B, K, V] and the new cache; see `DecodingModel`."""
+        results = self.layer.decode_step(ids, t, cache, memory, **return_attention)
+        return float32(results[0]), *results[1:]
 
 
 def make_model(
@@ -178,8 +201,9 @@ def make_model(
     precision: str = "float32",
     source_vocab_size: int = 0,
 ) -> Model:
-    """Returns the model named by `hparams.model`, with all its variables. The arguments are those
-    of `Transformer`.
+    """Returns the model named by `hparams.model`, with all its variables.
+
+    The arguments are those of `models.variants.transformer`; `precision` is its dtype.
 
     Raises UserError if the model is unknown, cannot be made with these arguments, or breaks a rule
     of the page docs/write_your_own_model.md.
@@ -187,7 +211,8 @@ def make_model(
     # Keras numbers unnamed layers and continues the numbers from model to model. Without this
     # reset, variable names would depend on the models that the process made earlier.
     reset_uids()
-    hparams, name = registry.for_model(hparams), hparams.model
+    hparams = registry.for_model(hparams)
+    name = hparams.model
     if source_vocab_size and (
         hparams.shared_embedding_and_softmax_weights or hparams.shared_embedding
     ):
@@ -202,11 +227,8 @@ def make_model(
         registered = registry.model(name)(
             hparams, vocab_size, target_space_id, precision, **source_option
         )
-        model = (
-            registered
-            if isinstance(registered, Model)
-            else KerasModel(registered, name, vocab_size)
-        )
+        is_model = isinstance(registered, Model)
+        model = registered if is_model else KerasModel(registered, name, vocab_size)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"model {name!r} does not fit the hparams set ({located(error)}); correct it there, "
@@ -232,20 +254,51 @@ def parameter_count(model: Model) -> int:
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
-def model_without_values(hparams: HParams, vocab_size: int, source_vocab_size: int = 0) -> Model:
-    """Returns what `make_model` returns, but with variables that have only shapes, no values and no
-    memory.
+def model_without_values(*arguments: Any, **options: Any) -> Model:
+    """Returns what `make_model` returns, with variables that have only shapes, and no memory."""
+    model, _ = _without_values(*arguments, **options)
+    return model
+
+
+def model_with_weights(
+    weights: dict[str, np.ndarray], check: Callable[[Model], None], *arguments: Any, **options: Any
+) -> Model:
+    """Returns what `make_model` returns, with these weights, by the paths of the variables.
+
+    `check` may raise an error if a model without values does not fit the weights.
     """
-    pending = list(global_state.get_global_attribute("uninitialized_variables") or [])
+    model, without_value = _without_values(*arguments, **options)
+    check(model)
+    for variable in model.trainable_variables:
+        value = weights[variable.path]
+        if without_value:
+            # No random numbers are drawn, and there is never a second copy of the weights.
+            variable._initializer = partial(_stored, value)
+        else:
+            variable.assign(value)
+    for variable in without_value:
+        variable._deferred_initialize()
+    return model
+
+
+def _stored(value: np.ndarray, shape: tuple[int, ...], dtype: str) -> Tensor:
+    return ops.convert_to_tensor(value, dtype)
+
+
+def _without_values(*arguments: Any, **options: Any) -> tuple[Model, list[Any]]:
+    """Returns a model, and its variables without values; if there are none, all have values."""
+    pending = list(global_state.get_global_attribute(UNINITIALIZED) or [])
     try:
         with suppress(UserError), keras.StatelessScope(initialize_variables=False):
-            return make_model(hparams, vocab_size, source_vocab_size=source_vocab_size)
+            model = make_model(*arguments, **options)
+            variables = list(global_state.get_global_attribute(UNINITIALIZED) or [])
+            return model, variables[len(pending) :]
     finally:
         # Without this line, Keras would allocate the variables as soon as it builds another model.
-        global_state.set_global_attribute("uninitialized_variables", pending)
+        global_state.set_global_attribute(UNINITIALIZED, pending)
     # A model that makes a variable from a tensor has values, because Keras refuses such a variable
     # without values.
-    return make_model(hparams, vocab_size, source_vocab_size=source_vocab_size)
+    return make_model(*arguments, **options), []
 
 
 def as_decoding_model(model: Model, cure: str) -> DecodingModel:

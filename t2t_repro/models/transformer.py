@@ -1,184 +1,554 @@
-"""The Transformer in the order of the paper's section 3: encoder layer, decoder layer, model.
+"""The Transformer: section 3 of "Attention Is All You Need" (Vaswani et al. 2017).
 
-`EncoderDecoder` embeds the tokens, shifts the targets right, and calls `decoder_logits` for all
-positions or for one.
+From elsewhere come `Layer` and `Linear`, which hold weights and multiply by them in the layer's
+precision, and `dropout`, whose masks belong to the examples. `seeds` is None outside training: then
+there is no dropout. variants.py has parts of later work, such as relative positions.
 
-Shapes: B batch, S source length, T target length, t positions decoded so far, K hypotheses of a
-sentence, D width, H heads, V vocabulary.
+Shapes: B batch, K hypotheses of a sentence, S source length, T target length, t positions decoded
+so far, D width (d_model), F inner width (d_ff), H heads, d_k and d_v widths of a head's keys and
+values, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import CrossAttention, KeysValues, SelfAttention
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Linear, Tensor, float32, outer_shape, split
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.feed_forward import FeedForward
-from t2t_repro.layers.masks import padding_bias
-from t2t_repro.layers.position import position_signal
-from t2t_repro.layers.residual import LayerNorm, Residual
-from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.problem import SpaceID
-from t2t_repro.registry import snake_case
+from t2t_repro.layers.layer_norm import LayerNorm
+
+ILLEGAL = -1e9
+"""Mask of a key that a query may not see: added to the logit, it makes the attention weight 0."""
+
+
+class Sinusoids(Layer):
+    """Position vectors (section 3.5): sines and cosines with wavelengths from 2 pi to 10000 * 2 pi.
+
+    The paper alternates sines and cosines, and divides positions by 10000^(2i/d). This layer
+    follows the authors' code: all sines come before all cosines, and positions are divided by
+    10000^(i/(d/2 - 1)).
+    """
+
+    def __init__(self, width: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        timescales = width // 2
+        exponents = np.arange(timescales) / max(timescales - 1, 1)
+        self.rates = (1e4**-exponents).astype("float32")
+
+    def call(self, x: Tensor, start: Tensor = 0) -> Tensor:
+        """Returns the vectors [1, T, D] of the positions of x [B, T, D], from `start` on."""
+        positions = ops.cast(start + ops.arange(ops.shape(x)[1]), "float32")
+        angles = positions[:, None] * self.rates
+        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)[None]
+
+
+def scaled_dot_product_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor = None,
+    rate: float = 0.0,
+    seeds: Seeds | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1) and the softmax, the weights.
+
+    q [..., T, d_k], k [..., S, d_k], v [..., S, d_v] -> [..., T, d_v] and float32 [..., T, S].
+    `bias` is a mask that broadcasts to the weights. `rate` is the dropout rate of the weights; the
+    returned weights are those before dropout.
+    """
+    q = q * ops.cast(q.shape[-1] ** -0.5, q.dtype)
+    logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
+    if bias is not None:
+        logits = logits + float32(bias)
+    weights = ops.softmax(logits)
+    dropped = ops.cast(dropout(weights, rate, seeds), v.dtype)
+    return ops.matmul(dropped, v), weights
+
+
+def padding_bias(ids: Tensor) -> Tensor:
+    """Returns a mask [B, 1, 1, S] that hides the padding (id 0) of ids [B, S]."""
+    bias = ops.where(ops.equal(ids, 0), ILLEGAL, 0.0)
+    return bias[:, None, None, :]
+
+
+def causal_bias(length: Tensor) -> Tensor:
+    """Returns a mask [1, 1, T, T] that hides later positions from each position (section 3.2.3)."""
+    positions = ops.cast(ops.arange(length), "float32")
+    is_later = ops.cast(positions[None, :] > positions[:, None], "float32")
+    return is_later[None, None] * ILLEGAL
+
+
+class Heads(NamedTuple):
+    """The number of heads H, and the widths d_k and d_v of the keys and values of a head."""
+
+    count: int
+    key_width: int
+    value_width: int
+
+
+def split_heads(x: Tensor, heads: Heads) -> Tensor:
+    """Splits [B, T, H * d] into heads [B, H, T, d]."""
+    channels = x.shape[-1] // heads.count
+    if x.shape[1] == 1:  # a step of decoding; without a transpose, it has fewer operations
+        return ops.reshape(x, (-1, heads.count, 1, channels))
+    x = ops.reshape(x, (*outer_shape(x), heads.count, channels))
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """Concatenates heads [B, H, T, d] to [B, T, H * d]."""
+    width = x.shape[1] * x.shape[-1]
+    if x.shape[2] == 1:
+        return ops.reshape(x, (-1, 1, width))
+    x = ops.transpose(x, (0, 2, 1, 3))
+    return ops.reshape(x, (*outer_shape(x)[:2], width))
+
+
+class KeysValues(NamedTuple):
+    """The keys [B, H, S, d_k] and values [B, H, S, d_v] of an attention layer."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class MultiHeadAttention(Layer):
+    """MultiHead = Concat(head_1, ..., head_h) W^O (section 3.2.2), for inputs of width D.
+
+    Subclasses have the projections of queries, keys and values, each for all heads together.
+
+    Args:
+        rate: dropout rate of the attention weights.
+        gain: factor of the initial variance of the kernels.
+        linear: class of the projections.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: Heads,
+        rate: float = 0.0,
+        gain: float = 1.0,
+        linear: type[Linear] = Linear,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.heads = Heads(*heads)
+        self.rate = rate
+        self.linear = partial(linear, self, gain=gain)
+        self.key_width = self.heads.count * self.heads.key_width
+        self.value_width = self.heads.count * self.heads.value_width
+        self.output_projection = self.linear("output", self.value_width, width)
+
+    def joined(self, heads: Tensor) -> Tensor:
+        """Returns the output, float32 [B, T, D], of the outputs of the heads [B, H, T, d_v]."""
+        return float32(self.output_projection(join_heads(heads)))
+
+
+class SelfAttention(MultiHeadAttention):
+    """Attention whose queries, keys and values come from one sequence (section 3.2.3)."""
+
+    def __init__(
+        self, width: int, heads: Heads, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(width, heads, rate, gain, **kwargs)
+        self.widths = (self.key_width, self.key_width, self.value_width)
+        self.qkv_projection = self.linear("qkv", width, self.widths)
+        self.attend: Callable[..., tuple[Tensor, Tensor]] = scaled_dot_product_attention
+
+    def project(self, x: Tensor) -> list[Tensor]:
+        """Returns the queries, keys and values [B, H, T, d] of x [B, T, D]."""
+        parts = split(self.qkv_projection(x), self.widths)
+        return [split_heads(part, self.heads) for part in parts]
+
+    def call(
+        self, x: Tensor, bias: Tensor = None, seeds: Any = None
+    ) -> tuple[Tensor, Tensor, KeysValues]:
+        """Returns the output [B, T, D] for x [B, T, D].
+
+        Also returns the attention weights [B, H, T, T], and the keys and values. `bias` is a mask
+        that broadcasts to the weights.
+        """
+        q, k, v = self.project(x)
+        heads, weights = self.attend(q, k, v, bias, self.rate, seeds)
+        return self.joined(heads), weights, KeysValues(k, v)
+
+    def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, Tensor, KeysValues]:
+        """Returns the output [B, K, D] at a new position x [B, K, D] of each of K hypotheses.
+
+        Also returns the weights [B * K, H, 1, t + 1], and the keys and values with those of the new
+        position. The cache has those of earlier positions, [B * K, H, t, d].
+        """
+        q, k, v = self.project(ops.reshape(x, (-1, 1, x.shape[-1])))
+        keys = ops.concatenate([cache.keys, k], axis=2)
+        values = ops.concatenate([cache.values, v], axis=2)
+        heads, weights = self.attend(q, keys, values)
+        y = self.joined(heads)
+        y = ops.reshape(y, (*outer_shape(x), x.shape[-1]))
+        return y, weights, KeysValues(keys, values)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Attention from the decoder to the encoder output (section 3.2.3)."""
+
+    def __init__(
+        self, width: int, heads: Heads, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(width, heads, rate, gain, **kwargs)
+        self.widths = (self.key_width, self.value_width)
+        self.q_projection = self.linear("q", width, self.key_width)
+        self.kv_projection = self.linear("kv", width, self.widths)
+
+    def keys_values(self, encoder_output: Tensor) -> KeysValues:
+        """Returns the keys and values of the encoder output [B, S, D]."""
+        parts = split(self.kv_projection(encoder_output), self.widths)
+        keys, values = (split_heads(part, self.heads) for part in parts)
+        return KeysValues(keys, values)
+
+    def call(
+        self, x: Tensor, keys_values: KeysValues, bias: Tensor = None, seeds: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the output [B, T, D] for x [B, T, D], and the attention weights [B, H, T, S]."""
+        keys, values = keys_values
+        q = split_heads(self.q_projection(x), self.heads)
+        heads, weights = scaled_dot_product_attention(q, keys, values, bias, self.rate, seeds)
+        return self.joined(heads), weights
+
+
+class FeedForward(Layer):
+    """The feed-forward network max(0, x W1 + b1) W2 + b2 of each position (equation 2).
+
+    `width` is D, `inner_width` is F, `rate` is the dropout rate of the inner activations.
+    """
+
+    activation: Callable[[Tensor], Tensor] = staticmethod(ops.relu)
+
+    def __init__(
+        self, width: int, inner_width: int, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.kernel1 = self.kernel("kernel1", width, inner_width, gain)
+        self.bias1 = self.add_weight((inner_width,), "zeros", name="bias1")
+        self.kernel2 = self.kernel("kernel2", inner_width, width, gain)
+        self.bias2 = self.add_weight((width,), "zeros", name="bias2", dtype="float32")
+
+    def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the output [B, T, D] for x [B, T, D]."""
+        inner = self.product(x, self.kernel1)
+        inner = self.activation(inner + ops.cast(self.bias1, inner.dtype))
+        inner = dropout(inner, self.rate, seeds)
+        return float32(self.product(inner, self.kernel2)) + self.bias2
+
+
+class Residual(Layer):
+    """The residual connection LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1 and 5.4)."""
+
+    def __init__(self, width: int, rate: float = 0.0, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = rate
+        with keras.name_scope(self.name):
+            self.norm = LayerNorm(width, epsilon, name="norm")
+
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """Returns the input of the sub-layer: x, or in variants with pre-norm LayerNorm(x)."""
+        return x
+
+    def call(self, x: Tensor, y: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the result [B, T, D] for x [B, T, D] and the sub-layer's output y [B, T, D]."""
+        y = dropout(float32(y), self.rate, seeds)
+        return self.norm(float32(x) + y)
+
+
+Make = Callable[..., Any]
+Attention = dict[str, Tensor]
+"""The attention weights of a layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] for the
+self-attention of an encoder or decoder layer, and "cross" [B, H, T, S]."""
 
 
 class EncoderLayer(Layer):
-    """Self-attention and a network of class `feed_forward`, with residual connections (section 3.1,
-    "Encoder").
+    """Self-attention and a feed-forward network, each in a residual connection (section 3.1).
+
+    The arguments are functions that make these parts with a name, such as `partial(Residual, 512)`.
     """
 
-    def __init__(
-        self, hparams: HParams, feed_forward: type[Any] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, self_attention: Make, feed_forward: Make, residual: Make, **kwargs: Any):
         super().__init__(**kwargs)
-        dtype, network = self.dtype_policy, feed_forward or FeedForward
         with keras.name_scope(self.name):
-            self.self_attention = SelfAttention(hparams, dtype=dtype, name="self_attention")
-            self.feed_forward = network(hparams, dtype=dtype, name=snake_case(network.__name__))
-            self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(2)]
+            self.self_attention = self_attention(name="self_attention")
+            self.feed_forward = feed_forward(name="feed_forward")
+            self.residuals = [residual(name=f"residual_{i}") for i in range(2)]
 
-    def call(self, x: Tensor, bias: Tensor | None = None, seeds: Seeds | None = None) -> Tensor:
-        """Returns the layer's output [B, S, D] for the input x [B, S, D]. `bias` [B, 1, 1, S] masks
-        padding.
+    def call(self, x: Tensor, bias: Tensor = None, seeds: Any = None) -> tuple[Tensor, Attention]:
+        """Returns the output [B, S, D] for x [B, S, D], and the attention weights.
+
+        `bias` [B, 1, 1, S] masks the padding of the source.
         """
         first, second = self.residuals
-        x = first(x, self.self_attention(first.sublayer_input(x), bias, seeds=seeds), seeds=seeds)
-        return second(x, self.feed_forward(second.sublayer_input(x), seeds=seeds), seeds=seeds)
+        y, weights, _ = self.self_attention(first.sublayer_input(x), bias, seeds=seeds)
+        x = first(x, y, seeds=seeds)
+        y = self.feed_forward(second.sublayer_input(x), seeds=seeds)
+        return second(x, y, seeds=seeds), {"encoder": weights}
 
 
 class DecoderLayer(Layer):
-    """Masked self-attention, attention to the encoder output, and a feed-forward network (section
-    3.1, "Decoder").
+    """Masked self-attention, attention to the encoder output, and a feed-forward network.
+
+    Each is in a residual connection (section 3.1). The arguments are functions that make the parts.
     """
 
     def __init__(
-        self, hparams: HParams, feed_forward: type[Any] | None = None, **kwargs: Any
+        self,
+        self_attention: Make,
+        cross_attention: Make,
+        feed_forward: Make,
+        residual: Make,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        dtype, network = self.dtype_policy, feed_forward or FeedForward
         with keras.name_scope(self.name):
-            self.self_attention = SelfAttention(
-                hparams, is_masked=True, dtype=dtype, name="self_attention"
-            )
-            self.cross_attention = CrossAttention(hparams, dtype=dtype, name="memory_attention")
-            self.feed_forward = network(hparams, dtype=dtype, name=snake_case(network.__name__))
-            self.residuals = [Residual(hparams, name=f"residual_{i}") for i in range(3)]
+            self.self_attention = self_attention(name="self_attention")
+            self.cross_attention = cross_attention(name="memory_attention")
+            self.feed_forward = feed_forward(name="feed_forward")
+            self.residuals = [residual(name=f"residual_{i}") for i in range(3)]
 
     def call(
         self,
         x: Tensor,
         memory: KeysValues,
+        memory_bias: Tensor = None,
         bias: Tensor = None,
+        cache: KeysValues | None = None,
         seeds: Seeds | None = None,
-        caches: Caches | None = None,
-    ) -> Tensor:
-        """Returns the output [B, T, D] for x [B, T, D] and this layer's keys and values of the
-        encoder output.
+    ) -> tuple[Tensor, KeysValues, Attention]:
+        """Returns the output [B, T, D], the new cache, and the attention weights.
 
-        `bias` [B, 1, 1, S] masks the padding of the source. With `caches`, T is K; see
-        `SelfAttention.call`.
+        Args:
+            x: [B, T, D], or in a step of decoding [B, K, D], a new position of K hypotheses. For
+                cross-attention, the hypotheses of a sentence are like K positions of one target.
+            memory: keys and values of the encoder output, from this layer's `cross_attention`.
+            memory_bias: mask [B, 1, 1, S] of the source's padding.
+            bias: mask [1, 1, T, T] of later positions; None in a step of decoding.
+            cache: keys and values of earlier positions in a step of decoding, else None.
         """
         first, second, third = self.residuals
-        x = first(
-            x, self.self_attention(first.sublayer_input(x), seeds=seeds, caches=caches), seeds=seeds
-        )
-        x = second(
-            x,
-            self.cross_attention(second.sublayer_input(x), memory, bias, seeds=seeds),
-            seeds=seeds,
-        )
-        return third(x, self.feed_forward(third.sublayer_input(x), seeds=seeds), seeds=seeds)
+        y = first.sublayer_input(x)
+        if cache is None:
+            y, self_weights, cache = self.self_attention(y, bias, seeds=seeds)
+        else:
+            y, self_weights, cache = self.self_attention.step(y, cache)
+        x = first(x, y, seeds=seeds)
+        y = second.sublayer_input(x)
+        y, cross_weights = self.cross_attention(y, memory, memory_bias, seeds=seeds)
+        x = second(x, y, seeds=seeds)
+        y = self.feed_forward(third.sublayer_input(x), seeds=seeds)
+        weights = {"decoder": self_weights, "cross": cross_weights}
+        return third(x, y, seeds=seeds), cache, weights
+
+
+class Embedding(Layer):
+    """A matrix with a row of width D for each token; the layer before the softmax multiplies by it.
+
+    In the embedding, rows are multiplied by sqrt(D) (section 3.4), or by `factor`. At first, they
+    are normal with standard deviation 1 / sqrt(D), or drawn by the result of `make_initializer`.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        factor: float | None = None,
+        make_initializer: Make | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.factor = width**0.5 if factor is None else factor
+        normal = partial(keras.initializers.RandomNormal, stddev=width**-0.5)
+        initializer = (make_initializer or normal)()
+        self.table = self.add_weight((vocab_size, width), initializer, name="table")
+
+    def call(self, ids: Tensor) -> Tensor:
+        """Returns the embeddings, float32 [B, T, D], of ids [B, T]. Padding (id 0) gives zeros."""
+        rows = float32(ops.take(self.table, ids, axis=0))
+        is_token = ops.cast(ids != 0, "float32")
+        return rows * (is_token[..., None] * self.factor)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Returns the logits of all tokens, float32 [..., V], for decoder outputs x [..., D]."""
+        table = ops.cast(self.table, self.compute_dtype)
+        return float32(self.product(x, ops.transpose(table)))
+
+
+def make_embeddings(
+    hparams: HParams, make: Make, vocab_size: int, source_vocab_size: int
+) -> tuple[Any, Any]:
+    """Returns the embeddings of sources and targets, which are the same if the hparams say so.
+
+    `make` makes an embedding. `source_vocab_size` is 0 if both have the same vocabulary.
+    """
+    source = make(source_vocab_size or vocab_size, name="embedding")
+    if hparams.shared_embedding or hparams.shared_embedding_and_softmax_weights:
+        return source, source
+    return source, make(vocab_size, name="target_embedding")
+
+
+def shift_right(ids: Tensor) -> Tensor:
+    """Returns ids [B, T] moved by one position, so that a position reads the token before it.
+
+    As in the authors' code, the first position reads id 0, because there is no start token.
+    """
+    first = ops.zeros_like(ids[:, :1])
+    return ops.concatenate([first, ids[:, :-1]], axis=1)
 
 
 class Memory(NamedTuple):
     """The encoder output as the decoder reads it."""
 
     bias: Tensor
-    """Mask [B, 1, 1, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding.
-    """
+    """Mask [B, 1, 1, S]: 0 for source tokens, `ILLEGAL` for padding."""
     layers: tuple[KeysValues, ...]
-    """For each decoder layer, the encoder output as keys [B, H, S, d_k] and values [B, H, S, d_v].
+    """The keys and values of the encoder output for each decoder layer."""
+
+
+def no_norm(width: int, epsilon: float, name: str) -> Callable[[Tensor], Tensor]:
+    """Returns the identity, because the paper's stacks have no norm after their last layer."""
+    return lambda x: x
+
+
+class Parts(NamedTuple):
+    """The classes of a Transformer's parts, by default the paper's."""
+
+    position: Make = Sinusoids
+    embedding: Make = Embedding
+    encoder_layer: Make = EncoderLayer
+    decoder_layer: Make = DecoderLayer
+    encoder_attention: Make = SelfAttention
+    decoder_attention: Make = SelfAttention
+    cross_attention: Make = CrossAttention
+    feed_forward: Make = FeedForward
+    residual: Make = Residual
+    last_norm: Make = no_norm
+
+
+class Transformer(Layer):
+    """The model of figure 1, with the methods of `models.model.DecodingModel`.
+
+    `Parts()` are the parts of the paper's model; `variants.transformer` makes a model with those
+    that the hparams name. `source_vocab_size` is 0 if source and target share a vocabulary.
     """
 
+    has_attention = True
+    is_normalized = False
+    missing_methods: tuple[str, ...] = ()
 
-class Transformer(EncoderDecoder):
-    """The model of figure 1: embeddings, encoder and decoder stacks, and logits."""
-
-    model_name = "transformer"
-
-    def add_layers(self) -> None:
-        hparams, width = self.hparams, self.hparams.hidden_size
-        if hparams.use_target_space_embedding:
-            self.target_space = self.add_weight(
-                shape=(SpaceID.COUNT, width), name="target_space_embedding"
-            )
-        self.add_embeddings(
-            width, None if hparams.multiply_embedding_mode == "sqrt_depth" else width**-0.5
+    def __init__(
+        self, hparams: HParams, vocab_size: int, source_vocab_size: int, parts: Parts, **kwargs: Any
+    ) -> None:
+        super().__init__(**{"name": "transformer"} | kwargs)
+        self.hparams = hparams
+        self.rate = hparams.layer_prepostprocess_dropout
+        width = hparams.hidden_size
+        gain = hparams.initializer_gain
+        dtype = self.dtype_policy
+        key_width = hparams.key_channels // hparams.num_heads
+        value_width = hparams.value_channels // hparams.num_heads
+        heads = Heads(hparams.num_heads, key_width, value_width)
+        sizes = (width, heads, hparams.attention_dropout, gain)
+        encoder_attention = partial(parts.encoder_attention, *sizes, dtype=dtype)
+        decoder_attention = partial(parts.decoder_attention, *sizes, dtype=dtype)
+        cross_attention = partial(parts.cross_attention, *sizes, dtype=dtype)
+        inner_sizes = (width, hparams.filter_size, hparams.relu_dropout, gain)
+        feed_forward = partial(parts.feed_forward, *inner_sizes, dtype=dtype)
+        residual = partial(parts.residual, width, self.rate, hparams.norm_epsilon)
+        encoder_layer = partial(parts.encoder_layer, encoder_attention, feed_forward, residual)
+        decoder_layer = partial(
+            parts.decoder_layer, decoder_attention, cross_attention, feed_forward, residual
         )
-        self.add_softmax(width)
-        if hparams.use_softmax_bias:
-            self.softmax_bias = self.add_weight(
-                (self.vocab_size,), "zeros", name="softmax_bias", dtype="float32"
-            )
-        # Learned positions have a table for each stack. Sinusoids have no weights.
-        with keras.name_scope("encoder"):
-            self.source_position = position_signal(hparams)
-            self.encoder = self._stack(EncoderLayer, hparams.encoder_layers)
-            self.encoder_norm = LayerNorm(hparams, name="norm") if hparams.norm_before else None
-        with keras.name_scope("decoder"):
-            self.target_position = position_signal(hparams)
-            self.decoder = self._stack(DecoderLayer, hparams.decoder_layers)
-            self.decoder_norm = LayerNorm(hparams, name="norm") if hparams.norm_before else None
+        embedding = partial(parts.embedding, width=width, dtype=dtype)
+        last_norm = partial(parts.last_norm, width, hparams.norm_epsilon, name="norm")
+        is_tied = hparams.shared_embedding_and_softmax_weights
+        with keras.name_scope(self.name):
+            tables = make_embeddings(hparams, embedding, vocab_size, source_vocab_size)
+            self.embedding, self.target_embedding = tables
+            self.softmax = self.embedding if is_tied else embedding(vocab_size, name="softmax")
+            with keras.name_scope("encoder"):
+                self.source_position = parts.position(width, name="position")
+                layers = range(hparams.encoder_layers)
+                self.encoder = [encoder_layer(name=f"layer_{i}") for i in layers]
+                self.encoder_norm = last_norm()
+            with keras.name_scope("decoder"):
+                self.target_position = parts.position(width, name="position")
+                layers = range(hparams.decoder_layers)
+                self.decoder = [decoder_layer(name=f"layer_{i}") for i in layers]
+                self.decoder_norm = last_norm()
 
-    def _stack(self, layer_class: type[Any], layers: int) -> list[Any]:
-        classes = enumerate(self.feed_forward_classes(layers))
-        return [
-            layer_class(self.hparams, kind, dtype=self.dtype_policy, name=f"layer_{i}")
-            for i, kind in classes
-        ]
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor = None) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T], given source ids [B, S].
 
-    def feed_forward_classes(self, layers: int) -> list[type[Any]]:
-        """Returns the classes of the feed-forward sub-layers of a stack with this number of layers."""  # noqa: E501
-        return [FeedForward] * layers
-
-    def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
-        """Returns the memory of source ids [B, S]: the encoder output as keys and values of each
-        decoder layer.
+        `seed`, uint32 [B], has the seed of each example's dropout masks; None for no dropout.
         """
-        bias = padding_bias(inputs)
-        x = self.embedding(inputs)  # rows of the matrix, multiplied by sqrt(D) (section 3.4)
-        if self.hparams.use_target_space_embedding:
-            x = x + float32(self.target_space[self.target_space_id])
-        x = dropout(x + self.source_position(x), self.rate, seeds)
-        for layer in self.encoder:
-            x = layer(x, bias, seeds=seeds)
-        if self.encoder_norm:
-            x = self.encoder_norm(x)
-        # The keys and values of all decoder layers are computed here, once, and not again in each
-        # step of decoding.
-        return Memory(bias, tuple(layer.cross_attention.keys_values(x) for layer in self.decoder))
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
-    def decoder_logits(
-        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        x = dropout(
-            x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds
-        )
+    def encode(self, inputs: Tensor, seeds: Any = None, return_attention: bool = False) -> Any:
+        """Returns the memory of source ids [B, S], and on request the attention weights."""
+        bias = padding_bias(inputs)
+        x = self.embedding(inputs)
+        x = dropout(x + self.source_position(x), self.rate, seeds)
+        attention = []
+        for layer in self.encoder:
+            x, weights = layer(x, bias, seeds=seeds)
+            attention.append(weights)
+        x = self.encoder_norm(x)
+        # The keys and values are computed here, once, and not again in each step of decoding.
+        layers = tuple(layer.cross_attention.keys_values(x) for layer in self.decoder)
+        memory = Memory(bias, layers)
+        return (memory, attention) if return_attention else memory
+
+    def decode(
+        self, targets: Tensor, memory: Memory, seeds: Any = None, return_attention: bool = False
+    ) -> Any:
+        """Returns the logits [B, T, V] of target ids [B, T], and on request the attention weights.
+
+        Row t of the weights shows to which tokens a layer attends when it predicts target t.
+        """
+        x = self.target_embedding(shift_right(targets))
+        x = dropout(x + self.target_position(x), self.rate, seeds)
+        bias = causal_bias(ops.shape(x)[1])
+        attention = []
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
-            x = layer(x, keys_values, memory.bias, seeds=seeds, caches=caches)
-        logits = self.softmax.logits(self.decoder_norm(x) if self.decoder_norm else x)
-        return logits + self.softmax_bias if self.hparams.use_softmax_bias else logits
+            x, _, weights = layer(x, keys_values, memory.bias, bias, seeds=seeds)
+            attention.append(weights)
+        logits = self.softmax.logits(self.decoder_norm(x))
+        return (logits, attention) if return_attention else logits
 
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:
-        """Returns the empty cache of `hypotheses` (B * K) hypotheses: no keys and values for each
-        decoder layer.
-        """
-        heads, dtype = self.hparams.num_heads, self.decoder[0].compute_dtype
-        keys = ops.zeros((hypotheses, heads, 0, self.hparams.key_channels // heads), dtype=dtype)
-        values = ops.zeros(
-            (hypotheses, heads, 0, self.hparams.value_channels // heads), dtype=dtype
-        )
+        """Returns the empty cache of `hypotheses` (B * K) hypotheses, for each decoder layer."""
+        heads = self.decoder[0].self_attention.heads
+        dtype = self.decoder[0].self_attention.compute_dtype
+        keys = ops.zeros((hypotheses, heads.count, 0, heads.key_width), dtype)
+        values = ops.zeros((hypotheses, heads.count, 0, heads.value_width), dtype)
         return (KeysValues(keys, values),) * len(self.decoder)
+
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: tuple, memory: Memory, return_attention: bool = False
+    ) -> tuple:
+        """Returns the logits [B, K, V] at position t, the new cache, and on request the weights.
+
+        `ids` [B, K] are the tokens at position t - 1, or 0 if t is 0.
+        """
+        x = self.target_embedding(ids)
+        x = x + self.target_position(x[:, :1], start=t)  # the same position for all hypotheses
+        new_cache = []
+        attention = []
+        for layer, keys_values, old in zip(self.decoder, memory.layers, cache, strict=True):
+            x, new, weights = layer(x, keys_values, memory.bias, cache=old)
+            new_cache.append(new)
+            attention.append(weights)
+        logits = self.softmax.logits(self.decoder_norm(x))
+        results = (logits, tuple(new_cache))
+        return (*results, attention) if return_attention else results

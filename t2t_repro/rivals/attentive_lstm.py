@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
+from t2t_repro.rivals.lstm import GLOROT, LSTM, Init, State
 
 
 class Memory(NamedTuple):
     """The encoder output, to which the decoder attends."""
 
     bias: Tensor
-    """Mask [B, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
+    """Mask [B, S] to add to attention logits: 0 for source tokens, `ILLEGAL` for padding."""
     keys: Tensor
     """k W_k [B, S, A], or tanh(k W_k), float32."""
     values: Tensor
@@ -34,102 +33,119 @@ class Memory(NamedTuple):
 
 
 class AdditiveAttention(Layer):
-    """Attention with a single head, whose hidden layer is as wide as the queries:
-    hparams.hidden_size is D and A.
+    """Attention with a single head and a hidden layer of the queries' `width`, which is D and A.
+
+    If `is_product`, the attention mechanism is "tanh_product".
     """
 
-    def __init__(self, hparams: Any, memory_width: int, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        width: int,
+        memory_width: int,
+        is_product: bool = False,
+        init: Init = GLOROT,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        width, gain = hparams.hidden_size, hparams.initializer_gain
-        self.is_product = hparams.attention_mechanism == "tanh_product"
-        self.query_kernel = self.kernel("query_kernel", width, width, gain)
-        self.key_kernel = self.kernel("key_kernel", memory_width, width, gain)
+        self.is_product = is_product
+        self.query_kernel = self.kernel("query_kernel", width, width, *init)
+        self.key_kernel = self.kernel("key_kernel", memory_width, width, *init)
         # The distribution is that of a kernel [A, 1]. v stays in float32, because it is multiplied
         # by float32.
-        limit = (6.0 * gain / (width + 1)) ** 0.5
+        limit = (6.0 * init.gain / (width + 1)) ** 0.5 if init.limit is None else init.limit
         draw = keras.initializers.RandomUniform(-limit, limit)
         self.vector = self.add_weight((width,), draw, name="vector", dtype="float32")
 
     def memory(self, encoder_output: Tensor, bias: Tensor) -> Memory:
         """Returns the memory of the encoder output [B, S, M] and the mask [B, S]."""
         keys = float32(self.product(encoder_output, self.key_kernel))
-        return Memory(
-            bias,
-            ops.tanh(keys) if self.is_product else keys,
-            ops.cast(encoder_output, self.compute_dtype),
-        )
+        values = ops.cast(encoder_output, self.compute_dtype)
+        return Memory(bias, ops.tanh(keys) if self.is_product else keys, values)
 
     def call(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Returns the contexts [B, Q, M] and the weights [B, Q, S] of queries [B, Q, D], float32."""  # noqa: E501
-        bias, keys, values = memory  # a plain tuple in a model from a .keras file
+        """Returns the contexts [B, Q, M] and weights [B, Q, S], float32, of queries [B, Q, D]."""
         queries = float32(self.product(queries, self.query_kernel))
         if self.is_product:
-            logits = ops.matmul(ops.tanh(queries) * float32(self.vector), ops.swapaxes(keys, 1, 2))
+            queries = ops.tanh(queries) * float32(self.vector)
+            logits = ops.matmul(queries, ops.swapaxes(memory.keys, 1, 2))
         else:
-            hidden = ops.tanh(queries[:, :, None] + keys[:, None])
+            hidden = ops.tanh(queries[:, :, None] + memory.keys[:, None])
             logits = ops.matmul(hidden, float32(self.vector)[:, None])[..., 0]
-        weights = ops.softmax(logits + bias[:, None])
-        return float32(ops.matmul(ops.cast(weights, values.dtype), values)), weights
+        weights = ops.softmax(logits + memory.bias[:, None])
+        contexts = ops.matmul(ops.cast(weights, memory.values.dtype), memory.values)
+        return float32(contexts), weights
+
+
+class Attended(NamedTuple):
+    """The results of an `AttentiveLSTM` at T positions."""
+
+    outputs: Tensor
+    """[B, T, D]."""
+    contexts: Tensor
+    """[B, T, M]."""
+    weights: Tensor
+    """Attention weights [B, 1, T, S]."""
+    state: State | None
+    """The new state in a step of decoding, else None."""
 
 
 class AttentiveLSTM(LSTM):
-    """An LSTM with attention. The arguments are those of `LSTM`, and `memory_width`, which is M."""
+    """An LSTM with attention to a memory of width `memory_width`, which is M.
+
+    The other arguments are those of `LSTM` and, for its attention, of `AdditiveAttention`.
+    """
 
     def __init__(
-        self, hparams: Any, width_in: int, memory_width: int, cells: int = 0, **kwargs: Any
+        self,
+        width_in: int,
+        width: int,
+        memory_width: int,
+        cells: int = 0,
+        is_product: bool = False,
+        init: Init = GLOROT,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(hparams, width_in, cells, **kwargs)
-        self.context_kernel = self.kernel(
-            "context_kernel", memory_width, (self.cells,) * 4, hparams.initializer_gain
-        )
+        super().__init__(width_in, width, cells, init, **kwargs)
+        gates = (self.cells,) * 4
+        self.context_kernel = self.kernel("context_kernel", memory_width, gates, *init)
+        sizes = (width, memory_width, is_product, init)
         with keras.name_scope(self.name):
-            self.attention = AdditiveAttention(
-                hparams, memory_width, dtype=self.dtype_policy, name="attention"
-            )
+            self.attention = AdditiveAttention(*sizes, dtype=self.dtype_policy, name="attention")
 
-    def attend(
-        self, x: Tensor, memory: Memory, caches: Caches | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the outputs [B, T, D] and contexts [B, T, M] for x [B, T, I], and saves the
-        weights [B, 1, T, S].
+    def attend(self, x: Tensor, memory: Memory, state: State | None = None) -> Attended:
+        """Returns the results at all positions of x [B, T, I], or at one if there is a state.
 
-        `caches` is None, or has the states for a step of decoding, in which T is K; see
-        `LSTM.step`.
+        In such a step of decoding, T is K; see `LSTM.step`.
         """
-        if caches:
-            queries = ops.reshape(caches.old[0].output, (*outer_shape(x), self.width))
-            contexts, weights = self.attention(queries, memory)
-            save_cross_weights.add(weights[:, None])
-            return self.step(self.with_context(self.sums(x), contexts), caches), contexts
+        if state is not None:
+            return self.attend_once(x, memory, state)
 
         def step(previous: tuple[State, Tensor, Tensor], sums: Tensor) -> tuple[tuple, tuple]:
-            contexts, weights = (
-                result[:, 0] for result in self.attention(previous[0].output[:, None], memory)
-            )
-            results = (
-                self.next_state(self.with_context(sums, contexts), previous[0]),
-                contexts,
-                weights,
-            )
+            state, _, _ = previous
+            contexts, weights = self.attention(state.output[:, None], memory)
+            sums = self.with_context(sums, contexts[:, 0])
+            results = self.next_state(sums, state), contexts[:, 0], weights[:, 0]
             return results, results
 
         batch = ops.shape(x)[0]
-        zeros = (
-            self.start(batch),
-            ops.zeros((batch, memory.values.shape[-1])),
-            ops.zeros_like(memory.bias),
+        no_context = ops.zeros((batch, memory.values.shape[-1]))
+        first = self.start(batch), no_context, ops.zeros_like(memory.bias)
+        _, results = ops.scan(step, first, self.sums(ops.transpose(x, (1, 0, 2))))
+        states, contexts, weights = results
+        return Attended(
+            ops.transpose(states.output, (1, 0, 2)),
+            ops.transpose(contexts, (1, 0, 2)),
+            ops.transpose(weights, (1, 0, 2))[:, None],
+            None,
         )
-        _, (states, contexts, weights) = ops.scan(
-            step, zeros, self.sums(ops.transpose(x, (1, 0, 2)))
-        )
-        outputs, contexts, weights = (
-            ops.transpose(result, (1, 0, 2)) for result in (states.output, contexts, weights)
-        )
-        save_cross_weights.add(weights[:, None])
-        return outputs, contexts
+
+    def attend_once(self, x: Tensor, memory: Memory, state: State) -> Attended:
+        """Returns the results at a new position x [B, K, I] of K hypotheses."""
+        queries = ops.reshape(state.output, (*outer_shape(x), self.width))
+        contexts, weights = self.attention(queries, memory)
+        outputs, state = self.step(self.with_context(self.sums(x), contexts), state)
+        return Attended(outputs, contexts, weights[:, None], state)
 
     def with_context(self, sums: Tensor, contexts: Tensor) -> Tensor:
-        """Returns x W + b + a W_a, float32 [..., 4 C], for x W + b [..., 4 C] and the contexts
-        [..., M].
-        """
+        """Returns x W + b + a W_a [..., 4 C], for x W + b [..., 4 C] and the contexts [..., M]."""
         return sums + float32(self.product(contexts, self.context_kernel))

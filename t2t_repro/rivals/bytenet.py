@@ -18,11 +18,11 @@ import keras
 from keras import ops
 
 from t2t_repro.hparam import LAYERS, RATE, TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.residual import LayerNorm
-from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution
+from t2t_repro.layers.layer_norm import LayerNorm
+from t2t_repro.models.transformer import Embedding, make_embeddings, shift_right
+from t2t_repro.rivals.convolution import convolution, convolution_step
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""
@@ -74,54 +74,67 @@ class ResidualBlock(Layer):
     """A residual block with ReLUs (figure 3, left; section 3.6), on a residual path of width 2 d.
 
     A layer norm and a ReLU come before each of the three layers: a linear map to width d, a
-    convolution whose dilation depends on the block's index in the stack, and a linear map to width
-    2 d. `is_masked` is true in the decoder, whose convolutions do not read later positions (section
-    3.4).
+    convolution with this dilation, and a linear map to width 2 d.
+
+    Args:
+        width, kernel_width: d and k.
+        is_masked: true in the decoder, whose convolutions do not read later positions (section
+            3.4).
+        rate: dropout rate of the output before the sum.
+        gain: factor of the initial variance of the kernels.
+        epsilon: that of the layer norms.
     """
 
-    def __init__(self, index: int, hparams: ByteNetHParams, is_masked: bool, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        width: int,
+        kernel_width: int,
+        dilation: int,
+        is_masked: bool,
+        rate: float,
+        gain: float,
+        epsilon: float,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        dtype = self.dtype_policy
-        width, gain = hparams.hidden_size, hparams.initializer_gain
-        self.rate, self.is_masked = hparams.layer_prepostprocess_dropout, is_masked
-        self.dilation = DILATIONS[index % len(DILATIONS)]
+        self.rate = rate
+        self.is_masked = is_masked
+        self.dilation = dilation
+        self.shape = (kernel_width, width, width)
+        linear = partial(Linear, gain=gain, dtype=self.dtype_policy)
         with keras.name_scope(self.name):
-            widths = (2 * width, width, width)
             self.norms = [
-                LayerNorm(hparams, norm_width, name=f"norm_{i}")
-                for i, norm_width in enumerate(widths)
+                LayerNorm(norm_width, epsilon, name=f"norm_{i}")
+                for i, norm_width in enumerate((2 * width, width, width))
             ]
-            self.reduce = Linear(2 * width, width, gain, dtype=dtype, name="reduce")
-            self.convolution = Linear(
-                hparams.kernel_height * width, width, gain, dtype=dtype, name="convolution"
-            )
-            self.expand = Linear(width, 2 * width, gain, dtype=dtype, name="expand")
-        self.shape = (hparams.kernel_height, width, width)
+            self.reduce = linear(2 * width, width, name="reduce")
+            self.convolution = linear(kernel_width * width, width, name="convolution")
+            self.expand = linear(width, 2 * width, name="expand")
 
     def call(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        seeds: Seeds | None = None,
-        caches: Caches | None = None,
-    ) -> Tensor:
-        """Returns the output [B, T, 2 d] of the block and its residual connection for x [B, T, 2
-        d].
+        self, x: Tensor, mask: Tensor = None, cache: Tensor = None, seeds: Seeds | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the output [B, T, 2 d] of the block and its residual connection, and the cache.
 
-        `mask` [B, T, 1] is 0 for positions that the convolution must not read, else 1. With
-        `caches`, T is K; see `convolution`.
+        Args:
+            x: [B, T, 2 d].
+            mask: [B, T, 1], 0 for positions that the convolution must not read, else 1.
+            cache: None, or in a step of decoding, in which T is K, that of `convolution_step`.
         """
         y = self.reduce(ops.relu(self.norms[0](x)))
         y = ops.cast(ops.relu(self.norms[1](y)), self.compute_dtype)
         if mask is not None:
             y = y * ops.cast(mask, y.dtype)
         kernel = ops.cast(ops.reshape(self.convolution.weight, self.shape), self.compute_dtype)
-        y = convolution(y, kernel, self.dilation, self.is_masked, caches)
+        if cache is None:
+            y = convolution(y, kernel, self.dilation, self.is_masked)
+        else:
+            y, cache = convolution_step(y, cache, kernel, self.dilation)
         y = self.norms[2](float32(y) + self.convolution.bias)
-        return x + dropout(self.expand(ops.relu(y)), self.rate, seeds)
+        return x + dropout(self.expand(ops.relu(y)), self.rate, seeds), cache
 
 
-class ByteNet(EncoderDecoder):
+class ByteNet(Layer):
     """The model of figure 1: the decoder is stacked on the encoder (section 3.1).
 
     Dynamic unfolding (section 3.2): the encoder computes `unfolded_length` positions for a source.
@@ -129,30 +142,60 @@ class ByteNet(EncoderDecoder):
     models, the search ends an output at the source's length plus extra_length.
     """
 
-    model_name, hparams_class, has_attention = "bytenet", ByteNetHParams, False
+    hparams_class = ByteNetHParams
+    has_attention = False
+    is_normalized = False
+    missing_methods: tuple[str, ...] = ()
 
-    def add_layers(self) -> None:
-        hparams, width = self.hparams, 2 * self.hparams.hidden_size
+    def __init__(
+        self,
+        hparams: ByteNetHParams,
+        vocab_size: int,
+        target_space_id: int = 0,
+        dtype: Any = None,
+        source_vocab_size: int = 0,
+    ) -> None:
+        super().__init__(dtype=dtype, name=hparams.model)
+        self.hparams = hparams
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.embedding_rate = hparams.embedding_dropout
         self.activation = keras.activations.get(hparams.last_activation)
-        block = partial(ResidualBlock, hparams=hparams, dtype=self.dtype_policy)
-        self.add_embeddings(width)
-        self.add_softmax(width)
-        self.softmax_bias = self.add_weight(
-            (self.vocab_size,), "zeros", name="softmax_bias", dtype="float32"
+        policy = self.dtype_policy
+        gain = hparams.initializer_gain
+        width = 2 * hparams.hidden_size
+        sizes = {"rate": self.rate, "gain": gain, "epsilon": hparams.norm_epsilon}
+        make_block = partial(
+            ResidualBlock, hparams.hidden_size, hparams.kernel_height, dtype=policy, **sizes
         )
-        with keras.name_scope("encoder"):
-            self.encoder = [
-                block(i, name=f"block_{i}", is_masked=False) for i in range(hparams.encoder_layers)
-            ]
-            self.encoder_norm = LayerNorm(hparams, width, name="norm")
-        with keras.name_scope("decoder"):
-            self.decoder = [
-                block(i, name=f"block_{i}", is_masked=True) for i in range(hparams.decoder_layers)
-            ]
-            self.decoder_norm = LayerNorm(hparams, width, name="norm")
-            self.last = Linear(
-                width, width, hparams.initializer_gain, dtype=self.dtype_policy, name="last"
+        table = partial(Embedding, width=width, dtype=policy)
+        norm = partial(LayerNorm, width, hparams.norm_epsilon, name="norm")
+        with keras.name_scope(self.name, caller=self):
+            tables = make_embeddings(hparams, table, vocab_size, source_vocab_size)
+            self.embedding, self.target_embedding = tables
+            self.softmax = self.embedding
+            if not hparams.shared_embedding_and_softmax_weights:
+                self.softmax = table(vocab_size, name="softmax")
+            self.softmax_bias = self.add_weight(
+                (vocab_size,), "zeros", name="softmax_bias", dtype="float32"
             )
+            with keras.name_scope("encoder"):
+                self.encoder = [
+                    make_block(dilation(i), False, name=f"block_{i}")
+                    for i in range(hparams.encoder_layers)
+                ]
+                self.encoder_norm = norm()
+            with keras.name_scope("decoder"):
+                self.decoder = [
+                    make_block(dilation(i), True, name=f"block_{i}")
+                    for i in range(hparams.decoder_layers)
+                ]
+                self.decoder_norm = norm()
+                self.last = Linear(width, width, gain, dtype=policy, name="last")
+
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor = None) -> Tensor:
+        """Returns the logits [B, T, V]; see `models.model.Model`."""
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the memory of source ids [B, S]: the encoder's output [B, U, 2 d].
@@ -163,42 +206,60 @@ class ByteNet(EncoderDecoder):
         length = ops.shape(inputs)[1]
         unfolded = unfolded_length(length)
         lengths = unfolded_length(ops.sum(ops.cast(inputs != 0, "int32"), axis=1))
-        mask = ops.cast(ops.arange(unfolded, dtype="int32")[None] < lengths[:, None], "float32")[
-            ..., None
-        ]
-        x = dropout(self.embedding(inputs), self.hparams.embedding_dropout, seeds)
+        positions = ops.arange(unfolded, dtype="int32")
+        mask = ops.cast(positions[None] < lengths[:, None], "float32")[..., None]
+        x = dropout(self.embedding(inputs), self.embedding_rate, seeds)
         x = ops.pad(x, ((0, 0), (0, unfolded - length), (0, 0)))
         for block in self.encoder:
-            x = block(x, mask, seeds=seeds)
+            x, _ = block(x, mask, seeds=seeds)
         return self.encoder_norm(x) * mask
 
-    def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
-        """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, (k - 1) * dilation, d] for
-        each decoder block.
-        """
-        (size, width, _), dtype = self.decoder[0].shape, self.compute_dtype
-        return tuple(
-            ops.zeros((hypotheses, (size - 1) * block.dilation, width), dtype)
-            for block in self.decoder
-        )
+    def decode(self, targets: Tensor, memory: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the logits [B, T, V] of target ids [B, T]; see `models.model.DecodingModel`."""
+        x = dropout(self.target_embedding(shift_right(targets)), self.embedding_rate, seeds)
+        x = x + encoded_positions(memory, ops.arange(ops.shape(x)[1]))
+        for block in self.decoder:
+            x, _ = block(x, seeds=seeds)
+        return self.logits(x, seeds)
 
-    def decoder_logits(
-        self, x: Tensor, start: Tensor, memory: Tensor, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        """Returns the logits [B, T, V] for embeddings x [B, T, 2 d] and the memory [B, U, 2 d]; see
-        the base class.
+    def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
+        """Returns the cache of N hypotheses: zeros [N, (k - 1) * dilation, d] for each block."""
+        size, width, _ = self.decoder[0].shape
+        lengths = [(size - 1) * block.dilation for block in self.decoder]
+        dtype = self.compute_dtype
+        return tuple(ops.zeros((hypotheses, length, width), dtype) for length in lengths)
+
+    def decode_step(
+        self, ids: Tensor, t: Tensor, cache: tuple[Tensor, ...], memory: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Returns the logits [B, K, V] and the new cache; see `models.model.DecodingModel`."""
+        x = self.target_embedding(ids) + encoded_positions(memory, t + ops.arange(1))
+        new_cache = []
+        for block, old in zip(self.decoder, cache, strict=True):
+            x, new = block(x, cache=old)
+            new_cache.append(new)
+        return self.logits(x), tuple(new_cache)
+
+    def logits(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the logits [B, T, V] of the last block's output x [B, T, 2 d].
 
         The paper has one more convolution and ReLU, and a last convolution (section 3.6). We take
         both to have kernel width 1. Dropout after the ReLU is that of the paper's language model.
         """
-        indices, last = (
-            start + ops.arange(1 if caches else ops.shape(x)[1]),
-            ops.shape(memory)[1] - 1,
-        )
-        encoded = ops.take(memory, ops.minimum(indices, last), axis=1)
-        x = dropout(x, self.hparams.embedding_dropout, seeds)
-        x = x + encoded * ops.cast(indices <= last, memory.dtype)[:, None]
-        for block in self.decoder:
-            x = block(x, seeds=seeds, caches=caches)
         x = self.activation(self.last(ops.relu(self.decoder_norm(x))))
         return self.softmax.logits(dropout(x, self.rate, seeds)) + self.softmax_bias
+
+
+def dilation(index: int) -> int:
+    """Returns the dilation of the block with this index in a stack."""
+    return DILATIONS[index % len(DILATIONS)]
+
+
+def encoded_positions(memory: Tensor, positions: Tensor) -> Tensor:
+    """Returns the encoder's output [B, U, 2 d] at target positions [T]: [B, T, 2 d].
+
+    After its end, there are zeros.
+    """
+    last = ops.shape(memory)[1] - 1
+    encoded = ops.take(memory, ops.minimum(positions, last), axis=1)
+    return encoded * ops.cast(positions <= last, memory.dtype)[:, None]

@@ -20,14 +20,11 @@ from keras import ops
 
 from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
-from t2t_repro.layers.attention import save_cross_weights
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.embedding import Embedding
-from t2t_repro.layers.masks import padding_bias
-from t2t_repro.layers.position import LearnedPositions
-from t2t_repro.models.encoder_decoder import EncoderDecoder
-from t2t_repro.rivals.convolution import convolution
+from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
+from t2t_repro.models.variants import LearnedPositions
+from t2t_repro.rivals.convolution import convolution, convolution_step
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -156,7 +153,7 @@ class Memory(NamedTuple):
     """The encoded source, which the attention of all decoder layers reads."""
 
     bias: Tensor
-    """Mask [B, 1, S] to add to attention logits: 0 for source tokens, masks.ILLEGAL for padding."""
+    """Mask [B, 1, S] to add to attention logits: 0 for source tokens, `ILLEGAL` for padding."""
     keys: Tensor
     """The encoder output z [B, S, F]."""
     values: Tensor
@@ -179,33 +176,35 @@ def scale_gradient(x: Tensor, scale: float) -> Tensor:
 
 
 class ConvolutionBlock(Layer):
-    """A convolution with a gated linear unit (section 3.2). `width_in` is C, `width` is D and
-    `size` is k.
+    """A convolution with a gated linear unit (section 3.2).
+
+    Args:
+        width_in, width, size: C, D and k.
+        rate: dropout rate of the input.
+        gain: factor of the initial variance.
     """
 
     def __init__(
-        self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any
+        self, width_in: int, width: int, size: int, rate: float, gain: float, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.rate, self.shape = hparams.layer_prepostprocess_dropout, (size, width_in, 2 * width)
-        gain, dtype = hparams.initializer_gain, self.dtype_policy
+        self.rate = rate
+        self.shape = (size, width_in, 2 * width)
+        linear = partial(NormalizedLinear, dtype=self.dtype_policy)
         with keras.name_scope(self.name):
-            gain_in = GATED * (1 - self.rate) * gain
-            self.linear = NormalizedLinear(
-                size * width_in, 2 * width, gain_in, dtype=dtype, name="convolution"
-            )
+            gain_in = GATED * (1 - rate) * gain
+            self.linear = linear(size * width_in, 2 * width, gain_in, name="convolution")
             self.projection: NormalizedLinear | None = None
             if width_in != width:  # the residual connection then needs a linear map
-                self.projection = NormalizedLinear(
-                    width_in, width, gain, dtype=dtype, name="projection"
-                )
+                self.projection = linear(width_in, width, gain, name="projection")
 
-    def gated(self, x: Tensor, **options: Any) -> Tensor:
-        """Returns the gated linear unit A * sigmoid(B), float32 [B, T, D], of the convolution [A B]
-        of x [B, T, C].
-        """
+    def kernel_and_input(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the convolution's kernel and x in the compute_dtype."""
         kernel = ops.reshape(self.linear.weight(), self.shape)
-        y = convolution(ops.cast(x, self.compute_dtype), kernel, **options)
+        return kernel, ops.cast(x, self.compute_dtype)
+
+    def gate(self, y: Tensor) -> Tensor:
+        """Returns the gated linear unit A * sigmoid(B), float32, of the convolution y = [A B]."""
         a, b = ops.split(float32(y) + self.linear.b, 2, axis=-1)
         return a * ops.sigmoid(b)
 
@@ -218,58 +217,65 @@ class EncoderLayer(ConvolutionBlock):
     """A convolution over the position and its neighbors on both sides (section 3.2)."""
 
     def call(self, x: Tensor, is_token: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the layer's output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for
-        padding, else 1.
-        """
+        """Returns the output [B, S, D] for x [B, S, C]. `is_token` [B, S, 1] is 0 for padding."""
         # Without the mask, the tokens near the end of a source would depend on the padding of the
         # batch.
-        return normalized_sum(self.gated(dropout(x, self.rate, seeds) * is_token), self.residual(x))
+        kernel, y = self.kernel_and_input(dropout(x, self.rate, seeds) * is_token)
+        return normalized_sum(self.gate(convolution(y, kernel)), self.residual(x))
 
 
 class DecoderLayer(ConvolutionBlock):
-    """A convolution over the position and the k - 1 positions before it, then attention (sections
-    3.2 and 3.3).
+    """A convolution over the position and the k - 1 positions before it, then attention.
+
+    Sections 3.2 and 3.3. `embedding_width` is F.
     """
 
     def __init__(
-        self, width_in: int, width: int, size: int, hparams: HParams, **kwargs: Any
+        self,
+        width_in: int,
+        width: int,
+        size: int,
+        rate: float,
+        gain: float,
+        embedding_width: int,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(width_in, width, size, hparams, **kwargs)
-        embedding_width, gain, dtype = (
-            hparams.hidden_size,
-            hparams.initializer_gain,
-            self.dtype_policy,
-        )
+        super().__init__(width_in, width, size, rate, gain, **kwargs)
+        linear = partial(NormalizedLinear, gain=gain, dtype=self.dtype_policy)
         with keras.name_scope(self.name), keras.name_scope("attention"):
-            self.query = NormalizedLinear(width, embedding_width, gain, dtype=dtype, name="query")
-            self.attention_output = NormalizedLinear(
-                embedding_width, width, gain, dtype=dtype, name="output"
-            )
+            self.query = linear(width, embedding_width, name="query")
+            self.attention_output = linear(embedding_width, width, name="output")
 
     def call(
         self,
         x: Tensor,
         g: Tensor,
         memory: Memory,
+        cache: Tensor = None,
         seeds: Seeds | None = None,
-        caches: Caches | None = None,
-    ) -> Tensor:
-        """Returns the layer's output [B, T, D] for x [B, T, C], and saves the attention weights [B,
-        1, T, S].
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the output [B, T, D], the cache, and the attention weights [B, 1, T, S].
 
-        g [B, T, F] are the embeddings of the previous targets. With `caches`, T is K; see
-        `convolution`.
+        Args:
+            x: [B, T, C].
+            g: the embeddings [B, T, F] of the previous targets.
+            cache: None, or in a step of decoding, in which T is K, that of `convolution_step`.
         """
-        bias, keys, values = memory  # a plain tuple in a model from a .keras file
-        h = self.gated(dropout(x, self.rate, seeds), is_masked=True, caches=caches)
+        kernel, y = self.kernel_and_input(dropout(x, self.rate, seeds))
+        if cache is None:
+            y = convolution(y, kernel, is_masked=True)
+        else:
+            y, cache = convolution_step(y, cache, kernel)
+        h = self.gate(y)
         query = ops.cast(normalized_sum(self.query(h), g), self.compute_dtype)  # equation 1
-        a = ops.softmax(float32(ops.matmul(query, ops.swapaxes(keys, 1, 2))) + bias)
-        save_cross_weights.add(a[:, None])
-        context = ops.matmul(ops.cast(a, values.dtype), values)  # equation 2
-        return normalized_sum(normalized_sum(h, self.attention_output(context)), self.residual(x))
+        logits = float32(ops.matmul(query, ops.swapaxes(memory.keys, 1, 2)))
+        a = ops.softmax(logits + memory.bias)
+        context = ops.matmul(ops.cast(a, memory.values.dtype), memory.values)  # equation 2
+        y = normalized_sum(h, self.attention_output(context))
+        return normalized_sum(y, self.residual(x)), cache, a[:, None]
 
 
-class ConvS2S(EncoderDecoder):
+class ConvS2S(Layer):
     """The model of figure 1: embeddings, encoder, decoder with attention in each layer, and logits.
 
     The gradient of the encoder output is divided by 2 L for L decoder layers, as in the authors'
@@ -279,53 +285,61 @@ class ConvS2S(EncoderDecoder):
     matters only for the source embeddings, whose gradient is a sum of both.)
     """
 
-    model_name, hparams_class = "convs2s", ConvS2SHParams
+    hparams_class = ConvS2SHParams
+    has_attention = True
+    is_normalized = False
+    missing_methods: tuple[str, ...] = ()
 
-    def add_layers(self) -> None:
-        hparams, width, layers = self.hparams, self.hparams.hidden_size, self.hparams.layers
+    def __init__(
+        self,
+        hparams: ConvS2SHParams,
+        vocab_size: int,
+        target_space_id: int = 0,
+        dtype: Any = None,
+        source_vocab_size: int = 0,
+    ) -> None:
+        super().__init__(dtype=dtype, name=hparams.model)
+        self.hparams = hparams
+        width = hparams.hidden_size
+        self.rate = hparams.layer_prepostprocess_dropout
+        gain = hparams.initializer_gain
+        encoder_layers = hparams.layers[: hparams.encoder_layers]
+        decoder_layers = hparams.layers[: hparams.decoder_layers]
         output_width = hparams.output_embedding_size or width
-        encoder_layers, decoder_layers = (
-            layers[: hparams.encoder_layers],
-            layers[: hparams.decoder_layers],
-        )
-        self.add_embeddings(width, EMBEDDING_STDDEV)
-        with keras.name_scope("encoder"):
-            self.source_position = LearnedPositions(
-                width, hparams.max_length, EMBEDDING_STDDEV, name="position"
-            )
-            self.encoder = self._stack(EncoderLayer, encoder_layers)
-            self.encoder_in = self._linear(width, encoder_layers[0].width, True, "in")
-            self.encoder_out = self._linear(encoder_layers[-1].width, width, False, "out")
-        with keras.name_scope("decoder"):
-            self.target_position = LearnedPositions(
-                width, hparams.max_length, EMBEDDING_STDDEV, name="position"
-            )
-            self.decoder = self._stack(DecoderLayer, decoder_layers)
-            self.decoder_in = self._linear(width, decoder_layers[0].width, True, "in")
-            self.decoder_out = self._linear(decoder_layers[-1].width, output_width, False, "out")
-        self.softmax: NormalizedLinear | Embedding = self.embedding
-        if (
-            hparams.shared_embedding_and_softmax_weights
-        ):  # a lookup table has no weight normalization (section 4.2)
-            self.softmax_bias = self.add_weight(
-                (self.vocab_size,), "zeros", name="softmax_bias", dtype="float32"
-            )
-        else:
-            self.softmax = self._linear(output_width, self.vocab_size, True, "softmax")
+        policy = self.dtype_policy
+        linear = partial(NormalizedLinear, dtype=policy)
+        gain_in = gain * (1 - self.rate)  # if the input has dropout
+        position = partial(LearnedPositions, width, hparams.max_length, EMBEDDING_STDDEV)
+        layer_options = {"rate": self.rate, "gain": gain, "dtype": policy}
+        normal = partial(keras.initializers.RandomNormal, stddev=EMBEDDING_STDDEV)
+        table = partial(Embedding, width=width, factor=1.0, make_initializer=normal, dtype=policy)
+        with keras.name_scope(self.name, caller=self):
+            tables = make_embeddings(hparams, table, vocab_size, source_vocab_size)
+            self.embedding, self.target_embedding = tables
+            with keras.name_scope("encoder"):
+                self.source_position = position(name="position")
+                self.encoder = stack(partial(EncoderLayer, **layer_options), encoder_layers)
+                self.encoder_in = linear(width, encoder_layers[0].width, gain_in, name="in")
+                self.encoder_out = linear(encoder_layers[-1].width, width, gain, name="out")
+            with keras.name_scope("decoder"):
+                self.target_position = position(name="position")
+                make_layer = partial(DecoderLayer, embedding_width=width, **layer_options)
+                self.decoder = stack(make_layer, decoder_layers)
+                self.decoder_in = linear(width, decoder_layers[0].width, gain_in, name="in")
+                self.decoder_out = linear(decoder_layers[-1].width, output_width, gain, name="out")
+            self.softmax: NormalizedLinear | Embedding = self.embedding
+            # A lookup table has no weight normalization (section 4.2).
+            if hparams.shared_embedding_and_softmax_weights:
+                self.softmax_bias = self.add_weight(
+                    (vocab_size,), "zeros", name="softmax_bias", dtype="float32"
+                )
+            else:
+                self.softmax = linear(output_width, vocab_size, gain_in, name="softmax")
 
-    def _linear(
-        self, width_in: int, width_out: int, has_dropout: bool, name: str
-    ) -> NormalizedLinear:
-        """Returns a new linear layer. `has_dropout` says whether its input has dropout."""
-        gain = self.hparams.initializer_gain * (1 - self.rate if has_dropout else 1)
-        return NormalizedLinear(width_in, width_out, gain, dtype=self.dtype_policy, name=name)
-
-    def _stack(self, kind: type[ConvolutionBlock], layers: tuple[ConvolutionLayer, ...]) -> list:
-        """Returns new layers of a class. The first layer's input has the width of its output."""
-        widths_in = [layers[0].width, *(layer.width for layer in layers)]
-        shapes = enumerate(zip(widths_in, layers, strict=False))
-        make = partial(kind, hparams=self.hparams, dtype=self.dtype_policy)
-        return [make(width_in, *layer, name=f"layer_{i}") for i, (width_in, layer) in shapes]
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor = None) -> Tensor:
+        """Returns the logits [B, T, V]; see `models.model.Model`."""
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S], which the decoder's attention reads."""
@@ -336,32 +350,68 @@ class ConvS2S(EncoderDecoder):
         for layer in self.encoder:
             x = layer(x, is_token, seeds=seeds)
         z = scale_gradient(self.encoder_out(x), 1 / (2 * len(self.decoder)))
-        # Attention's weighted mean of m values is multiplied by m * sqrt(1 / m) = sqrt(m) (section
-        # 3.4).
+        # Attention's weighted mean of m values is multiplied by m * sqrt(1 / m) = sqrt(m)
+        # (section 3.4).
         values = normalized_sum(z, e) * ops.sqrt(ops.sum(is_token, axis=1, keepdims=True))
-        z, values = ops.cast(z, self.compute_dtype), ops.cast(values, self.compute_dtype)
-        return Memory(padding_bias(inputs)[:, 0], z, values)
+        keys = ops.cast(z, self.compute_dtype)
+        return Memory(padding_bias(inputs)[:, 0], keys, ops.cast(values, self.compute_dtype))
+
+    def decode(
+        self,
+        targets: Tensor,
+        memory: Memory,
+        seeds: Seeds | None = None,
+        return_attention: bool = False,
+    ) -> Any:
+        """Returns the logits [B, T, V] of target ids [B, T]; see `models.model.DecodingModel`."""
+        x = self.target_embedding(shift_right(targets))
+        g = dropout(x + self.target_position(x), self.rate, seeds)
+        h = self.decoder_in(g)
+        attention = []
+        for layer in self.decoder:
+            h, _, weights = layer(h, g, memory, seeds=seeds)
+            attention.append({"cross": weights})
+        logits = self.logits(dropout(self.decoder_out(h), self.rate, seeds))
+        return (logits, attention) if return_attention else logits
 
     def start(self, hypotheses: Tensor) -> tuple[Tensor, ...]:
-        """Returns the cache of `hypotheses` (N) hypotheses: zeros [N, k - 1, C] for each decoder
-        layer.
-        """
+        """Returns the cache of N hypotheses: zeros [N, k - 1, C] for each decoder layer."""
         shapes = [layer.shape for layer in self.decoder]
-        return tuple(
-            ops.zeros((hypotheses, size - 1, width), self.compute_dtype)
-            for size, width, _ in shapes
-        )
+        dtype = self.compute_dtype
+        return tuple(ops.zeros((hypotheses, size - 1, width), dtype) for size, width, _ in shapes)
 
-    def decoder_logits(
-        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        g = dropout(
-            x + self.target_position(x[:, None, 0] if caches else x, start=start), self.rate, seeds
-        )
+    def decode_step(
+        self,
+        ids: Tensor,
+        t: Tensor,
+        cache: tuple[Tensor, ...],
+        memory: Memory,
+        return_attention: bool = False,
+    ) -> tuple:
+        """Returns the logits [B, K, V] and the new cache; see `models.model.DecodingModel`."""
+        x = self.target_embedding(ids)
+        g = x + self.target_position(x[:, :1], start=t)
         h = self.decoder_in(g)
-        for layer in self.decoder:
-            h = layer(h, g, memory, seeds=seeds, caches=caches)
-        h = dropout(self.decoder_out(h), self.rate, seeds)
-        if isinstance(self.softmax, Embedding):
-            return self.softmax.logits(h) + self.softmax_bias
-        return self.softmax(h)
+        new_cache = []
+        attention = []
+        for layer, old in zip(self.decoder, cache, strict=True):
+            h, new, weights = layer(h, g, memory, cache=old)
+            new_cache.append(new)
+            attention.append({"cross": weights})
+        results = self.logits(self.decoder_out(h)), tuple(new_cache)
+        return (*results, attention) if return_attention else results
+
+    def logits(self, h: Tensor) -> Tensor:
+        """Returns the logits [..., V] of vectors h [..., output_embedding_size]."""
+        if isinstance(self.softmax, NormalizedLinear):
+            return self.softmax(h)
+        return self.softmax.logits(h) + self.softmax_bias
+
+
+def stack(make: Any, layers: tuple[ConvolutionLayer, ...]) -> list[Any]:
+    """Returns new layers of a stack. The first layer's input has the width of its output."""
+    widths_in = [layers[0].width, *(layer.width for layer in layers[:-1])]
+    return [
+        make(width_in, layer.width, layer.kernel, name=f"layer_{i}")
+        for i, (width_in, layer) in enumerate(zip(widths_in, layers, strict=True))
+    ]

@@ -14,18 +14,25 @@ end of a text.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import OPTIONAL_WIDTH
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
-from t2t_repro.rivals.lstm import LSTM
-from t2t_repro.rivals.recurrent import RecurrentHParams, RecurrentModel
+from t2t_repro.rivals.lstm import State
+from t2t_repro.rivals.recurrent import (
+    Decoded,
+    Decoder,
+    RecurrentHParams,
+    RecurrentModel,
+    initial,
+    make_bottom,
+    make_lstm,
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ def fast_forward(sums: Tensor, outputs: Tensor) -> Tensor:
     return ops.concatenate([sums[..., : 2 * outputs.shape[-1]], outputs], axis=-1)
 
 
-class Encoder(Layer):
+class DeepAttEncoder(Layer):
     """Two columns, whose outputs are joined at each position and projected to a quarter of their
     width.
 
@@ -77,72 +84,79 @@ class Encoder(Layer):
         super().__init__(**kwargs)
         self.rate = hparams.layer_prepostprocess_dropout
         self.activation = keras.activations.get(hparams.sums_activation)
-        widths = [
-            hparams.embedding_width,
-            *(3 * hparams.hidden_size,) * (hparams.encoder_layers - 1),
-        ]
-        make, self.columns = partial(LSTM, hparams, dtype=self.dtype_policy), []
+        upper_layers = hparams.encoder_layers - 1
+        widths_in = [hparams.embedding_width, *(3 * hparams.hidden_size,) * upper_layers]
+        lstm = make_lstm(hparams, self.dtype_policy)
+        self.columns = []
         for column in range(2):
             with keras.name_scope(self.name), keras.name_scope(f"column_{column}"):
-                self.columns.append(
-                    [make(width, name=f"layer_{i}") for i, width in enumerate(widths)]
-                )
+                layers = [lstm(width, name=f"layer_{i}") for i, width in enumerate(widths_in)]
+            self.columns.append(layers)
         width = hparams.memory_width
-        self.projection = self.kernel("projection", 4 * width, width, hparams.initializer_gain)
+        self.projection = self.kernel("projection", 4 * width, width, *initial(hparams))
 
     def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the encoder output W_p e [B, S, M] for embeddings x [B, S, E]."""
-        embedded, outputs, all_sums = x, [], []
+        embedded = x
+        outputs = []
+        all_sums = []
         for column, layers in enumerate(self.columns):
             x = embedded
             for i, layer in enumerate(layers):
-                sums, is_reversed = layer.sums(x), (column + i) % 2 == 1
+                is_reversed = (column + i) % 2 == 1
+                sums = layer.sums(x)
                 y = layer.outputs(
                     ops.transpose(sums, (1, 0, 2)), is_padding if is_reversed else None
                 )
-                y, sums = dropout(y, self.rate, seeds), self.activation(sums)
+                y = dropout(y, self.rate, seeds)
+                sums = self.activation(sums)
                 x = fast_forward(sums, y)
             outputs.append(y)
             all_sums.append(sums)
-        return float32(
-            self.product(ops.concatenate([*outputs, *all_sums], axis=-1), self.projection)
-        )
+        return float32(self.product(ops.concatenate(outputs + all_sums, axis=-1), self.projection))
+
+
+class DeepAttDecoder(Decoder):
+    """LSTM layers that read from left to right. Only the bottom one reads the context."""
+
+    def __init__(self, hparams: DeepAttHParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.activation = keras.activations.get(hparams.sums_activation)
+        lstm = make_lstm(hparams, self.dtype_policy)
+        bottom = make_bottom(hparams, self.dtype_policy)
+        with keras.name_scope(self.name):
+            self.bottom = bottom(hparams.embedding_width, memory_width=hparams.memory_width)
+            layers = range(1, hparams.decoder_layers)
+            self.upper = [lstm(3 * hparams.hidden_size, name=f"layer_{i}") for i in layers]
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Memory,
+        states: tuple[State, ...] | None = None,
+        seeds: Seeds | None = None,
+    ) -> Decoded:
+        """Returns the results for embeddings x [B, T, E]."""
+        first, *others = states or (None,) * (1 + len(self.upper))
+        y, contexts, weights, state = self.bottom.attend(x, memory, first)
+        new_states = [state]
+        sums = self.bottom.with_context(self.bottom.sums(x), contexts)
+        y = dropout(y, self.rate, seeds)
+        for layer, state in zip(self.upper, others, strict=True):
+            sums = layer.sums(fast_forward(self.activation(sums), y))
+            if state is None:
+                y = layer.outputs(ops.transpose(sums, (1, 0, 2)))
+            else:
+                y, state = layer.step(sums, state)
+            new_states.append(state)
+            y = dropout(y, self.rate, seeds)
+        return Decoded(y, weights, tuple(new_states))
 
 
 class DeepAtt(RecurrentModel):
-    """The model of figure 2: embeddings, encoder, attention, decoder and softmax.
+    """The model of figure 2: embeddings, encoder, attention, decoder and softmax."""
 
-    The decoder's LSTM layers read from left to right. Only the bottom layer reads the context of
-    attention.
-    """
-
-    model_name, hparams_class = "deep_att", DeepAttHParams
-
-    def add_layers(self) -> None:
-        hparams, width = self.hparams, 3 * self.hparams.hidden_size
-        self.add_tables(hparams.embedding_width)
-        self.encoder = Encoder(hparams, dtype=self.dtype_policy, name="encoder")
-        with keras.name_scope("decoder"):
-            self.add_bottom(hparams.embedding_width, hparams.memory_width)
-            self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
-
-    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
-        return self.encoder(x, is_padding, seeds=seeds)
-
-    def decoder_output(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        y, contexts = self.bottom.attend(x, memory, caches)
-        sums, y = (
-            self.bottom.with_context(self.bottom.sums(x), contexts),
-            dropout(y, self.rate, seeds),
-        )
-        for layer in self.upper:
-            sums = layer.sums(fast_forward(self.encoder.activation(sums), y))
-            y = (
-                layer.step(sums, caches)
-                if caches
-                else layer.outputs(ops.transpose(sums, (1, 0, 2)))
-            )
-            y = dropout(y, self.rate, seeds)
-        return y
+    hparams_class = DeepAttHParams
+    encoder_class = DeepAttEncoder
+    decoder_class = DeepAttDecoder

@@ -22,9 +22,10 @@ from keras import ops
 
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import OPTIONAL_WIDTH, WIDTH, HParams
-from t2t_repro.layers.base import Layer, Tensor, auxiliary_losses, float32
+from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
-from t2t_repro.layers.feed_forward import ACTIVATIONS
+from t2t_repro.models.variants import FEED_FORWARD
+from t2t_repro.rivals.lstm import Init
 
 BLOCKS_PER_EXPERT = 8
 """Number of blocks of an expert that is chosen for the mean number of positions. Each expert's last
@@ -86,23 +87,19 @@ class Experts(Layer):
     each position.
     """
 
-    def __init__(self, hparams: ExpertsHParams, **kwargs: Any) -> None:
+    def __init__(self, hparams: ExpertsHParams, init: Init | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.activation = ACTIVATIONS[hparams.activation]
-        width, inner, self.count = hparams.hidden_size, hparams.filter_size, hparams.moe_num_experts
-        self.k, self.groups, self.loss_weight = (
-            hparams.moe_k,
-            hparams.moe_groups,
-            hparams.moe_loss_coef,
-        )
+        self.activation = FEED_FORWARD[hparams.activation].activation
+        self.count = hparams.moe_num_experts
+        self.k = hparams.moe_k
+        self.groups = hparams.moe_groups
+        self.loss_weight = hparams.moe_loss_coef
         self.chosen = self.k**2 if self.groups else self.k
+        width = hparams.hidden_size
+        inner = hparams.filter_size
         # Zeros, so that all experts are equally likely at first (appendix A).
-        self.gate_kernel = self.add_weight(
-            shape=(width, self.count), initializer="zeros", name="gate"
-        )
-        self.noise_kernel = self.add_weight(
-            shape=(width, self.count), initializer="zeros", name="noise"
-        )
+        self.gate_kernel = self.add_weight((width, self.count), "zeros", name="gate")
+        self.noise_kernel = self.add_weight((width, self.count), "zeros", name="noise")
         if self.groups:
             self.group_gate_kernel = self.add_weight(
                 (width, self.groups), "zeros", name="group_gate"
@@ -111,46 +108,41 @@ class Experts(Layer):
                 (width, self.groups), "zeros", name="group_noise"
             )
         # Each expert's kernels [D, F] and [F, D] are drawn like those of a feed-forward network.
-        limit = (6.0 * hparams.initializer_gain / (width + inner)) ** 0.5
-        initializer = keras.initializers.RandomUniform(-limit, limit)
-        self.kernels1 = self.add_weight(
-            shape=(self.count, width, inner), initializer=initializer, name="kernels1"
-        )
-        self.kernels2 = self.add_weight(
-            shape=(self.count, inner, width), initializer=initializer, name="kernels2"
-        )
+        init = init or Init(hparams.initializer_gain)
+        limit = (6.0 * init.gain / (width + inner)) ** 0.5 if init.limit is None else init.limit
+        draw = keras.initializers.RandomUniform(-limit, limit)
+        self.kernels1 = self.add_weight((self.count, width, inner), draw, name="kernels1")
+        self.kernels2 = self.add_weight((self.count, inner, width), draw, name="kernels2")
 
-    def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
-        """Returns the sum of the chosen experts' outputs, weighted by their gates: [B, T, D] for x
-        [B, T, D].
+    def call(self, x: Tensor, is_token: Tensor = None, seeds: Seeds | None = None) -> Tensor:
+        """Returns the sum of the chosen experts' outputs [B, T, D] for x [B, T, D].
 
-        In training, noise is added before the choice, and the two balancing losses are added to the
-        step's loss.
+        Each output is weighted by its gate. In training, noise is added before the choice, and the
+        two balancing losses are added to the step's loss. They count the positions for which
+        `is_token`, bool [B, T], is true; None counts all.
         """
-        gates, experts = self.gate(x, seeds)
-        outputs = self.apply(
-            ops.reshape(x, (-1, x.shape[-1])), ops.reshape(experts, (-1, self.chosen))
-        )
+        gates, experts = self.gate(x, is_token, seeds)
+        vectors = ops.reshape(x, (-1, x.shape[-1]))
+        outputs = self.apply(vectors, ops.reshape(experts, (-1, self.chosen)))
         mixed = ops.sum(outputs * ops.reshape(gates, (-1, self.chosen, 1)), axis=1)
         return ops.reshape(mixed, ops.shape(x))
 
-    def gate(self, x: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
-        """Returns the gates, float32 [B, T, K] with sum 1, and the chosen experts, int [B, T, K]."""  # noqa: E501
-        products = self.products(x, self.gate_kernel, self.noise_kernel)
-        is_token = None if seeds is None else seeds.is_token
-        weights = (
-            ops.ones_like(x[..., :1]) if is_token is None else float32(is_token)[..., None]
-        )  # [B, T, 1]
-        if self.groups:
-            gates, experts, load = self.choose_in_groups(x, *products, seeds, weights)
+    def gate(self, x: Tensor, is_token: Tensor, seeds: Seeds | None) -> tuple[Tensor, Tensor]:
+        """Returns the gates, float32 [B, T, K] with sum 1, and the chosen experts [B, T, K]."""
+        logits, noise = self.products(x, self.gate_kernel, self.noise_kernel)
+        if is_token is None:
+            weights = ops.ones_like(x[..., :1])
         else:
-            gates, experts, probability = choose(*products, self.k, seeds)
+            weights = float32(is_token)[..., None]  # [B, T, 1]
+        if self.groups:
+            gates, experts, load = self.choose_in_groups(x, logits, noise, seeds, weights)
+        else:
+            gates, experts, probability = choose(logits, noise, self.k, seeds)
             load = ops.sum(probability * weights, axis=(0, 1))
         if seeds is not None:
             importance = self.sums(gates * weights, experts)
-            auxiliary_losses.add(
-                self.loss_weight * (squared_variation(importance) + squared_variation(load))
-            )
+            variation = squared_variation(importance) + squared_variation(load)
+            self.add_loss(self.loss_weight * variation)
         return gates, experts
 
     def choose_in_groups(
@@ -162,7 +154,8 @@ class Experts(Layer):
         `logits` and `noise` [B, T, n] are the products of all groups' networks; `weights` [B, T, 1]
         is 0 for padding.
         """
-        size, shape = self.count // self.groups, (*ops.shape(x)[:-1], self.chosen)
+        size = self.count // self.groups
+        shape = (*ops.shape(x)[:-1], self.chosen)
 
         def in_groups(y: Tensor) -> Tensor:
             """Returns the parts [B, T, k, b] of y [B, T, n] that belong to the chosen groups."""
@@ -170,30 +163,24 @@ class Experts(Layer):
             return ops.take_along_axis(y, groups[..., None], axis=-2)
 
         products = self.products(x, self.group_gate_kernel, self.group_noise_kernel)
-        group_gates, groups, group_probability = choose(
-            *products, self.k, seeds
-        )  # [B, T, k], [B, T, k], [B, T, a]
+        # Both [B, T, k], and [B, T, a].
+        group_gates, groups, group_probability = choose(*products, self.k, seeds)
         inner_gates, inner, probability = choose(in_groups(logits), in_groups(noise), self.k, seeds)
         gates = ops.reshape(group_gates[..., None] * inner_gates, shape)
         experts = ops.reshape(groups[..., None] * size + inner, shape)
-        members = ops.reshape(
-            ops.one_hot(groups, self.groups) * weights[..., None], (-1, self.groups)
-        )  # [N * k, a]
-        share = ops.sum(group_probability * weights, axis=(0, 1)) / ops.maximum(
-            ops.sum(members, axis=0), 1.0
-        )
-        load = (
-            ops.matmul(ops.transpose(members), ops.reshape(probability, (-1, size)))
-            * share[:, None]
-        )  # [a, b]
+        is_member = ops.one_hot(groups, self.groups) * weights[..., None]
+        members = ops.reshape(is_member, (-1, self.groups))  # [N * k, a]
+        group_load = ops.sum(group_probability * weights, axis=(0, 1))
+        share = group_load / ops.maximum(ops.sum(members, axis=0), 1.0)
+        load = ops.matmul(ops.transpose(members), ops.reshape(probability, (-1, size)))  # [a, b]
+        load = load * share[:, None]
         return gates, experts, ops.reshape(load, (-1,))
 
     @staticmethod
     def products(x: Tensor, gate_kernel: Tensor, noise_kernel: Tensor) -> tuple[Tensor, Tensor]:
         """Returns x W_g and x W_noise, float32 [B, T, c], of a gating network."""
-        return float32(ops.matmul(x, float32(gate_kernel))), float32(
-            ops.matmul(x, float32(noise_kernel))
-        )
+        logits = float32(ops.matmul(x, float32(gate_kernel)))
+        return logits, float32(ops.matmul(x, float32(noise_kernel)))
 
     def sums(self, values: Tensor, experts: Tensor) -> Tensor:
         """Returns for each expert the sum, float32 [n], of the values that have its number."""

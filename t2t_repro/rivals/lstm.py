@@ -18,8 +18,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import Caches, Layer, Tensor, float32, outer_shape
+from t2t_repro.layers.base import Layer, Tensor, float32, outer_shape
 
 CLOSED = -1e9
 """Added to the sums of all gates, this makes the output and the cell 0, as they are before the
@@ -36,44 +35,60 @@ class State(NamedTuple):
     """c [B, C]."""
 
 
+class Init(NamedTuple):
+    """The distribution of the initial kernels; see `Layer.kernel`."""
+
+    gain: float = 1.0
+    limit: float | None = None
+
+
+GLOROT = Init()
+
+
 class LSTM(Layer):
     """A layer of long short-term memory. Its state is float32 in every precision.
 
-    hparams.hidden_size is D, and `width_in` is I. `cells` is C if the layer has a projection; 0 for
-    D cells and none.
+    Args:
+        width_in: I.
+        width: D.
+        cells: C if the layer has a projection; 0 for D cells and no projection.
     """
 
-    def __init__(self, hparams: HParams, width_in: int, cells: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, width_in: int, width: int, cells: int = 0, init: Init = GLOROT, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.width, gain = hparams.hidden_size, hparams.initializer_gain
-        self.cells = cells or self.width
-        self.input_kernel = self.kernel("input_kernel", width_in, (self.cells,) * 4, gain)
-        self.recurrent_kernel = self.kernel("recurrent_kernel", self.width, (self.cells,) * 4, gain)
-        self.projection = self.kernel("projection", self.cells, self.width, gain) if cells else None
+        self.width = width
+        self.cells = cells or width
+        gates = (self.cells,) * 4
+        self.input_kernel = self.kernel("input_kernel", width_in, gates, *init)
+        self.recurrent_kernel = self.kernel("recurrent_kernel", width, gates, *init)
+        self.projection = self.kernel("projection", cells, width, *init) if cells else None
         # With a forget bias of 1, gradients reach earlier positions from the first step on
         # (Jozefowicz et al. 2015).
         forget = keras.initializers.Constant(np.repeat([0.0, 1.0, 0.0, 0.0], self.cells))
-        self.bias = self.add_weight(
-            shape=(4 * self.cells,), initializer=forget, name="bias", dtype="float32"
-        )
+        self.bias = self.add_weight((4 * self.cells,), forget, name="bias", dtype="float32")
 
     def call(
-        self, x: Tensor, is_padding: Tensor | None = None, caches: Caches | None = None
-    ) -> Tensor:
-        """Returns the outputs at all positions, float32 [B, T, D], for the input x [B, T, I].
+        self, x: Tensor, is_padding: Tensor = None, state: State | None = None
+    ) -> tuple[Tensor, State | None]:
+        """Returns the outputs, float32 [B, T, D], for the input x [B, T, I], and the new state.
 
         Args:
             is_padding: bool [B, T] in a layer that reads from right to left. Its state is 0 at
                 padding, so it begins at each sentence's own end. None in a layer that reads from
                 left to right, for which padding comes last.
-            caches: None, or the states for a step of decoding, in which T is K; see `step`.
+            state: None, or in a step of decoding, in which T is K, the state; see `step`.
         """
-        if caches:
-            return self.step(self.sums(x), caches)
-        return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding)
+        if state is not None:
+            return self.step(self.sums(x), state)
+        return self.outputs(self.sums(ops.transpose(x, (1, 0, 2))), is_padding), None
 
-    def outputs(self, sums: Tensor, is_padding: Tensor | None = None) -> Tensor:
-        """Returns what `call` returns, given the result x W + b [T, B, 4 C] of `sums` instead of x."""  # noqa: E501
+    def outputs(self, sums: Tensor, is_padding: Tensor = None) -> Tensor:
+        """Returns the outputs [B, T, D] at all positions, given the sums x W + b [T, B, 4 C].
+
+        `is_padding`, bool [B, T], is None in a layer that reads from left to right.
+        """
         if is_padding is not None:
             sums = sums + CLOSED * float32(ops.transpose(is_padding))[..., None]
 
@@ -81,38 +96,30 @@ class LSTM(Layer):
             state = self.next_state(sums, state)
             return state, state
 
-        _, states = ops.scan(
-            step, self.start(ops.shape(sums)[1]), sums, reverse=is_padding is not None
-        )
+        first = self.start(ops.shape(sums)[1])
+        _, states = ops.scan(step, first, sums, reverse=is_padding is not None)
         return ops.transpose(states.output, (1, 0, 2))
 
-    def step(self, sums: Tensor, caches: Caches) -> Tensor:
-        """Returns the output [B, K, D] at a new position of K hypotheses, given the result [B, K, 4
-        C] of `sums`.
+    def step(self, sums: Tensor, state: State) -> tuple[Tensor, State]:
+        """Returns the output [B, K, D] at a new position of K hypotheses, and the new state.
 
-        The layer's cache is its state, which has B * K rows.
+        `sums` [B, K, 4 C] is x W + b. The state has B * K rows.
         """
-        state = caches.old.pop(0)
         # In the loop of a search, the widths of the state are unknown.
-        state = State(
-            ops.reshape(state.output, (-1, self.width)), ops.reshape(state.cell, (-1, self.cells))
-        )
-        state = self.next_state(ops.reshape(sums, (-1, 4 * self.cells)), state)
-        caches.new.append(state)
-        return ops.reshape(state.output, (*outer_shape(sums), self.width))
+        output = ops.reshape(state.output, (-1, self.width))
+        cell = ops.reshape(state.cell, (-1, self.cells))
+        state = self.next_state(ops.reshape(sums, (-1, 4 * self.cells)), State(output, cell))
+        return ops.reshape(state.output, (*outer_shape(sums), self.width)), state
 
     def next_state(self, sums: Tensor, state: State) -> State:
-        """Returns the state at a position, given x W + b [B, 4 C] and the state at the position
-        before.
-        """
+        """Returns the state at a position, given x W + b [B, 4 C] and the state before it."""
         sums = sums + float32(self.product(state.output, self.recurrent_kernel))
         i, f, o = ops.split(ops.sigmoid(sums[:, : 3 * self.cells]), 3, axis=-1)
         cell = f * state.cell + i * ops.tanh(sums[:, 3 * self.cells :])
         output = o * ops.tanh(cell)
-        return State(
-            output if self.projection is None else float32(self.product(output, self.projection)),
-            cell,
-        )
+        if self.projection is not None:
+            output = float32(self.product(output, self.projection))
+        return State(output, cell)
 
     def sums(self, x: Tensor) -> Tensor:
         """Returns x W + b, float32 [..., 4 C], for x [..., I]."""

@@ -27,17 +27,27 @@ an LSTM. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from t2t_repro.hparam import OPTIONAL_WIDTH
-from t2t_repro.layers.base import Caches, Tensor
+from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
+from t2t_repro.models.transformer import shift_right
 from t2t_repro.rivals.attentive_lstm import Memory
 from t2t_repro.rivals.experts import Experts, ExpertsHParams
-from t2t_repro.rivals.recurrent import RecurrentHParams, RecurrentModel
+from t2t_repro.rivals.lstm import State
+from t2t_repro.rivals.recurrent import (
+    Decoded,
+    Decoder,
+    RecurrentHParams,
+    RecurrentModel,
+    initial,
+    make_bottom,
+    make_lstm,
+)
 
 
 @dataclass(frozen=True)
@@ -56,51 +66,103 @@ class MoEHParams(RecurrentHParams, ExpertsHParams):
     unused = tuple(name for name in RecurrentHParams.unused if name != "filter_size")
 
 
-class MoE(RecurrentModel):
-    """The model: embeddings, encoder, attention, decoder and softmax. Training adds the losses that
-    balance experts.
+def make_experts(hparams: MoEHParams, dtype: Any) -> Experts:
+    return Experts(hparams, initial(hparams), dtype=dtype, name="experts")
 
-    The encoder has a bidirectional layer, a mixture of experts, then layers that read the source
-    from left to right. The decoder has a layer that attends to the encoder output, a mixture of
-    experts, then layers above it. As in GNMT, the query of attention is the output of the bottom
-    layer at the position before.
-    """
 
-    model_name, hparams_class = "moe", MoEHParams
+class MoEEncoder(Layer):
+    """A bidirectional layer, a mixture of experts, then layers that read from left to right."""
 
-    def add_layers(self) -> None:
-        hparams, width, self.cells = self.hparams, self.hparams.hidden_size, self.hparams.cell_size
-        self.add_tables(width)
-        with keras.name_scope("encoder"):
-            self.forward, self.backward = (
-                self.lstm(width, f"layer_0_{name}") for name in ("forward", "backward")
-            )
-            self.encoder_experts = Experts(hparams, dtype=self.dtype_policy, name="experts")
-            self.readers = [
-                self.lstm(width, f"layer_{i}") for i in range(1, hparams.encoder_layers)
-            ]
-        with keras.name_scope("decoder"):
-            self.add_bottom(width, width)
-            self.decoder_experts = Experts(hparams, dtype=self.dtype_policy, name="experts")
-            self.upper = [self.lstm(width, f"layer_{i}") for i in range(1, hparams.decoder_layers)]
+    def __init__(self, hparams: MoEHParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = hparams.layer_prepostprocess_dropout
+        width = hparams.hidden_size
+        lstm = make_lstm(hparams, self.dtype_policy, hparams.cell_size)
+        with keras.name_scope(self.name):
+            self.forward = lstm(width, name="layer_0_forward")
+            self.backward = lstm(width, name="layer_0_backward")
+            self.experts = make_experts(hparams, self.dtype_policy)
+            layers = range(1, hparams.encoder_layers)
+            self.readers = [lstm(width, name=f"layer_{i}") for i in layers]
 
-    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
+    def call(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None = None) -> Tensor:
+        """Returns the encoder output [B, S, D] for embeddings x [B, S, D]."""
         x = dropout(x, self.rate, seeds)
         # The backward layer reads each sentence from its own end, so padding changes nothing.
-        y = self.forward(x) + self.backward(x, is_padding)
+        forward, _ = self.forward(x)
+        backward, _ = self.backward(x, is_padding)
+        x = x + dropout(forward + backward, self.rate, seeds)
+        y = ops.sigmoid(self.experts(x, ops.logical_not(is_padding), seeds=seeds))
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.encoder_experts(x, seeds=seeds)), self.rate, seeds)
         for layer in self.readers:
-            x = x + dropout(layer(x), self.rate, seeds)
+            y, _ = layer(x)
+            x = x + dropout(y, self.rate, seeds)
         return x
 
-    def decoder_output(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
+
+class MoEDecoder(Decoder):
+    """A layer that attends to the encoder output, a mixture of experts, then layers above it.
+
+    As in GNMT, the query of attention is the output of the bottom layer at the position before.
+    """
+
+    def __init__(self, hparams: MoEHParams, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = hparams.layer_prepostprocess_dropout
+        width = hparams.hidden_size
+        lstm = make_lstm(hparams, self.dtype_policy, hparams.cell_size)
+        bottom = make_bottom(hparams, self.dtype_policy, hparams.cell_size)
+        with keras.name_scope(self.name):
+            self.bottom = bottom(width, memory_width=width)
+            self.experts = make_experts(hparams, self.dtype_policy)
+            layers = range(1, hparams.decoder_layers)
+            self.upper = [lstm(width, name=f"layer_{i}") for i in layers]
+
+    def call(
+        self,
+        x: Tensor,
+        memory: Memory,
+        states: tuple[State, ...] | None = None,
+        is_token: Tensor = None,
+        seeds: Seeds | None = None,
+    ) -> Decoded:
+        """Returns the results for embeddings x [B, T, D].
+
+        In training, the losses that balance experts count the positions of `is_token`, bool [B, T].
+        """
+        first, *others = states or (None,) * (1 + len(self.upper))
         x = dropout(x, self.rate, seeds)
-        y, _ = self.bottom.attend(x, memory, caches)
+        y, _, weights, state = self.bottom.attend(x, memory, first)
+        new_states = [state]
         x = x + dropout(y, self.rate, seeds)
-        x = x + dropout(ops.sigmoid(self.decoder_experts(x, seeds=seeds)), self.rate, seeds)
-        for layer in self.upper:
-            x = x + dropout(layer(x, caches=caches), self.rate, seeds)
-        return x
+        y = ops.sigmoid(self.experts(x, is_token, seeds=seeds))
+        x = x + dropout(y, self.rate, seeds)
+        for layer, state in zip(self.upper, others, strict=True):
+            y, state = layer(x, state=state)
+            new_states.append(state)
+            x = x + dropout(y, self.rate, seeds)
+        return Decoded(x, weights, tuple(new_states))
+
+
+class MoE(RecurrentModel):
+    """The model: embeddings, encoder, attention, decoder and softmax.
+
+    Training adds the losses that balance experts.
+    """
+
+    hparams_class = MoEHParams
+    encoder_class = MoEEncoder
+    decoder_class = MoEDecoder
+
+    def decode(
+        self,
+        targets: Tensor,
+        memory: Memory,
+        seeds: Seeds | None = None,
+        return_attention: bool = False,
+    ) -> Any:
+        """Returns the logits [B, T, V] of target ids [B, T]; see `models.model.DecodingModel`."""
+        x = self.target_embedding(shift_right(targets))
+        decoded = self.decoder(x, memory, is_token=targets != 0, seeds=seeds)
+        logits = self.logits(decoded)
+        return (logits, [{"cross": decoded.weights}]) if return_attention else logits

@@ -1,20 +1,21 @@
-"""The base class of GNMT, Deep-Att and MoE: stacks of LSTMs, and attention in the bottom layer of
-the decoder.
+"""The frame of GNMT, Deep-Att and MoE: embeddings, an encoder, a decoder with attention, a softmax.
 
-Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of an LSTM, C
-cells of an LSTM, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+Shapes: B batch, S source length, T target length, K hypotheses of a sentence, D width of an LSTM, M
+width of the memory, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import keras
 
 from t2t_repro.hparam import POSITIVE, TRANSFORMER_ONLY, HParams
-from t2t_repro.layers.base import Caches, Tensor
+from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
-from t2t_repro.layers.masks import padding_bias
-from t2t_repro.models.encoder_decoder import EncoderDecoder
+from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
-from t2t_repro.rivals.lstm import LSTM, State
+from t2t_repro.rivals.lstm import LSTM, Init, State
 
 
 @dataclass(frozen=True)
@@ -41,68 +42,144 @@ class RecurrentHParams(HParams):
     ranges: ClassVar = HParams.ranges | {"output_factor": POSITIVE}
     unused = tuple(name for name in TRANSFORMER_ONLY if name != "multiply_embedding_mode")
 
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.hidden_size
 
-class RecurrentModel(EncoderDecoder):
-    """Base class of GNMT, Deep-Att and MoE. States, sums and attention weights are float32 in every
-    precision.
 
-    A subclass has `add_layers`, `encoder_output` and `decoder_output`.
+def initial(hparams: Any) -> Init:
+    """Returns the distribution of initial kernels that the hparams name."""
+    gain = hparams.initializer_gain
+    return Init(gain, 0.1 * gain if hparams.initializer == "uniform" else None)
+
+
+def make_lstm(hparams: Any, dtype: Any, cells: int = 0) -> Any:
+    """Returns a function that makes an `LSTM`, given the width of its input and its name."""
+    width = hparams.hidden_size
+    return partial(LSTM, width=width, cells=cells, init=initial(hparams), dtype=dtype)
+
+
+def make_bottom(hparams: Any, dtype: Any, cells: int = 0) -> Any:
+    """Returns a function that makes the bottom layer of a decoder, given the widths I and M."""
+    return partial(
+        AttentiveLSTM,
+        width=hparams.hidden_size,
+        cells=cells,
+        is_product=hparams.attention_mechanism == "tanh_product",
+        init=initial(hparams),
+        dtype=dtype,
+        name="layer_0",
+    )
+
+
+class Decoded(NamedTuple):
+    """The results of a decoder."""
+
+    outputs: Tensor
+    """Outputs of the top layer [B, T, D]."""
+    weights: Tensor
+    """Attention weights [B, 1, T, S]."""
+    states: tuple[State | None, ...]
+    """The new state of each layer in a step of decoding, else None."""
+
+
+class Decoder(Layer):
+    """A bottom layer that attends to the memory, and layers above it. Subclasses have `call`.
+
+    `call(x, memory, states=None, seeds=None)` returns what this decoder makes of embeddings x
+    [B, T, width]: `Decoded`. In a step of decoding, there are states of all layers, and T is K.
     """
 
     bottom: AttentiveLSTM
-    """The bottom layer of the decoder, which attends to the memory."""
     upper: list[LSTM]
-    """The layers of the decoder above the bottom layer."""
 
-    cells = 0
-    """C if the LSTMs have projections, see `LSTM`; 0 if they have none."""
+    def start(self, hypotheses: Tensor) -> tuple[State, ...]:
+        """Returns the states of `hypotheses` (B * K) hypotheses before the first position."""
+        return tuple(layer.start(hypotheses) for layer in (self.bottom, *self.upper))
 
-    def add_tables(self, width: int) -> None:
-        """Makes the embeddings, which have this width, and the pre-softmax projection."""
-        self.add_embeddings(
-            width, None if self.hparams.multiply_embedding_mode == "sqrt_depth" else width**-0.5
-        )
-        self.add_softmax(self.hparams.hidden_size)
 
-    def add_bottom(self, width_in: int, memory_width: int) -> None:
-        """Makes the bottom layer of the decoder, for inputs of width `width_in`. `memory_width` is
-        M.
-        """
-        options = {"dtype": self.dtype_policy, "name": "layer_0"}
-        self.bottom = AttentiveLSTM(self.hparams, width_in, memory_width, self.cells, **options)
+class RecurrentModel(Layer):
+    """A model with an encoder and a decoder, whose softmax may share the matrix of the embeddings.
 
-    def lstm(self, width_in: int, name: str) -> LSTM:
-        return LSTM(self.hparams, width_in, self.cells, dtype=self.dtype_policy, name=name)
+    States, sums and attention weights are float32 in every precision.
 
-    def encoder_output(self, x: Tensor, is_padding: Tensor, seeds: Seeds | None) -> Tensor:
-        """Returns the encoder output [B, S, M] for embeddings x [B, S, width] and is_padding, bool
-        [B, S].
-        """
-        raise NotImplementedError
+    The encoder returns the encoder output [B, S, M] for embeddings [B, S, width] and is_padding,
+    bool [B, S]. The decoder is a `Decoder`. Both are made from the hparams.
+    """
 
-    def decoder_output(
-        self, x: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        """Returns the outputs of the top layer [B, T, D] for embeddings x [B, T, width].
+    hparams_class: ClassVar[type[HParams]]
+    encoder_class: ClassVar[Any]
+    decoder_class: ClassVar[Any]
+    has_attention = True
+    is_normalized = False
+    missing_methods: tuple[str, ...] = ()
 
-        `caches` is None, or has the layers' states for a step of decoding, in which T is K.
-        """
-        raise NotImplementedError
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        target_space_id: int = 0,
+        dtype: Any = None,
+        source_vocab_size: int = 0,
+    ) -> None:
+        super().__init__(dtype=dtype, name=hparams.model)
+        self.hparams = hparams
+        self.output_factor = hparams.output_factor
+        limit = initial(hparams).limit
+        draw = partial(keras.initializers.RandomUniform, -limit, limit) if limit else None
+        factor = None if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
+        table = partial(Embedding, make_initializer=draw, dtype=self.dtype_policy)
+        embedding = partial(table, width=hparams.embedding_width, factor=factor)
+        with keras.name_scope(self.name):
+            tables = make_embeddings(hparams, embedding, vocab_size, source_vocab_size)
+            self.embedding, self.target_embedding = tables
+            self.softmax = self.embedding
+            if not hparams.shared_embedding_and_softmax_weights:
+                self.softmax = table(vocab_size, hparams.hidden_size, name="softmax")
+            self.encoder = self.encoder_class(hparams, dtype=self.dtype_policy, name="encoder")
+            self.decoder = self.decoder_class(hparams, dtype=self.dtype_policy, name="decoder")
+
+    def call(self, inputs: Tensor, targets: Tensor, seed: Tensor = None) -> Tensor:
+        """Returns the logits [B, T, V]; see `models.model.Model`."""
+        seeds = None if seed is None else Seeds(seed)
+        return self.decode(targets, self.encode(inputs, seeds), seeds)
 
     def encode(self, inputs: Tensor, seeds: Seeds | None = None) -> Memory:
         """Returns the memory of source ids [B, S]."""
-        x = self.encoder_output(self.embedding(inputs), inputs == 0, seeds)
-        return self.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
+        x = self.encoder(self.embedding(inputs), inputs == 0, seeds=seeds)
+        return self.decoder.bottom.attention.memory(x, padding_bias(inputs)[:, 0, 0])
+
+    def decode(
+        self,
+        targets: Tensor,
+        memory: Memory,
+        seeds: Seeds | None = None,
+        return_attention: bool = False,
+    ) -> Any:
+        """Returns the logits [B, T, V] of target ids [B, T]; see `models.model.DecodingModel`."""
+        x = self.target_embedding(shift_right(targets))
+        decoded = self.decoder(x, memory, seeds=seeds)
+        logits = self.logits(decoded)
+        return (logits, [{"cross": decoded.weights}]) if return_attention else logits
 
     def start(self, hypotheses: Tensor) -> tuple[State, ...]:
-        """Returns the cache before the first position: zeros [hypotheses, D] and [hypotheses, C]
-        for each layer.
-        """
-        return tuple(layer.start(hypotheses) for layer in (self.bottom, *self.upper))
+        """Returns the cache before the first position: a state of each decoder layer."""
+        return self.decoder.start(hypotheses)
 
-    def decoder_logits(
-        self, x: Tensor, start: Tensor, memory: Memory, seeds: Seeds | None, caches: Caches | None
-    ) -> Tensor:
-        return self.softmax.logits(
-            self.hparams.output_factor * self.decoder_output(x, memory, seeds, caches)
-        )
+    def decode_step(
+        self,
+        ids: Tensor,
+        t: Tensor,
+        cache: tuple[State, ...],
+        memory: Memory,
+        return_attention: bool = False,
+    ) -> tuple:
+        """Returns the logits [B, K, V] and the new cache; see `models.model.DecodingModel`."""
+        decoded = self.decoder(self.target_embedding(ids), memory, states=cache)
+        results = self.logits(decoded), decoded.states
+        return (*results, [{"cross": decoded.weights}]) if return_attention else results
+
+    def logits(self, decoded: Decoded) -> Tensor:
+        """Returns the logits [B, T, V] of the outputs of the top layer."""
+        return self.softmax.logits(self.output_factor * decoded.outputs)

@@ -113,7 +113,9 @@ class Import:
         self.variables = self.variables_class(self.checkpoints)
         self.hparams, self._hparams_source = self._hparams()
         source_size, size = self.variables.vocab_sizes()
-        model = model_without_values(self.hparams, size, source_size if source_size != size else 0)
+        model = model_without_values(
+            self.hparams, size, source_vocab_size=source_size if source_size != size else 0
+        )
         refuse_misfit(model, Checkpoint(self.variables.weights, ""), self.variables.path)
         name = request.problem or self._flags.get("problem", "")
         self.problem = _problem(name, request)

@@ -40,7 +40,9 @@ def dry_run(data: Data, hparams: HParams, random_seed: int, config: RunConfig) -
     ]
     devices.hide_gpus()  # a dry run must not allocate their memory
     model = model_without_values(
-        hparams, data.vocabulary.size, data.vocabulary.separate_source_size
+        hparams,
+        data.vocabulary.size,
+        source_vocab_size=data.vocabulary.separate_source_size,
     )
     refuse_missing_score(data, config.best_by)
     if config.warm_start_from:

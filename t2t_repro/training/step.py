@@ -17,7 +17,6 @@ import tensorflow as tf
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 from t2t_repro.training.optimizer import LossScale, Optimizer
@@ -304,9 +303,11 @@ def passes_of_batch(
     of each example. `tokens` is the number of target tokens in the whole step.
     """
     inputs, targets, seed = batch
-    seeds, auxiliary = [seed, hashed(seed)] if rdrop_alpha else [seed], []
-    with auxiliary_losses() as layer_losses:
-        passes = [model(inputs, targets, seed) for seed in seeds]
+    seeds = [seed, hashed(seed)] if rdrop_alpha else [seed]
+    passes, layer_losses, auxiliary = [], [], []
+    for pass_seed in seeds:
+        passes.append(model(inputs, targets, pass_seed))
+        layer_losses += model.losses
     if layer_losses:
         share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
         auxiliary.append(tf.add_n(layer_losses) * share / len(passes))

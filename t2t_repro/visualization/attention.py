@@ -160,21 +160,20 @@ def attention_weights(
     """
     import keras
 
-    from t2t_repro.layers.attention import save_self_weights
     from t2t_repro.models.transformer import Transformer
 
     inputs, targets = (keras.ops.convert_to_tensor(ids[None], "int64") for ids in (inputs, targets))
-    cross: list[Any] = []
-    with save_self_weights() as saved:
-        model.decode(targets, model.encode(inputs), save_weights_to=cross)
-    parts = {"cross": cross}
+    layers: list[dict[str, Any]] = []
     if isinstance(model, Transformer):
-        layers = len(model.encoder)
-        parts = {"encoder": saved[:layers], "decoder": saved[layers:], "cross": cross}
-    return {
-        kind: np.stack([np.asarray(layer, np.float32)[0] for layer in layers])
-        for kind, layers in parts.items()
-    }
+        memory, layers = model.encode(inputs, return_attention=True)
+    else:
+        memory = model.encode(inputs)
+    _, decoder_layers = model.decode(targets, memory, return_attention=True)
+    weights: dict[str, list[np.ndarray]] = {}
+    for layer in layers + decoder_layers:
+        for kind, values in layer.items():
+            weights.setdefault(kind, []).append(np.asarray(values, np.float32)[0])
+    return {kind: np.stack(values) for kind, values in weights.items()}
 
 
 def attention_of(

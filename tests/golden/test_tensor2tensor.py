@@ -17,7 +17,6 @@ from t2t_repro import registry
 from t2t_repro.decoding.batches import unpadded
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.tensor2tensor.variables import by_our_names
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.schedule import Schedule
@@ -26,11 +25,11 @@ EXTRA_LENGTH = 50
 
 
 @pytest.fixture(scope="module")
-def model() -> Transformer:
+def model() -> Any:
     return golden_model()
 
 
-def test_logits_and_losses_are_the_same(model: Transformer) -> None:
+def test_logits_and_losses_are_the_same(model: Any) -> None:
     golden = load("model_v1_postnorm_fwd")
     logits = model(golden["inputs"], golden["targets"])
     np.testing.assert_allclose(logits, golden["logits"], atol=1e-4)
@@ -42,7 +41,7 @@ def test_logits_and_losses_are_the_same(model: Transformer) -> None:
     assert plain == pytest.approx(float(golden["eval_loss"]), abs=1e-5)
 
 
-def test_gradients_are_the_same(model: Transformer) -> None:
+def test_gradients_are_the_same(model: Any) -> None:
     golden = load("model_v1_postnorm_fwd")
     expected = by_our_names(load("model_v1_postnorm_grads"), "")
     with tf.GradientTape() as tape:
@@ -60,7 +59,7 @@ def test_gradients_are_the_same(model: Transformer) -> None:
         )
 
 
-def search(model: Transformer, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses:
+def search(model: Any, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses:
     # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the
     # batch's longest input.
     limits = tf.fill([inputs.shape[0]], inputs.shape[1] + EXTRA_LENGTH)
@@ -71,9 +70,7 @@ def search(model: Transformer, inputs: Any, decode_hparams: DecodeHParams) -> Hy
 @pytest.mark.parametrize(
     ("name", "alpha"), [("beam4_a06_top4", 0.6), ("beam4_a00_top4", 0.0), ("beam4_a10_top4", 1.0)]
 )
-def test_four_hypotheses_are_the_same_or_better(
-    model: Transformer, name: str, alpha: float
-) -> None:
+def test_four_hypotheses_are_the_same_or_better(model: Any, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], DecodeHParams(4, alpha, n=4))
     ids, scores = golden[f"{name}/ids"].tolist(), golden[f"{name}/scores"]
@@ -90,7 +87,7 @@ def test_four_hypotheses_are_the_same_or_better(
             )
 
 
-def test_the_output_of_greedy_search_in_a_graph_is_the_same(model: Transformer) -> None:
+def test_the_output_of_greedy_search_in_a_graph_is_the_same(model: Any) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = tf.function(search, autograph=False)(model, golden["inputs"], DecodeHParams(1, 0.0))
     for row, (ids, score) in enumerate(

@@ -87,12 +87,14 @@ def check_against_numpy(
             S], of a model, for ids [S] and [T] without padding.
         atol: tolerance of the logits. That of the attention weights is a tenth of it.
     """
-    saved: list[Any] = []
-    logits = np.asarray(model.decode(TARGETS, model.encode(INPUTS), save_weights_to=saved))
+    memory = model.encode(INPUTS)
+    logits, attention = model.decode(TARGETS, memory, return_attention=True)
+    logits = np.asarray(logits)
     for row, (source, target) in enumerate(((5, 4), (3, 2))):
         expected, expected_weights = numpy_model(model, INPUTS[row, :source], TARGETS[row, :target])
         np.testing.assert_allclose(logits[row, :target], expected, atol=atol)
-        for weights, values in zip(saved, expected_weights, strict=True):
+        for layer, values in zip(attention, expected_weights, strict=True):
+            weights = np.asarray(layer["cross"])
             values = np.reshape(values, (-1, target, source))
             assert weights.shape == (2, len(values), 4, 5)
             np.testing.assert_allclose(weights[row, :, :target, :source], values, atol=atol / 10)
@@ -112,17 +114,18 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
     repeated_memory = model.encode(np.repeat(INPUTS, hypotheses, axis=0))
     ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
     for t in range(length):
-        saved: list[list[Any]] = [[], []]
-        options = [{"save_weights_to": weights} if model.has_attention else {} for weights in saved]
-        logits, cache = model.decode_step(
-            tf.constant(ids), tf.constant(t), cache, memory, **options[0]
-        )
+        options = {"return_attention": True} if model.has_attention else {}
+        arguments = tf.constant(ids), tf.constant(t), cache, memory
+        logits, cache, *attention = model.decode_step(*arguments, **options)
         targets = np.pad(histories, ((0, 0), (0, 0), (0, 1)), constant_values=1).reshape(-1, t + 1)
-        expected = np.asarray(model.decode(targets, repeated_memory, **options[1]))[:, t]
+        expected = model.decode(targets, repeated_memory, **options)
+        expected_attention = expected[1] if model.has_attention else []
+        expected = np.asarray(expected[0] if model.has_attention else expected)[:, t]
         np.testing.assert_allclose(logits, expected.reshape(2, hypotheses, VOCAB), atol=atol)
-        for weights, expected_weights in zip(*saved, strict=True):
-            last = np.asarray(expected_weights)[:, :, t].reshape(2, hypotheses, -1, INPUTS.shape[1])
-            np.testing.assert_allclose(weights, last.transpose(0, 2, 1, 3), atol=atol)
+        for layer, expected_layer in zip(*attention or [[]], expected_attention, strict=True):
+            last = np.asarray(expected_layer["cross"])[:, :, t]
+            last = last.reshape(2, hypotheses, -1, INPUTS.shape[1])
+            np.testing.assert_allclose(layer["cross"], last.transpose(0, 2, 1, 3), atol=atol)
         order = (parents[t] + hypotheses * np.arange(2)[:, None]).reshape(-1)
         cache = tf.nest.map_structure(lambda tensor, order=order: tf.gather(tensor, order), cache)
         ids = tokens[t]

@@ -6,11 +6,12 @@ of JAX can use it.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import zero_weights
+from t2t_repro.models import variants
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.tensor2tensor.variables import by_our_names
 
@@ -31,10 +32,9 @@ def load(name: str) -> dict[str, np.ndarray]:
     return dict(np.load(GOLDEN / f"{name}.npz"))
 
 
-def golden_model() -> Transformer:
-    """Returns our Transformer with tensor2tensor's weights."""
-    with zero_weights():
-        model = Transformer(HPARAMS, 100, TARGET_SPACE_ID)
+def golden_model(make: Any = variants.transformer) -> Transformer:
+    """Returns our Transformer with tensor2tensor's weights, made by this function."""
+    model = make(HPARAMS, 100, TARGET_SPACE_ID)
     weights = by_our_names(load("model_v1_postnorm_vars"), "model_v1_postnorm_vars")
     assert weights.keys() == {variable.path for variable in model.trainable_variables}
     for variable in model.trainable_variables:

@@ -18,12 +18,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from family_examples import EXAMPLES, example_model, loss_and_logits
+from family_examples import EXAMPLES, INPUTS, SEED, TARGETS, example_model, training_loss
 from golden_model import golden_model, load
 from t2t_repro import layers, models, registry
 from t2t_repro.data.dataset import load_data
 from t2t_repro.files.json_file import from_json
 from t2t_repro.hparam import HParams
+from t2t_repro.keras.transformer import Transformer
 from t2t_repro.models.model import make_model
 from t2t_repro.training.loss import smoothed_cross_entropy
 
@@ -58,7 +59,11 @@ def functional_values(path: Path) -> dict[str, Any]:
         [keras.Input((None,), dtype="int32") for _ in range(2)],
         load("model_v1_postnorm_fwd"),
     )
-    model, x, y = keras.Model(inputs, golden_model()(*inputs)), golden["inputs"], golden["targets"]
+    model, x, y = (
+        keras.Model(inputs, golden_model(Transformer)(*inputs)),
+        golden["inputs"],
+        golden["targets"],
+    )
     model.save(path)
     model.compile(
         "sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight")
@@ -73,7 +78,9 @@ def family_values(family: str) -> dict[str, Any]:
     model = example_model(family)
 
     def compute(weights: list[Any]) -> Any:
-        return loss_and_logits(lambda *inputs: model.stateless_call(weights, [], *inputs)[0])
+        arguments = (weights, [], INPUTS, TARGETS, SEED)
+        logits, _, losses = model.stateless_call(*arguments, return_losses=True)
+        return training_loss(logits, losses), logits
 
     weights, paths = zip(
         *((variable.value, variable.path) for variable in model.trainable_variables), strict=True

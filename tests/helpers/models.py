@@ -11,7 +11,7 @@ import tensorflow as tf
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 
 WORDS = ("▁the", "▁dog", "▁a", "▁cat", "▁sat", "▁on")
 
@@ -72,10 +72,10 @@ def weights_of(model: Any) -> dict[str, Any]:
     return {variable.path: variable.value for variable in model.trainable_variables}
 
 
-def word_model(seed: int, hparams: HParams, vocabulary: Vocabulary) -> Transformer:
+def word_model(seed: int, hparams: HParams, vocabulary: Vocabulary) -> Any:
     """Returns an untrained model that mostly outputs a few whole words and then the end token."""
     keras.utils.set_random_seed(seed)
-    model = Transformer(
+    model = variants.transformer(
         dataclasses.replace(hparams, shared_embedding_and_softmax_weights=False), vocabulary.size
     )
     norm = model.decoder[-1].residuals[-1].norm

@@ -48,7 +48,6 @@ FUNCTIONS = {
     "hparam": ("HParams.of",),
     "errors": ("UserError.__init__",),
     "devices": ("use_one_gpu",),
-    "layers.base": ("auxiliary_losses.add",),
     "layers.dropout": ("Seeds", "dropout"),
     "models.model": (
         *("Model.__call__", "DecodingModel.encode", "DecodingModel.decode", "DecodingModel.start"),

@@ -20,6 +20,7 @@ class Lookup:
     """
 
     name = "lookup"
+    losses: tuple[Any, ...] = ()
 
     def __init__(self, vocab_size: int, dtype: str = "float32", rate: float = 0.1) -> None:
         self.dtype, self.rate, random = dtype, rate, np.random.default_rng(0)

@@ -25,7 +25,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel
 from t2t_repro.insights.server import address, listen, serve
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.visualization.attention import KINDS
 
 OPTIONS = (
@@ -87,7 +87,9 @@ def new_model(name: str, seed: int, encoder_layers: int) -> ExploredModel:
     layers = {"num_encoder_layers": encoder_layers, "num_decoder_layers": 2}
     words = sentencepiece.train(["the dog", "a cat", SENTENCE], 290)
     keras.utils.set_random_seed(seed)
-    model = Transformer(HParams(**layers, hidden_size=16, filter_size=16, num_heads=2), words.size)
+    model = variants.transformer(
+        HParams(**layers, hidden_size=16, filter_size=16, num_heads=2), words.size
+    )
     scales = [
         0.1 if piece.startswith("<0x") else 3.0 for piece in words.pieces(list(range(words.size)))
     ]

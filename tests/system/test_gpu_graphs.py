@@ -17,7 +17,7 @@ from t2t_repro.decoding.beam_search import Hypotheses
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.serving.export import Served
 from t2t_repro.training.evaluation import Evaluator
 from t2t_repro.training.optimizer import LossScale, make_optimizer
@@ -99,7 +99,7 @@ def test_a_training_step_runs_on_a_gpu(
     precision: str, hparams: HParams, allowed: dict[str, int]
 ) -> None:
     model, scale = (
-        Transformer(hparams, VOCAB_SIZE, 1, precision),
+        variants.transformer(hparams, VOCAB_SIZE, 1, precision),
         LossScale() if precision == "mixed_float16" else None,
     )
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy(), scale)
@@ -122,7 +122,10 @@ def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
-    model, decode_hparams = Transformer(HPARAMS, VOCAB_SIZE, dtype="bfloat16"), SEARCHES[name]
+    model, decode_hparams = (
+        variants.transformer(HPARAMS, VOCAB_SIZE, dtype="bfloat16"),
+        SEARCHES[name],
+    )
     random = tf.TensorSpec([None, decode_hparams.n, None])
 
     def search(ids: tf.Tensor, prefix: tf.Tensor, random: tf.Tensor) -> Hypotheses:
@@ -135,13 +138,13 @@ def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
 
 
 def test_an_evaluation_runs_on_a_gpu() -> None:
-    evaluator = Evaluator(Transformer(HPARAMS, VOCAB_SIZE, dtype="mixed_bfloat16"), [], 1)  # type: ignore[arg-type]
+    evaluator = Evaluator(variants.transformer(HPARAMS, VOCAB_SIZE, dtype="mixed_bfloat16"), [], 1)  # type: ignore[arg-type]
     assert_runs_on_gpu(gpu_graphs.optimized(evaluator._sums.get_concrete_function()), {LENGTH: 3})
 
 
 def test_a_served_model_does_only_text_on_the_host() -> None:
     vocabulary = sentencepiece.train(["the dog", "a cat", "the cat sat on the dog"], 290)
-    model = Transformer(HPARAMS, vocabulary.size)
+    model = variants.transformer(HPARAMS, vocabulary.size)
     served = Served(Translator(model, vocabulary, DecodeHParams(beam_size=4), max_length=100))
     for name in ("nbest", "score"):
         graph = gpu_graphs.optimized(served.functions[name].get_concrete_function())

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +13,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.visualization.attention import pair_attention
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -30,7 +29,7 @@ def model(
     origin = Origin("numbers_ende", {}, "vocab.numbers_ende.512.model", "0123456789ab", 1)
     folder = ModelFolder.create(path, tiny_hparams, tiny_vocabulary, origin)
     keras.utils.set_random_seed(1)
-    weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
+    weights = weights_of(variants.transformer(tiny_hparams, tiny_vocabulary.size))
     write_checkpoint(folder.path, 1, weights, tiny_vocabulary.fingerprint)
     return str(path)
 
@@ -116,8 +115,9 @@ def test_the_translator_returns_the_attention_of_its_translation(
     assert result.kinds["cross"].queries == tuple(
         tiny_vocabulary.pieces(translation.hypotheses[0].ids)
     )
-    weights: list[Any] = []
     pair = (np.array([ids]) for ids in (translation.hypotheses[0].ids, translation.source_ids))
     targets, inputs = pair
-    translator.model.decode(targets, translator.model.encode(inputs), save_weights_to=weights)
-    np.testing.assert_array_equal(result.kinds["cross"].weights, np.asarray(weights[0]))
+    memory = translator.model.encode(inputs)
+    _, layers = translator.model.decode(targets, memory, return_attention=True)
+    weights = np.concatenate([layer["cross"] for layer in layers])
+    np.testing.assert_array_equal(result.kinds["cross"].weights, weights)

@@ -10,7 +10,7 @@ from models import weights_of, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.paper.results import Results, write_results
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -21,7 +21,7 @@ def test_a_model_card_has_the_scores_of_its_checkpoint(
 ) -> None:
     origin = Origin("numbers_ende_rev", {}, f"vocab.x{tiny_vocabulary.suffix}", "0123456789ab", 1)
     ModelFolder.create(tmp_path, tiny_hparams, tiny_vocabulary, origin)
-    weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
+    weights = weights_of(variants.transformer(tiny_hparams, tiny_vocabulary.size))
     (tmp_path / "averaged").mkdir()
     checkpoints = [
         write_checkpoint(folder, 3, weights, tiny_vocabulary.fingerprint)

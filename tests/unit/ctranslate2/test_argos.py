@@ -19,7 +19,7 @@ from t2t_repro.ctranslate2.sentence_splitter import splitter
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.serving.model_card import ModelCard
 from user_errors import user_error
 
@@ -31,7 +31,7 @@ def new_folder(
     path: Path, hparams: HParams, vocabulary: Vocabulary, **settings: Any
 ) -> tuple[ModelFolder, str]:
     keras.utils.set_random_seed(1)
-    model = Transformer(hparams, vocabulary.size)
+    model = variants.transformer(hparams, vocabulary.size)
     problem = "t2t_text" if settings else "numbers_ende"
     folder = ModelFolder.create(
         path, hparams, vocabulary, Origin(problem, settings, f"vocab.x{vocabulary.suffix}", "", 1)

@@ -15,7 +15,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from user_errors import user_error
 
 
@@ -23,7 +23,7 @@ from user_errors import user_error
 def trained(folder: ModelFolder, tiny_hparams: HParams) -> ModelFolder:
     """Returns a model folder with a checkpoint of random weights."""
     keras.utils.set_random_seed(3)
-    model = Transformer(tiny_hparams, folder.vocabulary.size)
+    model = variants.transformer(tiny_hparams, folder.vocabulary.size)
     write_checkpoint(folder.path, 3, weights_of(model), folder.vocabulary.fingerprint)
     return folder
 

@@ -19,7 +19,6 @@ from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.models.transformer import Transformer
 
 SOURCES = ["the dog", "a cat sat on the", "cat", "a dog sat"]
 ALPHA = 0.8
@@ -41,17 +40,16 @@ def prefixes(tiny_vocabulary: Vocabulary) -> np.ndarray:
 
 
 def log_probs_and_coverage(
-    model: Transformer, sources: np.ndarray, outputs: Sequence[Sequence[int]]
+    model: Any, sources: np.ndarray, outputs: Sequence[Sequence[int]]
 ) -> list[tuple[float, float]]:
     """Returns each output's log-probability and coverage (the sum over source tokens of
     log(min(attention, 1))).
     """
-    weights: list[Any] = []
-    logits = model.decode(padded(outputs), model.encode(sources), save_weights_to=weights)
-    assert len(weights) == 2  # one tensor for each layer
-    attention = np.asarray(weights[1]).mean(
-        axis=1
-    )  # [B, T, S], the mean over the heads of the last layer
+    memory = model.encode(sources)
+    logits, layers = model.decode(padded(outputs), memory, return_attention=True)
+    assert len(layers) == 2
+    # The mean over the heads of the last layer: [B, T, S].
+    attention = np.asarray(layers[1]["cross"]).mean(axis=1)
     results = []
     for source, ids, log_probs, weights_of_row in zip(
         sources, outputs, log_softmax(logits), attention, strict=True
@@ -127,7 +125,7 @@ RANDOM: dict[str, Any] = {
     ids=["coverage", "repetitions", "both", "greedy", "random"],
 )
 def test_scores_follow_the_formula(
-    two_layers: Transformer,
+    two_layers: Any,
     inputs: np.ndarray,
     prefixes: np.ndarray,
     has_prefix: bool,
@@ -222,19 +220,19 @@ def test_padding_is_never_a_token_of_an_output(inputs: np.ndarray, method: str) 
 
 
 def test_log_probabilities_and_attention_of_given_targets(
-    two_layers: Transformer, inputs: np.ndarray, tiny_vocabulary: Vocabulary
+    two_layers: Any, inputs: np.ndarray, tiny_vocabulary: Vocabulary
 ) -> None:
     targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
     log_probs, attention = (
         x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets))
     )
-    weights: list[tf.Tensor] = []
-    logits = two_layers.decode(padded(targets), two_layers.encode(inputs), save_weights_to=weights)
+    memory = two_layers.encode(inputs)
+    logits, layers = two_layers.decode(padded(targets), memory, return_attention=True)
     for row, ids in enumerate(targets):
         expected = log_softmax(logits[row])[range(len(ids)), ids]
         np.testing.assert_allclose(log_probs[row, : len(ids)], expected, rtol=1e-4)
         assert not log_probs[row, len(ids) :].any()
-        mean_weights = np.asarray(weights[1])[row].mean(axis=0)
+        mean_weights = np.asarray(layers[1]["cross"])[row].mean(axis=0)
         assert (
             attention[row, : len(ids)].tolist() == mean_weights.argmax(axis=1)[: len(ids)].tolist()
         )

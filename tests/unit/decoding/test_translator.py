@@ -13,10 +13,11 @@ from models import Copier, weights_of, write_checkpoint
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
+from t2t_repro.decoding.tensorflow_engine import TransposedSoftmax
 from t2t_repro.decoding.translation import EMPTY, InputFile, Translation
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from user_errors import user_error
 
 TEXTS = [
@@ -35,15 +36,13 @@ RANDOM: dict[str, Any] = {"sampling_method": "random", "sampling_temp": 1.5}
 
 
 @pytest.fixture(scope="module")
-def transformer(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Transformer:
+def transformer(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Any:
     keras.utils.set_random_seed(1)
-    return Transformer(tiny_hparams, tiny_vocabulary.size)
+    return variants.transformer(tiny_hparams, tiny_vocabulary.size)
 
 
 @pytest.fixture(scope="module")
-def word_translator(
-    new_word_model: Callable[..., Transformer], tiny_vocabulary: Vocabulary
-) -> Translator:
+def word_translator(new_word_model: Callable[..., Any], tiny_vocabulary: Vocabulary) -> Translator:
     """Returns a translator whose outputs are words. All tests share it, because its graphs are slow
     to build.
     """
@@ -87,9 +86,7 @@ def assert_alike(ours: Translation, theirs: Translation) -> None:
 
 
 @pytest.mark.usefixtures("no_graphs")
-def test_a_translator_comes_from_a_model_folder(
-    folder: ModelFolder, transformer: Transformer
-) -> None:
+def test_a_translator_comes_from_a_model_folder(folder: ModelFolder, transformer: Any) -> None:
     write_checkpoint(folder.path, 3, weights_of(transformer), folder.vocabulary.fingerprint)
     translator = Translator.from_dir(str(folder.path), beam_size=2, extra_length=3)
     assert translator.decode_hparams == DecodeHParams(beam_size=2, extra_length=3)
@@ -98,9 +95,8 @@ def test_a_translator_comes_from_a_model_folder(
         each.translate(iter(["the cat"]))[0].hypotheses for each in (translator, expected)
     )
     assert ours.ids == theirs.ids
-    assert (
-        translator.model.softmax.transposed is not None
-    )  # for faster logits, whose last bits differ
+    # It computes logits faster, and their last bits differ.
+    assert isinstance(translator.model.softmax, TransposedSoftmax)
     assert ours.score == pytest.approx(theirs.score, rel=1e-5)
 
 

@@ -47,7 +47,7 @@ from t2t_repro.files.textfile import read_lines
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import read_config
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.opennmt_tf.description import read_description
 from t2t_repro.paper.results import Results, read_results, training_results, write_results
 from t2t_repro.parsing.evalb_parameters import read_parameters
@@ -453,7 +453,7 @@ def test_hparams_that_need_more_memory_than_the_checkpoint_are_refused_before_th
 ) -> None:
     origin = Origin("numbers_ende", {}, VOCABULARY, "0123456789ab", 1)
     model = ModelFolder.create(tmp_path, tiny_hparams, tiny_vocabulary, origin)
-    weights = weights_of(Transformer(tiny_hparams, tiny_vocabulary.size))
+    weights = weights_of(variants.transformer(tiny_hparams, tiny_vocabulary.size))
     checkpoint = write_checkpoint(tmp_path, 3, weights, tiny_vocabulary.fingerprint)
     model.model(checkpoint)
     (tmp_path / "hparams.json").write_text(

@@ -24,7 +24,7 @@ from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.export import export_huggingface
 from t2t_repro.huggingface.model import MarianImport
 from t2t_repro.huggingface.weights import read_weights
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.serving.model_card import ModelCard
 from user_errors import user_error
 
@@ -68,7 +68,9 @@ pytestmark = pytest.mark.usefixtures("no_graphs")
 def new_folder(path: Path, hparams: HParams, vocabulary: Vocabulary) -> tuple[ModelFolder, str]:
     """Returns a model folder and its checkpoint. No bias is 0, and no norm's scale is 1."""
     keras.utils.set_random_seed(1)
-    model = Transformer(hparams, vocabulary.size, source_vocab_size=vocabulary.separate_source_size)
+    model = variants.transformer(
+        hparams, vocabulary.size, source_vocab_size=vocabulary.separate_source_size
+    )
     random = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(variable + random.normal(0, 0.4, variable.shape))

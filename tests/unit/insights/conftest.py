@@ -8,14 +8,14 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 
 
 @pytest.fixture(scope="session")
 def explored(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> list[ExploredModel]:
     """Returns an untrained Transformer of one layer with two heads, and a model without attention."""  # noqa: E501
     keras.utils.set_random_seed(1)
-    transformer = Transformer(tiny_hparams, tiny_vocabulary.size)
+    transformer = variants.transformer(tiny_hparams, tiny_vocabulary.size)
     copier = Copier(tiny_vocabulary.size)
     translators = (
         Translator(transformer, tiny_vocabulary, DecodeHParams(3, extra_length=2), max_length=256),

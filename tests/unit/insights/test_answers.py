@@ -13,7 +13,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.insights.answers import ExploredModel, example
 from t2t_repro.insights.search_tree import search_tree
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.problems.numbers import NumbersEnde
 from t2t_repro.problems.text_files import TextFiles
 from t2t_repro.visualization.attention import pair_attention
@@ -62,7 +62,7 @@ def test_layers_are_those_of_the_deeper_stack(
     tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
     hparams = dataclasses.replace(tiny_hparams, num_decoder_layers=2)
-    transformer = Transformer(hparams, tiny_vocabulary.size)
+    transformer = variants.transformer(hparams, tiny_vocabulary.size)
     model = ExploredModel("c", "", Translator(transformer, tiny_vocabulary, DecodeHParams()))
     assert model.describe()["layers"] == 2
     assert [

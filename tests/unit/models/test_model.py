@@ -209,13 +209,13 @@ def test_a_wrong_model_is_refused_with_what_is_missing(factory: Any, message: st
         make(factory, "bfloat16" if factory is Embedded else "float32")
 
 
-def test_a_model_whose_methods_take_save_weights_to_has_attention() -> None:
+def test_a_model_whose_methods_return_attention_on_request_has_attention() -> None:
     class Attentive(Embedded):
         def encode(self, inputs: Any) -> Any: ...
         def start(self, hypotheses: Any) -> Any: ...
-        def decode(self, targets: Any, memory: Any, save_weights_to: Any = None) -> Any: ...
+        def decode(self, targets: Any, memory: Any, return_attention: Any = False) -> Any: ...
         def decode_step(
-            self, ids: Any, t: Any, cache: Any, memory: Any, save_weights_to: Any = None
+            self, ids: Any, t: Any, cache: Any, memory: Any, return_attention: Any = False
         ) -> Any: ...
 
     model = make(Attentive)

@@ -11,9 +11,7 @@ import pytest
 from decoding_models import INPUTS, SEED, SPACE, TARGETS, VOCAB, check_against_numpy, small_model
 from numpy_math import softmax
 from t2t_repro.hparam import HParams
-from t2t_repro.layers import attention, feed_forward, residual
-from t2t_repro.models import transformer
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import transformer, variants
 
 HPARAMS = HParams(num_hidden_layers=2, hidden_size=16, filter_size=24, num_heads=2)
 RELATIVE = {
@@ -24,7 +22,7 @@ RELATIVE = {
 
 
 def numpy_transformer(
-    model: Transformer, inputs: np.ndarray, targets: np.ndarray
+    model: Any, inputs: np.ndarray, targets: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Returns the results of the model (section 3 of the paper) for one sentence, computed with
     numpy.
@@ -57,12 +55,14 @@ def numpy_transformer(
             values = values + np.asarray(layer.relative_values.table)[rows]
         weights = softmax(np.where(is_visible, logits / np.sqrt(q.shape[2]), -np.inf))
         heads = (weights[..., None] * values).sum(axis=2).transpose(1, 0, 2)
-        return weights, heads.reshape(heads.shape[0], -1) @ np.asarray(layer.output_kernel)
+        return weights, heads.reshape(heads.shape[0], -1) @ np.asarray(
+            layer.output_projection.kernel
+        )
 
     def self_attention(x: np.ndarray, layer: Any, is_masked: bool) -> np.ndarray:
         distance = np.arange(len(x)) - np.arange(len(x))[:, None]
         is_visible = np.abs(distance) <= (hparams.self_attention_neighborhood or 100) // 2
-        q, k, v = np.split(x @ np.asarray(layer.qkv_kernel), [keys, 2 * keys], axis=1)
+        q, k, v = np.split(x @ np.asarray(layer.qkv_projection.kernel), [keys, 2 * keys], axis=1)
         return attend(q, k, v, is_visible & ((distance <= 0) | (not is_masked)), layer)[1]
 
     def feed_forward(x: np.ndarray, layer: Any) -> np.ndarray:
@@ -86,9 +86,11 @@ def numpy_transformer(
         return x + vectors
 
     x = np.asarray(model.embedding.table)[inputs] * width**0.5
+    source_position = model.source_position
     if hparams.use_target_space_embedding:
-        x = x + np.asarray(model.target_space)[SPACE]
-    x = with_positions(x, model.source_position)
+        source_position = model.source_position.position
+        x = x + np.asarray(model.source_position.table)[SPACE]
+    x = with_positions(x, source_position)
     for layer in model.encoder:
         x = residual(
             x,
@@ -105,8 +107,8 @@ def numpy_transformer(
     for layer in model.decoder:
 
         def cross_attention(y: np.ndarray, layer: Any = layer.cross_attention) -> np.ndarray:
-            k, v = np.split(memory @ np.asarray(layer.kv_kernel), [keys], axis=1)
-            weights, output = attend(y @ np.asarray(layer.q_kernel), k, v, True, layer)
+            k, v = np.split(memory @ np.asarray(layer.kv_projection.kernel), [keys], axis=1)
+            weights, output = attend(y @ np.asarray(layer.q_projection.kernel), k, v, True, layer)
             all_weights.append(weights)
             return output
 
@@ -134,6 +136,7 @@ def numpy_transformer(
             "self_attention_neighborhood": 2,
         },
         RELATIVE,
+        {"norm_before": True, "self_attention_neighborhood": 2},
     ],
     ids=str,
 )
@@ -148,7 +151,7 @@ def test_initializer_gain_scales_the_variance_of_the_kernels_and_nothing_else() 
     for gain in (1.0, 0.25):
         keras.utils.set_random_seed(1)
         weights.append(
-            Transformer(
+            variants.transformer(
                 replace(HPARAMS, initializer_gain=gain, **RELATIVE), VOCAB
             ).trainable_variables
         )
@@ -167,10 +170,11 @@ def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> N
             calls.append((rate, tuple(x.shape)))
         return x
 
-    for module in (transformer, attention, feed_forward, residual):
-        monkeypatch.setattr(module, "dropout", record)
+    monkeypatch.setattr(transformer, "dropout", record)
     rates = {"layer_prepostprocess_dropout": 0.1, "attention_dropout": 0.2, "relu_dropout": 0.3}
-    Transformer(replace(HPARAMS, num_hidden_layers=1, **rates), VOCAB)(INPUTS, TARGETS, SEED)
+    variants.transformer(replace(HPARAMS, num_hidden_layers=1, **rates), VOCAB)(
+        INPUTS, TARGETS, SEED
+    )
     source, target = (0.1, (2, 5, 16)), (0.1, (2, 4, 16))
     encoder = [(0.2, (2, 2, 5, 5)), source, (0.3, (2, 5, 24)), source]
     decoder = [(0.2, (2, 2, 4, 4)), target, (0.2, (2, 2, 4, 5)), target, (0.3, (2, 4, 24)), target]

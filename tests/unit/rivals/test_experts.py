@@ -12,7 +12,6 @@ import tensorflow as tf
 from decoding_models import FAMILIES, INPUTS, TARGETS, small_model
 from numpy_experts import experts_outputs, gates_in_groups, gates_of, mixture
 from t2t_repro import registry
-from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.rivals import experts
 from t2t_repro.rivals.experts import MIN_DEVIATION, Experts
@@ -60,12 +59,6 @@ def test_it_computes_the_chosen_experts(
         np.testing.assert_allclose(ours(x), expected, atol=1e-6)
 
 
-def seeds_of(is_token: np.ndarray | None) -> Seeds:
-    seeds = Seeds(SEED)
-    seeds.is_token = is_token  # type: ignore[assignment]
-    return seeds
-
-
 def load_of(clean: np.ndarray, noise: np.ndarray, deviation: np.ndarray, k: int) -> np.ndarray:
     """Returns the probability that each of c is among the k highest if only its noise is drawn
     again (equation 9).
@@ -95,13 +88,11 @@ def gate_with_noise(ours: Experts) -> tuple[np.ndarray, float]:
 def test_training_adds_noise_and_both_balancing_losses() -> None:
     trained = layer(moe_loss_coef=0.3)
     gates, loss = gate_with_noise(trained)
-    with auxiliary_losses() as losses:
-        ours = trained(X, seeds=seeds_of(IS_TOKEN))
+    ours = trained(X, IS_TOKEN, seeds=Seeds(SEED))
     kernels = np.asarray(trained.kernels1), np.asarray(trained.kernels2)
     outputs = np.array([[experts_outputs(*kernels, x) for x in row] for row in X])
     np.testing.assert_allclose(ours, np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
-    assert float(losses[0]) == pytest.approx(loss, rel=1e-4)
-    assert len(losses) == 1
+    assert float(sum(trained.losses)) == pytest.approx(loss, rel=1e-4)
 
 
 def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
@@ -117,8 +108,7 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     gates = np.array([[gates_in_groups(x @ group_gate, x @ gate, 2) for x in row] for row in X])
     np.testing.assert_allclose(ours(X), np.einsum("btn,btnd->btd", gates, outputs), atol=1e-5)
 
-    with auxiliary_losses() as losses:
-        outputs_in_training = ours(X, seeds=seeds_of(IS_TOKEN))
+    outputs_in_training = ours(X, IS_TOKEN, seeds=Seeds(SEED))
     draws = Seeds(SEED)
     group_draws = np.asarray(standard_normal((3, 5, 4), draws))
     inner_draws = np.asarray(standard_normal((3, 5, 2, 3), draws))
@@ -149,7 +139,7 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
             group_load += load_of(x @ group_gate, group_draws[place], group_deviation, 2)
     load = (inner_load * (group_load / positions)[:, None]).ravel()
     variations = [(values.std() / values.mean()) ** 2 for values in (importance, load)]
-    assert float(losses[0]) == pytest.approx(0.3 * sum(variations), rel=1e-4)
+    assert float(ours.losses[0]) == pytest.approx(0.3 * sum(variations), rel=1e-4)
 
 
 @pytest.mark.parametrize("groups", [0, 4])
@@ -162,18 +152,19 @@ def test_gradients_are_finite_when_the_noise_vanishes(groups: int) -> None:
         None,
         np.arange(15).reshape(3, 5) == 0,
     ):  # a single token does not choose all groups
-        with tf.GradientTape() as tape, auxiliary_losses() as losses:
-            outputs = ours(abs(X), seeds=seeds_of(is_token))
-            loss = tf.reduce_sum(outputs) + losses[0]
+        with tf.GradientTape() as tape:
+            outputs = ours(abs(X), is_token, seeds=Seeds(SEED))
+            loss = tf.reduce_sum(outputs) + ours.losses[0]
         for gradient in tape.gradient(loss, variables):
             assert np.isfinite(tf.convert_to_tensor(gradient)).all()  # those of experts are sparse
 
 
 def test_each_stack_adds_a_balancing_loss_that_ignores_padding() -> None:
     model = small_model(FAMILIES["transformer_moe"])
-    with auxiliary_losses() as losses:
-        model(INPUTS, TARGETS, SEED[:2])
-        model(np.pad(INPUTS, ((0, 0), (0, 2))), np.pad(TARGETS, ((0, 0), (0, 3))), SEED[:2])
-        model(INPUTS, TARGETS)  # outside training, there are no losses
-    assert len(losses) == 4 and min(losses) > 0
-    np.testing.assert_allclose(losses[2:], losses[:2], rtol=1e-4)
+    model(INPUTS, TARGETS, SEED[:2])
+    losses = model.losses
+    model(np.pad(INPUTS, ((0, 0), (0, 2))), np.pad(TARGETS, ((0, 0), (0, 3))), SEED[:2])
+    assert len(losses) == 2 and min(losses) > 0
+    np.testing.assert_allclose(model.losses, losses, rtol=1e-4)
+    model(INPUTS, TARGETS)  # outside training, there are no losses
+    assert not model.losses

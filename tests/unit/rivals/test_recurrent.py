@@ -10,9 +10,8 @@ import pytest
 from decoding_models import FAMILIES, check_against_numpy, small_model
 from numpy_experts import mixture
 from numpy_lstm import NumpyLayers
-from t2t_repro.hparam import HParams
 from t2t_repro.rivals.attentive_lstm import AdditiveAttention
-from t2t_repro.rivals.lstm import LSTM
+from t2t_repro.rivals.lstm import LSTM, Init
 
 ONE_MATRIX = {"shared_embedding_and_softmax_weights": True, "embedding_size": 0}
 SIMPLE = {"cell_size": 0, "attention_mechanism": "bahdanau"}
@@ -128,8 +127,7 @@ def test_logits_and_attention_weights_equal_those_of_a_model_in_numpy(
 def test_the_forget_gate_is_open_at_first_and_the_vector_of_attention_has_the_variance_of_a_kernel() -> (  # noqa: E501
     None
 ):
-    bias = LSTM(HParams(hidden_size=8), 3).bias
+    bias = LSTM(3, 8).bias
     np.testing.assert_array_equal(bias, np.repeat([0, 1, 0, 0], 8))
-    hparams = replace(FAMILIES["gnmt"], hidden_size=1000, initializer_gain=0.25)
-    vector = np.asarray(AdditiveAttention(hparams, 2).vector)
+    vector = np.asarray(AdditiveAttention(1000, 2, init=Init(gain=0.25)).vector)
     assert np.var(vector) == pytest.approx(0.25 * 2 / 1001, rel=0.15)

@@ -19,9 +19,10 @@ from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
+from t2t_repro.decoding.tensorflow_engine import transpose_softmax
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.hparam import DecodeHParams, HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.serving.export import Served, export
 from tokenizers_json import tokenizer_json
 from user_errors import user_error
@@ -64,10 +65,10 @@ def copier(tiny_vocabulary: Vocabulary) -> Translator:
 def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
     """Returns an untrained Transformer and its graph. Inputs have at most 12 tokens."""
     keras.utils.set_random_seed(2)
-    model = Transformer(
+    model = variants.transformer(
         dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size
     )
-    model.softmax.store_transposed()  # as in Translator.from_folders
+    transpose_softmax(model)  # as in Translator.from_folders
     return Server(
         Translator(
             model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12

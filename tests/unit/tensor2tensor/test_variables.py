@@ -31,7 +31,9 @@ def require_fit(old: OldVariables) -> None:
     """Raises UserError unless the weights are those of the Transformer that their sizes describe."""  # noqa: E501
     source, target = old.vocab_sizes()
     hparams = replace(HPARAMS, **old.sizes())
-    model = model_without_values(hparams, target, source if source != target else 0)
+    model = model_without_values(
+        hparams, target, source_vocab_size=source if source != target else 0
+    )
     refuse_misfit(model, Checkpoint(old.weights, ""), old.path)
 
 

@@ -15,7 +15,7 @@ from t2t_repro.data.pipeline import Pipeline
 from t2t_repro.data.records import Records, shard_path
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.training import dry_run
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.schedule import Schedule
@@ -111,7 +111,7 @@ def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
     monkeypatch.setattr(dry_run, "learning_rates", lambda hparams: order.append("computed") or "")
     data = Data(registry.problem("numbers_ende"), tiny_vocabulary, None, {"train": records}, "")
     hparams = replace(tiny_hparams, train_steps=3000)
-    model = Transformer(hparams, tiny_vocabulary.size)
+    model = variants.transformer(hparams, tiny_vocabulary.size)
     write_checkpoint(folder.path, 3, weights_of(model), tiny_vocabulary.fingerprint)
     config = RunConfig(
         local_eval_frequency=1000, keep_checkpoint_max=4, warm_start_from=str(folder.path)

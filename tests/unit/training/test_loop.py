@@ -16,8 +16,8 @@ from programs import LOOKUP, SMALL, refused, run, succeed, write_pairs
 from t2t_repro import devices, registry
 from t2t_repro.errors import Stopped, UserError
 from t2t_repro.hparam import HParams
+from t2t_repro.keras import transformer as keras_layers
 from t2t_repro.metrics.score import Score
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.training import preparation
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import Decoded, Evaluation
@@ -27,7 +27,7 @@ from t2t_repro.training.preparation import warnings
 
 
 @registry.register_model
-class FullDevice(Transformer):
+class FullDevice(keras_layers.Transformer):
     """A Transformer that fails at every call as if the device had no memory left."""
 
     error: Any = tf.errors.ResourceExhaustedError(
@@ -69,7 +69,7 @@ def test_a_device_without_enough_memory_ends_training_with_advice(
 
 
 @registry.register_model
-class NamesPrecision(Transformer):
+class NamesPrecision(keras_layers.Transformer):
     """A Transformer that cannot be made. The error is the precision in which it should be made."""
 
     def __init__(

@@ -17,10 +17,9 @@ from step_models import Lookup
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.base import auxiliary_losses
 from t2t_repro.layers.dropout import example_seeds, hashed
+from t2t_repro.models import variants
 from t2t_repro.models.model import make_model
-from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
 from t2t_repro.training.optimizer import Adam, LossScale, make_optimizer
 from t2t_repro.training.step import Result, TrainStep
@@ -175,7 +174,7 @@ def test_r_drop_compares_two_passes_with_other_masks(tiny_hparams: HParams, cut:
 def test_frozen_weights_stay_and_cost_no_memory(tiny_hparams: HParams) -> None:
     hparams = replace(tiny_hparams, frozen="embedding, encoder/*/self_attention")
     with ONE.scope():
-        model = Transformer(tiny_hparams, VOCAB)
+        model = variants.transformer(tiny_hparams, VOCAB)
         step = TrainStep(model, make_optimizer(hparams), hparams, ONE)
     start = {variable.path: variable.value.numpy() for variable in model.trainable_variables}
     step(CUTS["accumulated"], TOKENS, (1, 0))
@@ -221,8 +220,7 @@ def test_auxiliary_losses_are_weighted_by_the_tokens_of_their_micro_batch(
         # Each example adds a loss of its length, so that the mean over the tokens is known.
         lengths = tf.reduce_sum(tf.cast(tf.not_equal(targets, 0), tf.float32))
         # The gradient needs the value of exp, so it is computed before the variable changes.
-        auxiliary_losses.add(lengths * tf.exp(log_scale.value))
-        auxiliary_losses.add(tf.constant(0.5))
+        model.losses = [lengths * tf.exp(log_scale.value), tf.constant(0.5)]  # type: ignore[attr-defined]
         return tf.zeros_like(targets, tf.float32)[..., None] + kernel.value
 
     model.trainable_variables = [log_scale, kernel]  # type: ignore[attr-defined]

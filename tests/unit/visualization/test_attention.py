@@ -14,8 +14,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.hparam import HParams
-from t2t_repro.layers.attention import save_self_weights
-from t2t_repro.models.transformer import Transformer
+from t2t_repro.models import variants
 from t2t_repro.visualization.attention import (
     START,
     Attention,
@@ -39,12 +38,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @functools.cache
-def new_model(variant: str) -> Transformer:
+def new_model(variant: str) -> Any:
     """Returns a model with random weights, also in norms and biases, large enough for uneven
     attention.
     """
     keras.utils.set_random_seed(3)
-    model = Transformer(replace(HPARAMS, **VARIANTS[variant]), vocab_size=12)
+    model = variants.transformer(replace(HPARAMS, **VARIANTS[variant]), vocab_size=12)
     random = np.random.default_rng(1)
     for variable in model.trainable_variables:
         variable.assign(1.5 * np.asarray(variable.value) + 0.3 * random.normal(size=variable.shape))
@@ -53,14 +52,14 @@ def new_model(variant: str) -> Transformer:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_are_those_of_their_layers(variant: str) -> None:
-    model, cross = new_model(variant), list[Any]()
+    model = new_model(variant)
     weights = attention_weights(model, SOURCE, TARGET)
-    with save_self_weights() as encoder:
-        memory = model.encode(SOURCE[None])
-    model.decode(TARGET[None], memory, save_weights_to=cross)
+    memory, encoder = model.encode(SOURCE[None], return_attention=True)
+    _, decoder = model.decode(TARGET[None], memory, return_attention=True)
     assert list(weights) == ["encoder", "decoder", "cross"]
-    np.testing.assert_array_equal(weights["encoder"], np.concatenate(encoder))
-    np.testing.assert_array_equal(weights["cross"], np.concatenate(cross))
+    for kind, layers in (("encoder", encoder), ("decoder", decoder), ("cross", decoder)):
+        expected = np.concatenate([layer[kind] for layer in layers])
+        np.testing.assert_array_equal(weights[kind], expected)
     assert [array.shape for array in weights.values()] == [(2, 3, 7, 7), (2, 3, 5, 5), (2, 3, 5, 7)]
     positions = np.arange(7)
     distances = positions - positions[:, None]
@@ -77,9 +76,11 @@ def test_weights_are_those_of_their_layers(variant: str) -> None:
 def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
     transformer, dtypes = new_model("paper"), list[str]()
 
-    def decode(targets: Any, inputs: Any, save_weights_to: list[Any]) -> None:
+    def decode(targets: Any, inputs: Any, return_attention: bool) -> Any:
         dtypes.extend((inputs.dtype.name, targets.dtype.name))
-        transformer.decode(targets, transformer.encode(inputs), save_weights_to=save_weights_to)
+        memory = transformer.encode(inputs)
+        logits, layers = transformer.decode(targets, memory, return_attention=return_attention)
+        return logits, [{"cross": layer["cross"]} for layer in layers]
 
     other: Any = SimpleNamespace(encode=lambda inputs: inputs, decode=decode)
     weights = attention_weights(other, SOURCE.astype(np.int32), TARGET.astype(np.int32))
@@ -135,7 +136,7 @@ def test_the_decoder_reads_the_start_and_all_tokens_but_the_last() -> None:
 
 
 def test_labels_of_queries_and_keys(tiny_vocabulary: Vocabulary) -> None:
-    model = Transformer(replace(HPARAMS, num_hidden_layers=1), tiny_vocabulary.size)
+    model = variants.transformer(replace(HPARAMS, num_hidden_layers=1), tiny_vocabulary.size)
     inputs, targets = (
         np.array([*ids, 0, 0]) for ids in tiny_vocabulary.encode(["the dog", "a cat"])
     )

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from t2t_repro.layers.position import LearnedPositions, Sinusoids
+from t2t_repro.models.transformer import Sinusoids
+from t2t_repro.models.variants import LearnedPositions
 
 
 def test_a_width_of_2_has_one_wavelength_and_learned_vectors_are_about_as_long_as_embeddings() -> (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.layers.residual import Residual
+from t2t_repro.models.transformer import Residual
+from t2t_repro.models.variants import PreNormResidual
 
 X = np.random.default_rng(0).normal(3, 5, size=(2, 3, 8)).astype("float32")
 
@@ -22,9 +22,8 @@ def normalized(x: np.ndarray) -> np.ndarray:
 def test_the_norm_follows_the_sum_or_precedes_the_sublayer_whose_output_has_dropout(
     norm_before: bool, rate: float
 ) -> None:
-    layer = Residual(
-        HParams(hidden_size=8, norm_before=norm_before, layer_prepostprocess_dropout=rate)
-    )
+    kind = PreNormResidual if norm_before else Residual
+    layer = kind(8, rate)
 
     def dropped(x: np.ndarray) -> np.ndarray:
         return np.asarray(dropout(tf.constant(2 * x + 1, tf.float32), rate, Seeds(np.arange(2))))

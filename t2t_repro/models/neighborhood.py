@@ -13,7 +13,7 @@ masked.
 from keras import ops
 
 from t2t_repro.layers.base import Tensor
-from t2t_repro.layers.masks import ILLEGAL
+from t2t_repro.models.transformer import ILLEGAL
 
 MIN_BLOCK = 16
 """Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a
