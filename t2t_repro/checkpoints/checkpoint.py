@@ -23,21 +23,6 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.hparam import HParams
 
-UNSEEN = (
-    "model",
-    "num_heads",
-    "pos",
-    "norm_epsilon",
-    "self_attention_neighborhood",
-    "moe_k",
-    "activation",
-    "multiply_embedding_mode",
-    "attention_mechanism",
-    "sums_activation",
-    "last_activation",
-    "output_factor",
-)
-"""Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal
 stopped the run.
@@ -253,12 +238,12 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
 
 
 def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
-    """Returns the values with which a checkpoint was trained, by name, of hparams in `UNSEEN` that
-    differ now.
+    """Returns the values with which a checkpoint was trained, by name, of those hparams that differ
+    now and change what the model computes, but not the names and shapes of its weights.
 
     Returns {} if the checkpoint's folder has no hparams.json.
     """
     if not (trained := hparams_of(checkpoint)):
         return {}
-    values = {name: getattr(trained, name, None) for name in UNSEEN}
+    values = {name: getattr(trained, name) for name in trained.affecting("outputs")}
     return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}

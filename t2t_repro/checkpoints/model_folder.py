@@ -30,7 +30,7 @@ from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import locked, write_file
 from t2t_repro.files.untrusted import parse_json, read_bytes, read_text
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import HParams, changed_values
 from t2t_repro.problem import Problem
 
 DESCRIPTION = ("hparams.json", "problem.json")
@@ -42,20 +42,11 @@ MAX_INDEX = 1 << 26
 """Maximum size of a checkpoint's index, which has a checksum of each variable. It has about 100
 bytes for each.
 """
-MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
-"""Hparams that may change when training resumes."""
-FORMER_HPARAMS = {
-    "moe_num_experts": 0, "moe_k": 2, "moe_loss_coef": 1e-3, "convolutions": "", "kernel_height": 3,
-    "output_embedding_size": 0, "embedding_size": 0, "cell_size": 0,
-}  # fmt: skip
-"""Fields that older hparams.json files have for every model, with their defaults. Now they belong
-to single models.
-"""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The problem, data and random seed that a model was trained with: the content of problem.json."""  # noqa: E501
+    """The problem, data and random seed of a model's training: the content of problem.json."""
 
     problem: str
     """Name of the problem, with "_rev" if it is reversed."""
@@ -192,7 +183,7 @@ class ModelFolder:
         folder's model.
         """
         old = self.origin
-        traits = {
+        traits: dict[str, tuple[Any, Any]] = {
             "problem": (old.problem, origin.problem),
             "vocabulary of fingerprint": (self.vocabulary.fingerprint, vocabulary.fingerprint),
             "data of fingerprint": (old.data_fingerprint, origin.data_fingerprint),
@@ -202,28 +193,19 @@ class ModelFolder:
                 old.warm_start_from.rstrip("/"),
                 origin.warm_start_from.rstrip("/"),
             ),
-            **{
-                name: (getattr(self.hparams, name, None), value)
-                for name, value in vars(hparams).items()
-            },
         }
+        for name in hparams.affecting("weights", "outputs", "training"):
+            traits[name] = (getattr(self.hparams, name, None), getattr(hparams, name))
         traits["--freeze"] = traits.pop("frozen")  # --hparams cannot have its commas
-        others = [
-            name
-            for name, (old_value, value) in traits.items()
-            if old_value != value and name not in MAY_DIFFER
-        ]
+        others = {name: pair for name, pair in traits.items() if pair[0] != pair[1]}
         if others:
-            name, (old_value, value) = others[0], traits[others[0]]
-            hparams_again = ",".join(
-                f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other)
-            )
-            again = (
-                f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
-            )
+            name, (old_value, value) = next(iter(others.items()))
+            changes = [f"{other}={others[other][0]}" for other in others if hasattr(hparams, other)]
+            again = f"--hparams={','.join(changes)}" if hasattr(hparams, name) else "the same"
             raise UserError(
-                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again}, or "
-                "another --output_dir, with --warm_start_from to begin with this model's weights"
+                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again} "
+                "again, or another --output_dir, with --warm_start_from to begin with this "
+                "model's weights"
             )
 
     def checkpoints(self) -> list[str]:
@@ -251,14 +233,10 @@ class ModelFolder:
         """Raises UserError unless a checkpoint was trained with the folder's vocabulary and
         hparams.
         """
-        hparams = content.hparams_fingerprint
-        if not hparams and (
-            trained := hparams_of(checkpoint)
-        ):  # older averages have no fingerprint
-            hparams = hparams_fingerprint(trained)
+        hparams = hparams_fingerprint(self.hparams)
         for kind, own, fingerprint in (
             ("vocabulary", self.vocabulary.fingerprint, content.vocabulary_fingerprint),
-            ("hparams", hparams_fingerprint(self.hparams), hparams),
+            ("hparams", hparams, content.hparams_fingerprint),
         ):
             if fingerprint not in ("", own):
                 raise UserError(
@@ -338,31 +316,25 @@ def read_hparams(folder: Path) -> HParams:
     is missing.
     """
     path = folder / "hparams.json"
-    fields, kind = parse_json(read_text(path), str(path)), HParams
+    fields = parse_json(read_text(path), str(path))
+    model = HParams.model
     if isinstance(fields, dict):
-        model = str(fields.get("model", HParams.model))
-        _require_registered(folder, "model", model, registry.has_model)
-        kind = registry.hparams_class(model)
-        names = {field.name for field in dataclasses.fields(kind)}
-        unused = {
-            name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default
-        } - names
-        fields = {name: value for name, value in fields.items() if name not in unused}
-    return from_fields(kind, fields, str(path))
+        model = str(fields.get("model", model))
+    _require_registered(folder, "model", model, registry.has_model)
+    return from_fields(registry.hparams_class(model), fields, str(path))
 
 
 def hparams_of(checkpoint: str) -> HParams | None:
-    """Returns the hparams in the model folder of a checkpoint; None if they are missing or damaged."""  # noqa: E501
-    for folder in list(Path(checkpoint).parents)[
-        :2
-    ]:  # averaged and best checkpoints are in a subfolder
+    """Returns the hparams in a checkpoint's model folder; None if they are missing or damaged."""
+    # Averaged and best checkpoints are in a subfolder of the model folder.
+    for folder in list(Path(checkpoint).parents)[:2]:
         with contextlib.suppress(OSError, UserError):
             return read_hparams(folder)
     return None
 
 
 def vocabulary_of(checkpoint: str) -> Vocabulary | None:
-    """Returns the vocabulary in the model folder of a checkpoint; None if it is missing or damaged."""  # noqa: E501
+    """Returns the vocabulary in a checkpoint's model folder; None if it is missing or damaged."""
     for folder in list(Path(checkpoint).parents)[:2]:
         with contextlib.suppress(OSError, UserError):
             origin = from_json(Origin, read_text(folder / "problem.json"), str(folder))
@@ -430,7 +402,7 @@ def open_folders(
 
 
 def _traits(folder: ModelFolder) -> dict[str, str]:
-    """Returns the traits in which models that decode together must agree; "" if a trait is unknown."""  # noqa: E501
+    """Returns the traits in which models that decode together agree; "" if one is unknown."""
     languages = folder.problem.languages
     return {
         "vocabulary of fingerprint": folder.vocabulary.fingerprint,
@@ -441,7 +413,7 @@ def _traits(folder: ModelFolder) -> dict[str, str]:
 
 
 def refuse_ensemble(flag: str, path: str) -> None:
-    """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""  # noqa: E501
+    """Raises UserError if --`flag`=`path`, which must be one model folder, names several."""
     if len(split_paths(path)) > 1:
         raise UserError(f"--{flag}={path}: this program takes only one model; give one folder")
 
@@ -472,15 +444,10 @@ def hparams_fingerprint(hparams: HParams) -> str:
     """Returns twelve hex digits that identify the hparams that must not change when training
     resumes.
 
-    Only fields that differ from their default are hashed, so a new field does not change old
-    fingerprints.
+    Only the model and values that differ from their defaults are hashed, so a new field does not
+    change old fingerprints.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(hparams)} | {
-        "model": HParams.model
-    }
-    changed = {
-        name: value
-        for name, value in vars(hparams).items()
-        if name not in MAY_DIFFER and value != defaults[name]
-    }
+    changed = changed_values(hparams) | {"model": hparams.model}
+    for name in hparams.affecting("length"):
+        changed.pop(name, None)
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:12]

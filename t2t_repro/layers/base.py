@@ -194,7 +194,8 @@ def initial_weights(hparams: HParams) -> Iterator[None]:
     hparams.initializer.
     """
     global _uniform_limit
-    _uniform_limit = 0.1 * hparams.initializer_gain if hparams.initializer == "uniform" else 0.0
+    is_uniform = getattr(hparams, "initializer", "") == "uniform"
+    _uniform_limit = 0.1 * hparams.initializer_gain if is_uniform else 0.0
     try:
         yield
     finally:

@@ -2,14 +2,13 @@
 trained models.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
+from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Column, Table
 from t2t_repro.errors import counted, refuse_unknown
@@ -192,13 +191,9 @@ class TrainedModel:
             for experiment in row.experiments
             if experiment.corpus.problem == self.folder.problem.name
         ]
-        return not self.folder.origin.warm_start_from and any(
-            dataclasses.replace(
-                self.folder.hparams, **{name: getattr(ours, name) for name in MAY_DIFFER}
-            )
-            == ours
-            for ours in sets
-        )
+        fingerprints = [hparams_fingerprint(hparams) for hparams in sets]
+        own = hparams_fingerprint(self.folder.hparams)
+        return not self.folder.origin.warm_start_from and own in fingerprints
 
     def line(self) -> Line:
         """Returns the cells that describe the model and its results, by column name."""

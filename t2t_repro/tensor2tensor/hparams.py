@@ -131,9 +131,8 @@ def _schedule(old: dict[str, Any]) -> dict[str, Any]:
             and isinstance(rate, int | float)
         ):
             return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
-        if set(str(schedule).split("*")) <= SCHEDULE_FACTORS.keys() - {
-            "linear_decay"
-        }:  # theirs has another formula
+        # tensor2tensor's linear_decay has another formula.
+        if {*str(schedule).split("*")} <= {*SCHEDULE_FACTORS} - {"linear_decay"}:
             return {"learning_rate_schedule": schedule}
     return {
         "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",

@@ -1,11 +1,20 @@
 """Tests of overrides and validation of hyper-parameters."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from t2t_repro.hparam import DecodeHParams, HParams, override, parse_value, refuse_decode_hparams
+from t2t_repro.hparam import (
+    DecodeHParams,
+    HParams,
+    check_schedule,
+    hparam,
+    override,
+    parse_value,
+    refuse_decode_hparams,
+    transformer_only,
+)
 from user_errors import user_error
 
 RELATIVE = "self_attention_type=dot_product_relative"
@@ -17,11 +26,13 @@ class MyHParams(HParams):
     """Hparams of a user's model."""
 
     model: str = "mine"
-    depth: int = 2
+    depth: int = hparam(2, (1, 9))
     share: float = 0.5
+    cell: str = hparam("gru", ["gru", "lstm"], affects="outputs")
+    forget: float = hparam(0.0, affects="training", needs={"cell": ["lstm"]})
+    slope: float = hparam(0.1, affects="outputs", needs={"depth": ["1", "2"], "cell": ["lstm"]})
     pos: str = "none"
 
-    ranges: ClassVar[dict[str, Any]] = HParams.ranges | {"depth": (1, 9)}
     unused = ("num_heads", "filter_size")
 
 
@@ -58,7 +69,7 @@ def test_an_override_has_the_type_of_its_field() -> None:
                 ("hidden_size=1.0", "of type int"),
                 ("norm_before=yes", "true or false"),
                 ("hiden_size=256", "did you mean 'hidden_size'?"),
-                ("ranges=256", "'ranges'"),
+                ("unused=256", "'unused'"),
                 ("hidden_size=256,hidden_size=256", "hidden_size is given twice"),
                 ("hidden_size:256", "write name=value"),
                 ("num_hidden_layers=1001", "must be in 1 .. 1000"),
@@ -78,7 +89,8 @@ def test_an_override_has_the_type_of_its_field() -> None:
                 ("max_relative_position=20", "needs both"),
                 (
                     f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4",
-                    "self_attention_neighborhood=4 has",
+                    "self_attention_neighborhood=4 has no effect with "
+                    "self_attention_type=dot_product_relative",
                 ),
                 ("subword_nbest_size=8", "subword_alpha"),
                 ("subword_alpha=0.1,subword_nbest_size=1", "2 or more"),
@@ -103,11 +115,15 @@ def test_an_override_has_the_type_of_its_field() -> None:
                 (f"{RANDOM},sampling_temp=0", "sampling_temp=0.0"),
                 (f"{RANDOM},sampling_keep_top_p=1.1", "sampling_keep_top_p=1.1"),
                 (f"{RANDOM},sampling_keep_top_p=0", "sampling_keep_top_p=0.0"),
-                (f"{RANDOM},coverage_penalty=0.1", "coverage_penalty orders a beam"),
+                (f"{RANDOM},coverage_penalty=0.1", "it needs sampling_method=argmax"),
                 (f"{RANDOM},beam_size=4", "beam_size=4 has no effect"),
             )
         ),
         (MyHParams(), "depth=10", "depth=10 must be in 1 .. 9"),
+        (MyHParams(), "cell=lstn", "did you mean 'lstm'?"),
+        (MyHParams(), "pos=timings", "did you mean 'timing'?"),
+        (MyHParams(), "slope=0.2", "slope=0.2 has no effect with cell=gru; it needs cell=lstm"),
+        (MyHParams(), "cell=lstm,depth=3,slope=0.2", "it needs depth=1 or 2. Change depth, or"),
         (MyHParams(), "filter_size=8", "filter_size=8 has no effect in the model mine"),
     ],
 )
@@ -154,8 +170,20 @@ def test_hparams_of_another_model_keep_what_both_have() -> None:
     assert MyHParams.of(HParams(pos="emb")).pos == HParams.of(MyHParams(pos="emb")).pos == "emb"
 
 
-def test_the_fields_that_determine_the_shapes_of_weights() -> None:
-    assert not {"max_length", "num_heads"} & set(HParams().shapes_weights)
-    assert "max_length" in HParams(pos="emb").shapes_weights
-    assert "num_heads" in override(HParams(), f"{RELATIVE},max_relative_position=9").shapes_weights
-    assert {"depth", "share", "hidden_size"} <= set(MyHParams().shapes_weights)
+def test_an_hparam_of_training_without_effect_is_refused_only_before_training() -> None:
+    check_schedule(MyHParams(cell="lstm", forget=0.1))
+    assert "give forget=0.0" in user_error(check_schedule, MyHParams(forget=0.1))
+
+
+def test_fields_say_what_they_affect() -> None:
+    assert {"hidden_size", "depth", "share"} <= {*MyHParams.affecting("weights")}
+    # pos has another default, but the traits of HParams.pos.
+    assert {"num_heads", "cell", "pos"} <= {*MyHParams.affecting("outputs")}
+    assert "forget" in MyHParams.affecting("outputs", "training")
+    assert "train_steps" in MyHParams.affecting("length")
+
+
+def test_a_model_uses_some_fields_that_others_lack() -> None:
+    assert "num_heads" in transformer_only() and "hidden_size" not in transformer_only()
+    used = {"num_heads", "pos"}
+    assert {*transformer_only()} - {*transformer_only(*used)} == used
