@@ -137,9 +137,9 @@ def run_trainer(data: Data, hparams: HParams) -> np.ndarray:
     """Trains, and returns seconds [steps, trainer or bare step, CPU or wall] of the steps that
     count.
     """
+    hparams = dataclasses.replace(hparams, local_eval_frequency=hparams.train_steps)
     # The log is written as often as in a run of 100 steps for each of the parts.
     config = RunConfig(
-        hparams.train_steps,
         eval_steps=1,
         log_step_count_steps=STEPS.value // PARTS,
         precision=PRECISION.value,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
 from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, assignments, check_schedule
+from t2t_repro.hparam import HParams, assignments, check_schedule, traits
 from t2t_repro.tensor2tensor import data as t2t_data
 from t2t_repro.training.config import RunConfig
 
@@ -48,22 +48,12 @@ class Flags:
     """
     hparams: str = ""
     """Changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"."""
-    model: str = ""
-    """Model to train; default: the model of the hparams set."""
     output_dir: str = ""
     """The model folder; default: t2t_train/PROBLEM-HPARAMS_SET."""
-    train_steps: int = 0
-    """Number of steps to train; default: train_steps of the hparams set."""
-    local_eval_frequency: int = 0
-    """Steps between two evaluations; default: local_eval_frequency of the hparams set."""
     intra_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """CPU threads per operation; 1 is fastest for small models; 0: automatic."""
     inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """Number of operations that may run at the same time; 0: automatic."""
-    freeze: str = ""
-    """Parts of the names of weights that stay as they are, e.g. embedding,encoder; default: frozen
-    of the hparams.
-    """
     random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
     """Seed of the initial weights, the order of the data and dropout."""
     dry_run: bool = False
@@ -76,17 +66,21 @@ class Flags:
     """
 
 
+HPARAM_FLAGS = {flag: each.name for each in fields(HParams) if (flag := traits(each).flag)}
+"""Names of the hparams that have a flag of their own, by flag."""
+
+
 def make_flags(*names: str) -> flags.FlagValues:
     """Returns all flags of a training run, and the shared flags `names`."""
-    return program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
+    values = program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
+    meanings = program.field_help(HParams)
+    for flag, name in HPARAM_FLAGS.items():
+        help = f"{meanings[name].rstrip('.')}; default: {name} of the hparams set."
+        flags.DEFINE_string(flag, "", help, flag_values=values)
+    return values
 
 
 FLAGS = make_flags()
-
-HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {
-    "freeze": "frozen"
-}
-"""Names of the hparams that have a flag of their own, by flag."""
 
 
 def main(values: flags.FlagValues) -> None:
@@ -104,13 +98,13 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     """
     program.require(values, "problem", "data_dir", "hparams_set")
     program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
-    flag_of = {name: flag for flag, name in HPARAM_FLAGS.items() if values[flag].present}
-    for name in flag_of.keys() & assignments(values.hparams):
-        raise UserError(f"--{flag_of[name]} is also given in --hparams; give it once")
-    changes = {name: values[flag].value for name, flag in flag_of.items()}
-    hparams = registry.override_hparams(
-        registry.hparams(values.hparams_set), values.hparams, **changes
-    )
+    texts = assignments(values.hparams)
+    for flag, name in HPARAM_FLAGS.items():
+        if values[flag].present:
+            if name in texts:
+                raise UserError(f"--{flag} is also given in --hparams; give it once")
+            texts[name] = values[flag].value
+    hparams = registry.override_hparams(registry.hparams(values.hparams_set), texts)
     check_schedule(hparams)
     return hparams
 
@@ -171,9 +165,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    config = program.from_flags(
-        RunConfig, values, local_eval_frequency=hparams.local_eval_frequency
-    )
+    config = program.from_flags(RunConfig, values)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None

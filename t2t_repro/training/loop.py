@@ -13,6 +13,7 @@ from t2t_repro.console.progress import Progress
 from t2t_repro.data.pipeline import Batch
 from t2t_repro.errors import Stopped, UserError, counted, memory_shortage
 from t2t_repro.files.output_files import write_file
+from t2t_repro.hparam import HParams
 from t2t_repro.training import distribution
 from t2t_repro.training.config import RunConfig
 from t2t_repro.training.evaluation import MIN_SOURCE_USE
@@ -69,14 +70,14 @@ class Due(NamedTuple):
     """True if the run stops after this step, as a signal requested."""
 
 
-def due_after(step: int, last_step: int, config: RunConfig, seconds: float, stops: bool) -> Due:
-    """Returns the tasks that are due after `step` steps of `last_step`.
+def due_after(step: int, hparams: HParams, config: RunConfig, seconds: float, stops: bool) -> Due:
+    """Returns the tasks that are due after `step` steps.
 
     `seconds` have passed since this process saved a checkpoint, or since its first step if it has
     saved none. `stops` says whether a signal asked the run to stop.
     """
-    is_last = step == last_step
-    saves = evaluates = is_last or step % config.local_eval_frequency == 0
+    is_last = step == hparams.train_steps
+    saves = evaluates = is_last or step % hparams.local_eval_frequency == 0
     if config.save_checkpoints_secs:
         saves = is_last or seconds >= config.save_checkpoints_secs
     return Due(
@@ -165,7 +166,7 @@ class Loop:
                 # All workers read the same votes, so they stop after the same step.
                 stops = self._stop_requested or (previous is not None and previous.votes > 0)
                 seconds = time.monotonic() - self._save_time
-                due = due_after(self._step, self._last_step, self._config, seconds, stops)
+                due = due_after(self._step, self._run.hparams, self._config, seconds, stops)
                 if any(due) and self._ends_after(due, self._read(*running)):
                     break
 
@@ -254,10 +255,10 @@ class Loop:
         did not evaluate.
         """
         logs, step = self._prepared.logs, self._step
-        is_due = due_after(step, self._last_step, self._config, seconds=0.0, stops=False).evaluates
+        due = due_after(step, self._run.hparams, self._config, seconds=0.0, stops=False)
         if (
             logs
-            and (is_due if step else self._config.warm_start_from)
+            and (due.evaluates if step else self._config.warm_start_from)
             and not logs.metrics.has_evaluation(step)
         ):
             self._evaluate()

@@ -4,6 +4,7 @@ process.
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -200,11 +201,10 @@ ALL = Due(logs=True, saves=True, evaluates=True)
 def test_due_after_a_step(
     step: int, save_secs: int, seconds: float, stops: bool, expected: Due
 ) -> None:
-    config = RunConfig(
-        local_eval_frequency=10, log_step_count_steps=4, save_checkpoints_secs=save_secs
-    )
-    assert due_after(step, LAST, config, seconds, stops) == expected
-    assert due_after(101, 101, config, 0.0, False) == ALL
+    hparams = HParams(train_steps=LAST, local_eval_frequency=10)
+    config = RunConfig(log_step_count_steps=4, save_checkpoints_secs=save_secs)
+    assert due_after(step, hparams, config, seconds, stops) == expected
+    assert due_after(101, replace(hparams, train_steps=101), config, 0.0, False) == ALL
 
 
 class Recorder:
@@ -216,10 +216,12 @@ class Recorder:
         self.messages: list[str] = []
         self.run = SimpleNamespace(
             data=None,
-            config=RunConfig(local_eval_frequency=20),
+            config=RunConfig(),
             say=self.messages.append,
             draw_attention=None,
-            hparams=HParams(train_steps=100, learning_rate_warmup_steps=40),
+            hparams=HParams(
+                train_steps=100, local_eval_frequency=20, learning_rate_warmup_steps=40
+            ),
         )
         self.start, self.model, self.source_use = 40, None, None
         self.saved: list[int] = []
