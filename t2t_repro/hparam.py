@@ -77,6 +77,10 @@ def hparam(default: Any, allowed: Sequence[Any] = (), **traits: Any) -> Any:
     return dataclasses.field(default=default, metadata={Traits: Traits(allowed, **traits)})
 
 
+training_hparam = functools.partial(hparam, affects="training")
+"""Returns a field that affects only training; the arguments are those of `hparam`."""
+
+
 def traits(field: dataclasses.Field[Any]) -> Traits:
     """Returns the traits of a field, which `hparam` may have made."""
     return field.metadata.get(Traits, Traits())
@@ -188,43 +192,43 @@ class HParams:
     """True to add a learned vector to each encoder position, as tensor2tensor does; the problem's
     `target_space_id` selects the vector. False, as in the paper, adds none.
     """
-    initializer_gain: float = hparam(1.0, POSITIVE, affects="training")
+    initializer_gain: float = training_hparam(1.0, POSITIVE)
     """Factor of the initial variance of all kernels, but not of embeddings: initializer_gain * 2 /
     (m + n) for a kernel [m, n]. On small data, models with 4 or more layers learn better with 0.5
     (docs/depth.md).
     """
 
-    layer_prepostprocess_dropout: float = hparam(0.1, RATE, affects="training")
+    layer_prepostprocess_dropout: float = training_hparam(0.1, RATE)
     """P_drop (section 5.4): dropout rate on sub-layer outputs and on sums of embeddings and
     position encodings.
     """
-    attention_dropout: float = hparam(0.0, RATE, affects="training", is_transformer_only=True)
+    attention_dropout: float = training_hparam(0.0, RATE, is_transformer_only=True)
     """Dropout rate on the attention weights."""
-    relu_dropout: float = hparam(0.0, RATE, affects="training", is_transformer_only=True)
+    relu_dropout: float = training_hparam(0.0, RATE, is_transformer_only=True)
     """Dropout rate on the inner activations of the feed-forward sub-layer."""
-    label_smoothing: float = hparam(0.1, RATE, affects="training")
+    label_smoothing: float = training_hparam(0.1, RATE)
     """epsilon_ls: probability moved from the correct token to all other tokens, in equal parts
     (section 5.4).
     """
 
-    rdrop_alpha: float = hparam(0.0, NOT_NEGATIVE, affects="training")
+    rdrop_alpha: float = training_hparam(0.0, NOT_NEGATIVE)
     """Weight of R-Drop's consistency loss (Liang et al. 2021, who give 5); 0 means none. With it,
     each example passes the model twice, with different dropout masks, so that a step takes twice as
     long.
     """
 
-    batch_size: int = hparam(25000, COUNT, affects="training")
+    batch_size: int = training_hparam(25000, COUNT)
     """Approximate number of target tokens in a training step, on all devices together (section
     5.1).
     """
-    max_length: int = hparam(256, COUNT, affects="training")
+    max_length: int = training_hparam(256, COUNT)
     """Maximum length of a source or target in training, in tokens, counting the end token."""
-    subword_alpha: float = hparam(0.0, RATE, affects="training")
+    subword_alpha: float = training_hparam(0.0, RATE)
     """Subword sampling in training: probability that a merge of byte pairs is skipped, or exponent
     of the probabilities from which the pieces of a unigram vocabulary are drawn; 0 means none. See
     docs/training.md.
     """
-    subword_nbest_size: int = hparam(-1, (-1, 512), affects="training")
+    subword_nbest_size: int = training_hparam(-1, (-1, 512))
     """Number of most likely splits of each word from which a unigram vocabulary draws, at least 2;
     -1 means all.
     """
@@ -239,63 +243,59 @@ class HParams:
     flag --num_last_checkpoints overrides it.
     """
 
-    learning_rate_schedule: str = hparam("constant*noam", affects="training")
+    learning_rate_schedule: str = training_hparam("constant*noam")
     """Names of factors, joined by asterisks; the learning rate is their product.
     t2t_repro/training/schedule.py has the formulas. The default, with learning_rate_constant=1, is
     the paper's equation 3.
     """
-    learning_rate_constant: float = hparam(
-        1.0, POSITIVE, affects="training", needs={"learning_rate_schedule": ["constant"]}
+    learning_rate_constant: float = training_hparam(
+        1.0, POSITIVE, needs={"learning_rate_schedule": ["constant"]}
     )
     """Value of the factor "constant" in learning_rate_schedule."""
-    learning_rate_warmup_steps: int = hparam(4000, COUNT, affects="training", needs=WITH_WARMUP)
+    learning_rate_warmup_steps: int = training_hparam(4000, COUNT, needs=WITH_WARMUP)
     """Number of warm-up steps. Meanwhile, the factors "noam" and "linear_warmup" grow linearly, and
     "rsqrt_decay", "linear_decay" and "exp_decay" are constant.
     """
-    learning_rate_decay_rate: float = hparam(
-        1.0, (POSITIVE[0], 1), affects="training", needs=WITH_EXP_DECAY
-    )
+    learning_rate_decay_rate: float = training_hparam(1.0, (POSITIVE[0], 1), needs=WITH_EXP_DECAY)
     """Factor by which "exp_decay" multiplies the learning rate in every learning_rate_decay_steps
     steps.
     """
-    learning_rate_decay_steps: int = hparam(5000, COUNT, affects="training", needs=WITH_EXP_DECAY)
+    learning_rate_decay_steps: int = training_hparam(5000, COUNT, needs=WITH_EXP_DECAY)
     """Number of steps in which "exp_decay" multiplies the learning rate by
     learning_rate_decay_rate.
     """
-    learning_rate_decay_staircase: bool = hparam(False, affects="training", needs=WITH_EXP_DECAY)
+    learning_rate_decay_staircase: bool = training_hparam(False, needs=WITH_EXP_DECAY)
     """True: "exp_decay" changes the learning rate only every learning_rate_decay_steps steps.
     False: in every step.
     """
-    optimizer: str = hparam("adam", ["adam", "sgd", "momentum"], affects="training")
+    optimizer: str = training_hparam("adam", ["adam", "sgd", "momentum"])
     """The optimizer: "adam" (section 5.3), "sgd", or "momentum" for stochastic gradient descent
     with momentum.
     """
-    optimizer_momentum_momentum: float = hparam(0.9, RATE, affects="training", needs=WITH_MOMENTUM)
+    optimizer_momentum_momentum: float = training_hparam(0.9, RATE, needs=WITH_MOMENTUM)
     """Decay rate of the sum of updates in "momentum"."""
-    optimizer_momentum_nesterov: bool = hparam(False, affects="training", needs=WITH_MOMENTUM)
+    optimizer_momentum_nesterov: bool = training_hparam(False, needs=WITH_MOMENTUM)
     """True: Nesterov's form of "momentum", which computes an update from the next sum."""
-    optimizer_adam_beta1: float = hparam(0.9, RATE, affects="training", needs=WITH_ADAM)
+    optimizer_adam_beta1: float = training_hparam(0.9, RATE, needs=WITH_ADAM)
     """Adam's decay rate of the first moment (section 5.3)."""
-    optimizer_adam_beta2: float = hparam(0.98, RATE, affects="training", needs=WITH_ADAM)
+    optimizer_adam_beta2: float = training_hparam(0.98, RATE, needs=WITH_ADAM)
     """Adam's decay rate of the second moment (section 5.3)."""
-    optimizer_adam_epsilon: float = hparam(1e-9, POSITIVE, affects="training", needs=WITH_ADAM)
+    optimizer_adam_epsilon: float = training_hparam(1e-9, POSITIVE, needs=WITH_ADAM)
     """Adam's epsilon, which keeps the update finite (section 5.3)."""
-    optimizer_adafactor_multiply_by_parameter_scale: bool = hparam(
-        False, affects="training", needs=WITH_ADAM
-    )
+    optimizer_adafactor_multiply_by_parameter_scale: bool = training_hparam(False, needs=WITH_ADAM)
     """True to multiply each update of a weight by its root mean square, as tensor2tensor's
     Adafactor does.
     """
-    clip_grad_norm: float = hparam(0.0, NOT_NEGATIVE, affects="training")
+    clip_grad_norm: float = training_hparam(0.0, NOT_NEGATIVE)
     """Largest Euclidean norm of all gradients of a step together; larger gradients are scaled down
     to it. 0, as in the paper, for no limit.
     """
-    weight_decay: float = hparam(0.0, NOT_NEGATIVE, affects="training")
+    weight_decay: float = training_hparam(0.0, NOT_NEGATIVE)
     """Each step first multiplies every matrix by 1 - weight_decay * learning rate (Loshchilov and
     Hutter 2019). 0, as in the paper, for no decay. (tensor2tensor's weight_decay adds to the loss
     instead.)
     """
-    frozen: str = hparam("", affects="training", flag="freeze")
+    frozen: str = training_hparam("", flag="freeze")
     """Parts of the names of weights that training leaves as they are, separated by commas:
     "embedding" or "encoder/layer_0", with * for any characters. "" trains all weights.
     """

@@ -28,14 +28,25 @@ class SpaceID:
     """tensor2tensor's numbers for kinds of text, for `Problem.target_space_id`."""
 
     GENERIC = 0
-    EN_CHR, EN_TOK, EN_BPE_TOK = 2, 3, 4
-    FR_CHR, FR_TOK = 5, 6
-    DE_CHR, DE_TOK, DE_BPE_TOK = 7, 8, 9
-    PARSE_CHR, PARSE_TOK = 14, 15
+    EN_CHR = 2
+    EN_TOK = 3
+    EN_BPE_TOK = 4
+    FR_CHR = 5
+    FR_TOK = 6
+    DE_CHR = 7
+    DE_TOK = 8
+    DE_BPE_TOK = 9
+    PARSE_CHR = 14
+    PARSE_TOK = 15
     ZH_TOK = 16
-    ICE_CHAR, ICE_TOK, ICE_PARSE_TOK = 17, 18, 19
-    MK_TOK, CS_TOK, CS_CHR = 20, 21, 22
-    PY_TOK, CPP_TOK = 27, 28
+    ICE_CHAR = 17
+    ICE_TOK = 18
+    ICE_PARSE_TOK = 19
+    MK_TOK = 20
+    CS_TOK = 21
+    CS_CHR = 22
+    PY_TOK = 27
+    CPP_TOK = 28
     COUNT = 32
     """Number of rows in the embedding that hparams.use_target_space_embedding adds. All numbers
     above are smaller.
@@ -205,13 +216,12 @@ class Problem:
     @property
     def changed_settings(self) -> dict[str, Any]:
         """Settings whose values differ from the defaults, by name."""
-        defaults = dataclasses.asdict(
-            type(self)({}, was_reversed=self.was_reversed, name=self.base_name).settings
-        )
+        # A subclass may have other defaults than its `Settings`.
+        defaults = type(self)({}, self.was_reversed, self.base_name).settings
         return {
             name: value
-            for name, value in dataclasses.asdict(self.settings).items()
-            if value != defaults[name]
+            for name, value in vars(self.settings).items()
+            if value != getattr(defaults, name)
         }
 
     @classmethod
@@ -226,7 +236,7 @@ class Problem:
         return ""
 
     def source_files(self) -> list[tuple[str, str]]:
-        """Returns files of text that no setting names directly, each with the flag that led there."""  # noqa: E501
+        """Returns files of text that no setting names directly, each with the flag behind it."""
         return []
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:

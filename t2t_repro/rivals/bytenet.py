@@ -17,7 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.hparam import LAYERS, RATE, HParams, hparam, transformer_only
+from t2t_repro.hparam import LAYERS, RATE, HParams, hparam, training_hparam, transformer_only
 from t2t_repro.layers.base import Caches, Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.residual import LayerNorm
@@ -40,7 +40,7 @@ class ByteNetHParams(HParams):
     "linear" for none, with which small models that share all embeddings learn better
     (docs/rivals.md).
     """
-    embedding_dropout: float = hparam(0.0, RATE, affects="training")
+    embedding_dropout: float = training_hparam(0.0, RATE)
     """Dropout rate on the embeddings."""
 
     unused = transformer_only("norm_epsilon")

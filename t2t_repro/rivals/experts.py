@@ -21,7 +21,7 @@ import keras
 from keras import ops
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import NOT_NEGATIVE, OPTIONAL_WIDTH, WIDTH, HParams, hparam
+from t2t_repro.hparam import NOT_NEGATIVE, OPTIONAL_WIDTH, WIDTH, HParams, hparam, training_hparam
 from t2t_repro.layers.base import Layer, Tensor, auxiliary_losses, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.layers.feed_forward import ACTIVATIONS
@@ -49,7 +49,7 @@ class ExpertsHParams(HParams):
     """
     moe_groups: int = hparam(0, OPTIONAL_WIDTH)
     """a: number of groups of experts, which divides moe_num_experts; 0 for no groups."""
-    moe_loss_coef: float = hparam(1e-3, NOT_NEGATIVE, affects="training")
+    moe_loss_coef: float = training_hparam(1e-3, NOT_NEGATIVE)
     """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al.
     2017).
     """

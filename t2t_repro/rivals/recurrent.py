@@ -7,7 +7,7 @@ cells of an LSTM, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 
 from dataclasses import dataclass
 
-from t2t_repro.hparam import POSITIVE, HParams, hparam, transformer_only
+from t2t_repro.hparam import POSITIVE, HParams, hparam, training_hparam, transformer_only
 from t2t_repro.layers.base import Caches, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.layers.masks import padding_bias
@@ -36,9 +36,7 @@ class RecurrentHParams(HParams):
     factor (docs/rivals.md).
     """
 
-    initializer: str = hparam(
-        "uniform_unit_scaling", ["uniform_unit_scaling", "uniform"], affects="training"
-    )
+    initializer: str = training_hparam("uniform_unit_scaling", ["uniform_unit_scaling", "uniform"])
     """Distribution of initial weights. "uniform_unit_scaling": kernels are uniform, with a variance
     that depends on their sizes (Glorot and Bengio 2010). "uniform": kernels and embeddings are
     uniform up to 0.1 * initializer_gain.
