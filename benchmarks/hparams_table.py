@@ -56,11 +56,11 @@ def _table(kind: type[HParams]) -> str:
 
 def _row(field: dataclasses.Field[Any], meaning: str) -> str:
     for setting, values in traits(field).needs.items():
-        meaning += f" Only with {setting}={' or '.join(values)}."
+        meaning += f" Only with {' or '.join(values)} in {setting}."
     if flag := traits(field).flag:
         meaning += f" The flag --{flag} overrides it."
     meaning = meaning.replace("*", r"\*").replace("|", r"\|")
-    default = text_of(field.default) or '""'
+    default = text_of(field.default)
     return f"| `{field.name}` | `{default}` | {_values(field)} | {meaning} |"
 
 

@@ -75,7 +75,7 @@ def make_flags(*names: str) -> flags.FlagValues:
     values = program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
     meanings = program.field_help(HParams)
     for flag, name in HPARAM_FLAGS.items():
-        help = f"{meanings[name].rstrip('.')}; default: {name} of the hparams set."
+        help = f"{meanings[name]} (default: {name} of the hparams set)"
         flags.DEFINE_string(flag, "", help, flag_values=values)
     return values
 

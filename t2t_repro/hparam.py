@@ -558,14 +558,14 @@ def _check_needs(values: HParams | DecodeHParams, names: Container[str]) -> None
             if not set(chosen.split("*")) & set(needed):
                 raise UserError(
                     f"{name}={text_of(value)} has no effect with {setting}={chosen}; it needs "
-                    f"{setting}={' or '.join(needed)}. Change {setting}, or give "
+                    f"{' or '.join(needed)} in {setting}. Change {setting}, or give "
                     f"{name}={text_of(fields[name].default)}"
                 )
 
 
 def text_of(value: Any) -> str:
-    """Returns the text of a value for --hparams."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Returns a value as in --hparams, and '""' for an empty string."""
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
 def check_schedule(hparams: HParams) -> None:

@@ -60,7 +60,7 @@ class ConvS2SHParams(HParams):
     kernel width 3, then 2 layers of width 1,024 and kernel width 1. Empty: all have hidden_size and
     kernel_height.
     """
-    kernel_height: int = hparam(3, LAYERS, needs={"convolutions": [""]})
+    kernel_height: int = hparam(3, LAYERS, needs={"convolutions": ['""']})
     """k: kernel width of the convolutions, in positions."""
     output_embedding_size: int = hparam(0, OPTIONAL_WIDTH)
     """Width of the vectors before the pre-softmax projection; 0 means hidden_size."""
