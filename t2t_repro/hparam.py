@@ -142,10 +142,13 @@ class HParams:
     """Self-attention: "dot_product" as in the paper, or "dot_product_relative", which adds learned
     vectors of the distances between positions to keys and values (Shaw et al. 2018).
     """
-    max_relative_position: int = hparam(0, OPTIONAL_COUNT, is_transformer_only=True)
-    """k: largest distance that has a vector of its own in "dot_product_relative". 0 if
-    self_attention_type is "dot_product".
-    """
+    max_relative_position: int = hparam(
+        0,
+        OPTIONAL_COUNT,
+        needs={"self_attention_type": ["dot_product_relative"]},
+        is_transformer_only=True,
+    )
+    """k: largest distance that has a vector of its own in relative self-attention."""
     norm_before: bool = hparam(False, is_transformer_only=True)
     """True: layer norm is applied before each sub-layer and at the end of each stack
     (tensor2tensor's "n" and "da"). False: layer norm is applied after each residual sum, as in the
@@ -326,12 +329,10 @@ class HParams:
         if self.hidden_size % 2 == 1:
             raise UserError(f"hidden_size={self.hidden_size} must be even")
         is_relative = self.self_attention_type == "dot_product_relative"
-        if is_relative != (self.max_relative_position > 0):
+        if is_relative and not self.max_relative_position:
             raise UserError(
-                f"self_attention_type={self.self_attention_type} and "
-                f"max_relative_position={self.max_relative_position}: relative self-attention "
-                "needs both, e.g. dot_product_relative and 20; other self-attention dot_product "
-                "and 0"
+                f"self_attention_type={self.self_attention_type} needs max_relative_position, e.g. "
+                "max_relative_position=20"
             )
         samples_best = self.subword_alpha > 0 and self.subword_nbest_size >= 2
         if self.subword_nbest_size != -1 and not samples_best:

@@ -12,7 +12,6 @@ from t2t_repro.hparam import (
     override,
     parse_value,
     refuse_decode_hparams,
-    transformer_only,
 )
 from user_errors import user_error
 
@@ -79,7 +78,8 @@ def test_an_override_has_the_type_of_its_field() -> None:
         ("norm_epsilon=nan", "norm_epsilon=nan"),
         ("optimizer_adam_epsilon=1e-60", "optimizer_adam_epsilon=1e-60"),
         ("pos=timings", "did you mean 'timing'?"),
-        ("max_relative_position=20", "needs both"),
+        ("max_relative_position=20", "needs dot_product_relative in self_attention_type"),
+        (RELATIVE, "needs max_relative_position, e.g. max_relative_position=20"),
         (
             f"{RELATIVE},max_relative_position=9,self_attention_neighborhood=4",
             "self_attention_neighborhood=4 has no effect with "
@@ -170,17 +170,3 @@ def test_hparams_of_another_model_keep_what_both_have() -> None:
 def test_an_hparam_of_training_without_effect_is_refused_only_before_training() -> None:
     check_schedule(MyHParams(cell="lstm", forget=0.1))
     assert "give forget=0.0" in user_error(check_schedule, MyHParams(forget=0.1))
-
-
-def test_fields_say_what_they_affect() -> None:
-    assert {"hidden_size", "depth", "share"} <= {*MyHParams.affecting("weights")}
-    # pos has another default, but the traits of HParams.pos.
-    assert {"num_heads", "cell", "pos"} <= {*MyHParams.affecting("outputs")}
-    assert "forget" in MyHParams.affecting("outputs", "training")
-    assert "train_steps" in MyHParams.affecting("length")
-
-
-def test_a_model_uses_some_fields_that_others_lack() -> None:
-    assert "num_heads" in transformer_only() and "hidden_size" not in transformer_only()
-    used = {"num_heads", "pos"}
-    assert {*transformer_only()} - {*transformer_only(*used)} == used
