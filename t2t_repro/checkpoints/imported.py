@@ -1,16 +1,25 @@
-"""Writes the model folder of a model that another program trained."""
+"""Writes the model folder of a model that another program trained, and says how to train it on."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import unfinished_folder
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem
+
+
+def training_flags(hparams: HParams, hparams_set: str) -> str:
+    """Returns the flags of t2t-trainer that train with the hparams of an imported model."""
+    usual = vars(registry.hparams(hparams_set))
+    changes = [f"{name}={value}" for name, value in vars(hparams).items() if value != usual[name]]
+    flags = f"--hparams_set={hparams_set}"
+    return f"{flags} --hparams={','.join(changes)}" if changes else flags
 
 
 def write_imported(
@@ -28,7 +37,8 @@ def write_imported(
 
     from t2t_repro.checkpoints.checkpoint_files import keep_only, write_checkpoint
 
-    path, (hparams, problem, vocabulary) = Path(output_dir), content
+    hparams, problem, vocabulary = content
+    path = Path(output_dir)
     if any(path.glob("[!.]*")):
         raise UserError(f"--output_dir={output_dir}: has files; give a new folder")
     state = tf.train.Checkpoint(

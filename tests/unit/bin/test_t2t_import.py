@@ -8,7 +8,7 @@ import pytest
 
 import programs
 from golden_model import HPARAMS
-from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
+from t2t_folders import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.tensor2tensor.variables import by_our_names

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golden_model import HPARAMS
-from old_models import OLD_HPARAMS
+from t2t_folders import OLD_HPARAMS
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams

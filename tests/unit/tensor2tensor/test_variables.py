@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golden_model import HPARAMS
-from old_models import weights, write_old_checkpoint
+from t2t_folders import weights, write_old_checkpoint
 from t2t_repro.checkpoints.reader import Checkpoint, refuse_misfit
 from t2t_repro.errors import UserError
 from t2t_repro.models.model import model_without_values
