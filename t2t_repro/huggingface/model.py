@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.imported import training_flags, write_imported
+from t2t_repro.checkpoints.imported import ImportedModel
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.hparam import HParams
 from t2t_repro.huggingface.config import ACTIVATIONS, CONFIG, MarianConfig, read_config, read_json
@@ -49,7 +49,7 @@ class Positions(NamedTuple):
     """The tables [P, D] without the factor, by our names."""
 
 
-class MarianImport:
+class MarianImport(ImportedModel):
     """A MarianMT model: its weights, hparams and vocabulary in our form. `write` writes the model
     folder.
 
@@ -212,36 +212,24 @@ class MarianImport:
         return weight
 
     def report(self) -> str:
-        """Returns lines that say what is imported."""
         config = self.config
         vocabulary = self.vocabulary
-        count = sum(value.size for value in self.weights.values())
         sizes = f"{vocabulary.size:,} pieces"
         if vocabulary.separate_source_size:
             sizes = f"{vocabulary.separate_source_size:,} to {sizes}"
         if vocabulary.tags:
             sizes += f", {counted(len(vocabulary.tags), 'target language')}"
-        problem = self.problem.name
-        if all(self.problem.languages):
-            problem += f", {' to '.join(self.problem.languages)}"
         lines = [
-            f"{self._folder}: {count:,} parameters, layers: {config.encoder_layers} and "
+            f"{self._folder}: {self._size()}, layers: {config.encoder_layers} and "
             f"{config.decoder_layers}, width {config.d_model}, {self.hparams.activation}",
             f"vocabulary: {sizes}",
-            f"problem: {problem}",
-            f"to train on: {training_flags(self.hparams, HPARAMS_SET)}",
+            self._problem_line(),
+            self._training_line(HPARAMS_SET),
         ]
         if config.unused:
             unused = ", ".join(f"{name}={value}" for name, value in config.unused.items())
             lines.append(f"not used: {shortened(unused)}")
         return "\n".join(lines)
-
-    def write(self, output_dir: str) -> str:
-        """Writes the model folder, and returns the path of its checkpoint. Raises UserError if the
-        folder has files.
-        """
-        content = (self.hparams, self.problem, self.vocabulary)
-        return write_imported(output_dir, content, self.weights, step=0)
 
 
 def _problem(folder: Path, config: MarianConfig, tags: list[str]) -> Problem:

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.imported import training_flags
 from t2t_repro.checkpoints.reader import key, step_of
 from t2t_repro.data.vocabularies.kinds import MAX_BYTES
 from t2t_repro.data.vocabularies.marian import UNKNOWN, MarianVocabulary, marian_file
@@ -99,8 +98,8 @@ class OpenNMTImport(Import):
         path = self._folder / DESCRIPTION
         attention_bias = f"{SCOPE}encoder/layer_0/self_attention/qkv_bias"
         changes = read_description(path) | self.variables.sizes()
-        changes["use_softmax_bias"] = f"{SCOPE}softmax_bias" in self.variables.weights
-        changes["use_attention_biases"] = attention_bias in self.variables.weights
+        changes["use_softmax_bias"] = f"{SCOPE}softmax_bias" in self.weights
+        changes["use_attention_biases"] = attention_bias in self.weights
         try:
             return replace(registry.hparams(HPARAMS_SET), **changes), str(path)
         except UserError as error:
@@ -124,4 +123,4 @@ class OpenNMTImport(Import):
         return TokenVocabulary("\n".join([*pieces, ""]).encode(), str(path))
 
     def _hparams_line(self) -> str:
-        return f"to train on: {training_flags(self.hparams, HPARAMS_SET)}"
+        return self._training_line(HPARAMS_SET)

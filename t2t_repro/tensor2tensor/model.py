@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.imported import write_imported
+from t2t_repro.checkpoints.imported import ImportedModel
 from t2t_repro.checkpoints.reader import (
     CHECKPOINT,
     Checkpoint,
@@ -81,7 +81,7 @@ class Request:
     """
 
 
-class Import:
+class Import(ImportedModel):
     """A model of tensor2tensor: its weights, hparams and vocabulary in our form. `write` writes the
     model folder.
 
@@ -108,17 +108,19 @@ class Import:
         from t2t_repro.models.model import model_without_values
 
         self.variables = self.variables_class(self.checkpoints)
+        self.weights = self.variables.weights
+        self.step = self.variables.step
         self.hparams, self._hparams_source = self._hparams()
         source_size, size = self.variables.vocab_sizes()
         model = model_without_values(self.hparams, size, source_size if source_size != size else 0)
-        refuse_misfit(model, Checkpoint(self.variables.weights, ""), self.variables.path)
+        refuse_misfit(model, Checkpoint(self.weights, ""), self.variables.path)
         name = request.problem or self._flags.get("problem", "")
         self.problem = _problem(name, request)
         base_name = name.removesuffix(registry.REVERSED)
         source, self._source_path = self._vocabulary("source", source_size, base_name)
         target, self._target_path = self._vocabulary("target", size, base_name)
         self.vocabulary = target.with_sources(source)
-        is_shared = f"{SCOPE}target_embedding/table" not in self.variables.weights
+        is_shared = f"{SCOPE}target_embedding/table" not in self.weights
         if self.vocabulary.separate_source_size and is_shared:
             raise UserError(
                 f"{self.variables.path}: both sides share an embedding; give one --vocab for both"
@@ -221,7 +223,6 @@ class Import:
         """
         hparams = self.hparams
         vocabulary = self.vocabulary
-        count = sum(value.size for value in self.variables.weights.values())
         layers = dict.fromkeys([str(hparams.encoder_layers), str(hparams.decoder_layers)])
         vocabularies = f"{vocabulary.size:,} {vocabulary.kind} ({self._target_path})"
         if vocabulary.separate_source_size:
@@ -229,35 +230,22 @@ class Import:
             vocabularies = (
                 f"{sources.size:,} {sources.kind} ({self._source_path}) to {vocabularies}"
             )
-        problem = self.problem.name
-        languages = list(self.problem.languages)
-        if self.problem.was_reversed:
-            languages.reverse()
-        if all(languages):
-            problem += f", {' to '.join(languages)}"
         unused = [f"{kind} ({number})" for kind, number in sorted(self.variables.unused.items())]
         lines = [
-            f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} "
-            f"parameters, layers: {' and '.join(layers)}, width {hparams.hidden_size}, "
+            f"{', '.join(self.checkpoints)}: step {self.step:,}, {self._size()}, "
+            f"layers: {' and '.join(layers)}, width {hparams.hidden_size}, "
             f"{'pre-norm' if hparams.norm_before else 'post-norm'}",
             self._hparams_line(),
             f"vocabulary: {vocabularies}",
-            f"problem: {problem}",
+            self._problem_line(),
             f"not used: {', '.join(unused) or 'nothing'}",
         ]
         return "\n".join(lines)
 
-    def write(self, output_dir: str) -> str:
-        """Writes the model folder, and returns the path of its checkpoint. Raises UserError if the
-        folder has files.
-        """
-        content = (self.hparams, self.problem, self.vocabulary)
-        return write_imported(output_dir, content, self.variables.weights, self.variables.step)
-
 
 def _flags(folder: Path) -> dict[str, str]:
     """Returns the flags of tensor2tensor's run that wrote a folder, by name."""
-    values = {}
+    values: dict[str, str] = {}
     for file in FLAG_FILES:
         if (folder / file).exists():
             values |= re.findall(r"^--(\w+)=(.*)$", read_text(folder / file), re.MULTILINE)

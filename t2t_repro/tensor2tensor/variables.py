@@ -112,7 +112,7 @@ class T2TVariables:
         self.unused: Counter[str] = Counter()
         """Number of variables of each of the `kinds`, or "other variables"."""
         checkpoints = [self._read(path) for path in paths]
-        means = {}
+        means: dict[str, np.ndarray] = {}
         for name in checkpoints[0]:
             values = [weights[name] for weights in checkpoints]
             # A sum of many weights needs the precision of float64.
