@@ -19,6 +19,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, counted
@@ -67,9 +68,11 @@ def main(values: flags.FlagValues) -> None:
 
     average, paths = average_checkpoints(folder, values.num_last_checkpoints, best)
     say(f"{average}: the mean of {', '.join(paths)}")
-    kind, rival = "last", paths[-1]
+    kind = "last"
+    rival = paths[-1]
     if best:
-        kind, rival = "best", paths[sorted(best).index(best[0])]
+        kind = "best"
+        [rival] = [path for path in paths if step_of(path) == best[0]]
     if len(paths) == 1:
         say(
             "the mean of one checkpoint is this checkpoint; to average more, give "

@@ -57,7 +57,6 @@ def setting(
     default: Any,
     help: str = "",
     is_label: bool = False,
-    is_new: bool = False,
     is_list: bool = False,
 ) -> Any:
     """Returns a field for a problem's `Settings`.
@@ -66,11 +65,10 @@ def setting(
         help: one line for --help; "" means the help of the base class's field with the same name.
         is_label: True if the generated data does not depend on the setting, e.g. on the names of
             the languages.
-        is_new: True if older data lacks the setting, and is as if it had the default.
         is_list: True if the flag may be repeated. The setting's value has ";" between the values of
             the flags.
     """
-    metadata = {"help": help, "is_label": is_label, "is_new": is_new, "is_list": is_list}
+    metadata = {"help": help, "is_label": is_label, "is_list": is_list}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -117,15 +115,12 @@ class Problem:
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
         separate_vocabularies: bool = setting(
-            False,
-            "learn a vocabulary from the sources and another one from the targets",
-            is_new=True,
+            False, "learn a vocabulary from the sources and another one from the targets"
         )
 
     num_train_shards: int = 0
     """Number of shards (files) into which t2t-datagen divides each train corpus; 0: one for each
-    10,000 pairs, at most
-    100. Other splits have one shard.
+    10,000 pairs, at most 100. Other splits have one shard.
     """
     decode_hparams: DecodeHParams = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for

@@ -64,8 +64,8 @@ class Description:
     vocabulary.
     """
     corpora: dict = field(default_factory=dict)
-    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards. Older
-    files have none.
+    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards.
+    Empty for data of tensor2tensor.
     """
 
     def __post_init__(self) -> None:
@@ -214,9 +214,9 @@ def load_data(data_dir: str, problem_name: str) -> Data:
         records[split] = split_records = open_records(
             description.pairs[split], shards, problem.was_reversed, sizes, corpora
         )
-        pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
-        # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
-        if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
+        pairs = description.pairs[split]
+        fingerprint = split_records.index_fingerprint
+        if len(split_records) != pairs or description.shards.get(split) != fingerprint:
             raise UserError(
                 f"{data_dir}: the {split} shards ({counted(len(split_records), 'pair')}) are not "
                 f"those that {description_path(data_dir, problem.base_name)} describes "
