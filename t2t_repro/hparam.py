@@ -82,7 +82,7 @@ training_hparam = functools.partial(hparam, affects="training")
 
 
 def traits(field: dataclasses.Field[Any]) -> Traits:
-    """Returns the traits of a field, which `hparam` may have made."""
+    """Returns the traits of a field, whether or not `hparam` made it."""
     return field.metadata.get(Traits, Traits())
 
 
@@ -556,6 +556,7 @@ def _check_needs(values: HParams | DecodeHParams, names: Container[str]) -> None
         needs = traits(fields[name]).needs if name in names else {}
         for setting, needed in needs.items():
             chosen = text_of(getattr(values, setting))
+            # An asterisk separates the factors of learning_rate_schedule.
             if not set(chosen.split("*")) & set(needed):
                 raise UserError(
                     f"{name}={text_of(value)} has no effect with {setting}={chosen}; it needs "
@@ -609,7 +610,7 @@ def with_changes(values: T, changes: dict[str, Any]) -> T:
     for name in changes:
         refuse_unknown(f"field of {type(values).__name__}", name, vars(values))
     copy = dataclasses.replace(values, **changes) if changes else values  # type: ignore[type-var]
-    # This check is not in DecodeHParams, because a problem's default beam_size does no harm.
+    # beam_size has no trait `needs`, because a problem's default of it does no harm.
     if isinstance(copy, DecodeHParams) and copy.is_random and "beam_size" in changes:
         raise UserError(
             f"beam_size={copy.beam_size} has no effect with sampling_method=random; omit it"
