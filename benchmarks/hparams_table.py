@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def _table(kind: type[HParams]) -> str:
     help = {name: text for base in classes for name, text in field_help(base).items()}
     same = {} if kind is HParams else vars(HParams()) | {"model": kind.model}
     rows = [
-        _row(field, help[field.name])
+        _row(kind, field, help[field.name])
         for field in dataclasses.fields(kind)
         if field.name not in same or field.default != same[field.name]
     ]
@@ -54,22 +55,22 @@ def _table(kind: type[HParams]) -> str:
     return "\n".join([*heading, *rows, ""])
 
 
-def _row(field: dataclasses.Field[Any], meaning: str) -> str:
-    for setting, values in traits(field).needs.items():
+def _row(kind: type[HParams], field: dataclasses.Field[Any], meaning: str) -> str:
+    own = traits(kind, field.name)
+    for setting, values in own.needs.items():
         meaning += f" Only with {' or '.join(values)} in {setting}."
-    if flag := traits(field).flag:
-        meaning += f" The flag --{flag} overrides it."
+    if own.flag:
+        meaning += f" The flag --{own.flag} overrides it."
     meaning = meaning.replace("*", r"\*").replace("|", r"\|")
     default = text_of(field.default)
-    return f"| `{field.name}` | `{default}` | {_values(field)} | {meaning} |"
+    return f"| `{field.name}` | `{default}` | {_values(field.default, own.allowed)} | {meaning} |"
 
 
-def _values(field: dataclasses.Field[Any]) -> str:
+def _values(default: Any, allowed: Sequence[Any]) -> str:
     """Returns the values that a field can have; "" if all of its type."""
-    if isinstance(field.default, bool):
+    if isinstance(default, bool):
         return "true, false"
-    allowed = traits(field).allowed
-    if not allowed or isinstance(field.default, str):
+    if not allowed or isinstance(default, str):
         return ", ".join(allowed)
     low, high = allowed
     lower = "more than 0" if low == POSITIVE[0] else f"at least {low:,}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +66,7 @@ class Flags:
     """
 
 
-HPARAM_FLAGS = {flag: each.name for each in fields(HParams) if (flag := traits(each).flag)}
+HPARAM_FLAGS = {flag: name for name in vars(HParams()) if (flag := traits(HParams, name).flag)}
 """Names of the hparams that have a flag of their own, by flag."""
 
 

@@ -42,8 +42,8 @@ NOT_NEGATIVE: Range = (0, POSITIVE[1])
 
 @dataclass(frozen=True)
 class Traits:
-    """What a field's hyper-parameter is, besides its type, default and docstring. A new field
-    without `hparam` has these defaults.
+    """What a field's hyper-parameter is, besides its type, default and docstring. A field without
+    `hparam` has these defaults.
     """
 
     allowed: Sequence[Any] = ()
@@ -81,9 +81,18 @@ training_hparam = functools.partial(hparam, affects="training")
 """Returns a field that affects only training; the arguments are those of `hparam`."""
 
 
-def traits(field: dataclasses.Field[Any]) -> Traits:
-    """Returns the traits of a field, whether or not `hparam` made it."""
-    return field.metadata.get(Traits, Traits())
+@functools.cache
+def traits(kind: type, name: str) -> Traits:
+    """Returns the traits of field `name` of a class of hyper-parameters.
+
+    A class that defines a field of its base class again, only with another default, keeps the
+    field's traits.
+    """
+    for base in kind.__mro__:
+        field = getattr(base, "__dataclass_fields__", {}).get(name)
+        if field and Traits in field.metadata:
+            return field.metadata[Traits]
+    return Traits()
 
 
 WARMUP_FACTORS = ("linear_warmup", "noam", "rsqrt_decay", "linear_decay", "exp_decay")
@@ -306,18 +315,6 @@ class HParams:
     unused: ClassVar[Sequence[str]] = ()
     """Fields that the model does not use, so that they must have their defaults."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Gives a field that is defined again with another default the traits of the base class's
-        field, unless `hparam` gives it others.
-        """
-        super().__init_subclass__(**options)
-        # dataclass has not processed this class yet, so these are the fields of the base class.
-        for field in dataclasses.fields(cls):
-            default = vars(cls).get(field.name, field)
-            if not isinstance(default, dataclasses.Field):
-                again = dataclasses.field(default=default, metadata=field.metadata)
-                setattr(cls, field.name, again)
-
     def __post_init__(self) -> None:
         _check_values(self)
         for name in self.unused:
@@ -388,7 +385,8 @@ class HParams:
         """Returns the names of the fields that affect "weights", "outputs", "training" or
         "length"; see `Traits`.
         """
-        return [field.name for field in dataclasses.fields(cls) if traits(field).affects in kinds]
+        names = [field.name for field in dataclasses.fields(cls)]
+        return [name for name in names if traits(cls, name).affects in kinds]
 
     @property
     def encoder_layers(self) -> int:
@@ -417,8 +415,8 @@ def transformer_only(*used: str) -> list[str]:
 
     A model with other layers gives them in the attribute `unused` of its class of hparams.
     """
-    fields = [field for field in dataclasses.fields(HParams) if traits(field).is_transformer_only]
-    return [field.name for field in fields if field.name not in used]
+    names = [field.name for field in dataclasses.fields(HParams) if field.name not in used]
+    return [name for name in names if traits(HParams, name).is_transformer_only]
 
 
 @dataclass(frozen=True)
@@ -535,12 +533,10 @@ def _check_values(values: HParams | DecodeHParams) -> None:
     """Raises UserError if a field has a value of the wrong type, or a value that its traits do not
     allow.
     """
-    types = _type_hints(type(values))
-    for field in dataclasses.fields(values):
-        name = field.name
-        value = getattr(values, name)
-        check_type(name, value, types[name])
-        allowed = traits(field).allowed
+    kind = type(values)
+    for name, value in vars(values).items():
+        check_type(name, value, _type_hints(kind)[name])
+        allowed = traits(kind, name).allowed
         if allowed and isinstance(value, str):
             refuse_unknown(name, value, allowed)
         elif allowed and not allowed[0] <= value <= allowed[1]:  # also refuses NaN
@@ -551,9 +547,9 @@ def _check_needs(values: HParams | DecodeHParams, names: Container[str]) -> None
     """Raises UserError if one of the fields `names` is not at its default, and has no effect
     because another field lacks the value that it needs.
     """
-    fields = {field.name: field for field in dataclasses.fields(values)}
+    kind = type(values)
     for name, value in changed_values(values).items():
-        needs = traits(fields[name]).needs if name in names else {}
+        needs = traits(kind, name).needs if name in names else {}
         for setting, needed in needs.items():
             chosen = text_of(getattr(values, setting))
             # An asterisk separates the factors of learning_rate_schedule.
@@ -561,7 +557,7 @@ def _check_needs(values: HParams | DecodeHParams, names: Container[str]) -> None
                 raise UserError(
                     f"{name}={text_of(value)} has no effect with {setting}={chosen}; it needs "
                     f"{' or '.join(needed)} in {setting}. Change {setting}, or give "
-                    f"{name}={text_of(fields[name].default)}"
+                    f"{name}={text_of(getattr(kind, name))}"
                 )
 
 

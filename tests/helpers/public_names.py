@@ -112,7 +112,7 @@ def _registered() -> Iterator[str]:
         yield from _fields(f"model {name}:", kind := registry.hparams_class(name))
         for field in dataclasses.fields(kind):
             if isinstance(field.default, str):
-                for value in traits(field).allowed:
+                for value in traits(kind, field.name).allowed:
                     yield f"model {name}: {field.name} accepts {value}"
 
 

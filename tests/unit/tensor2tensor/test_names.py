@@ -59,9 +59,8 @@ OURS = {
     "factor of learning_rate_schedule": {*SCHEDULE_FACTORS},
     "hparams set": {*registry._hparams.names()},
     **{
-        field.name: {*traits(field).allowed}
-        for field in dataclasses.fields(registry.hparams_class("gnmt"))
-        if field.name in ("optimizer", "initializer")
+        name: {*traits(registry.hparams_class("gnmt"), name).allowed}
+        for name in ("optimizer", "initializer")
     },
 }
 """For each kind, the names that exist here."""
