@@ -27,8 +27,9 @@ from t2t_repro.training.disk import refuse_full_disk
 from t2t_repro.training.distribution import from_chief, refuse_differences, workers
 from t2t_repro.training.evaluation import EVAL_TOKENS, DevDecoder, Evaluator, refuse_missing_score
 from t2t_repro.training.logs import Logs
+from t2t_repro.training.loss_scale import LossScale
 from t2t_repro.training.metrics_log import OnMetrics
-from t2t_repro.training.optimizer import LossScale, make_optimizer
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.schedule import learning_rates
 from t2t_repro.training.step import TrainStep, trained_weights
 

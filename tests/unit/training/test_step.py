@@ -22,7 +22,8 @@ from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.models.model import make_model
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
-from t2t_repro.training.optimizer import Adam, LossScale, make_optimizer
+from t2t_repro.training.loss_scale import LossScale
+from t2t_repro.training.optimizer import Adam, make_optimizer
 from t2t_repro.training.step import Result, TrainStep
 
 VOCAB, HPARAMS = 12, HParams()
@@ -293,8 +294,10 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 from step_models import Lookup
+from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.hparam import HParams
-from t2t_repro.training.optimizer import LossScale, make_optimizer
+from t2t_repro.training.loss_scale import LossScale
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 schedule = dict(learning_rate_constant=0.1, learning_rate_warmup_steps=4)
@@ -314,7 +317,8 @@ def run(hparams, devices, cuts, dtype="float32"):
     losses = []
     for number, (source, target) in enumerate(zip(inputs, targets)):
         sides = source, target, np.arange(6)
-        micro_batches = list(zip(*(np.split(side, cuts[number]) for side in sides)))
+        parts = [np.split(side, cuts[number]) for side in sides]
+        micro_batches = list(map(MicroBatch, *parts))
         losses.append(TrainStep.read(step(micro_batches, target.size, (1, number))).loss)
     if scale:  # the next gradient overflows: all replicas skip the step and halve the scale
         before = [variable.numpy() for variable in model.trainable_variables]
