@@ -83,8 +83,11 @@ def make_flags(*names: str) -> flags.FlagValues:
 
 FLAGS = make_flags()
 
-HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {
-    "freeze": "frozen"
+HPARAM_FLAGS = {
+    "model": "model",
+    "train_steps": "train_steps",
+    "local_eval_frequency": "local_eval_frequency",
+    "freeze": "frozen",
 }
 """Names of the hparams that have a flag of their own, by flag."""
 
@@ -166,14 +169,12 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
     from t2t_repro.training import loop
     from t2t_repro.training.distribution import make_strategy
     from t2t_repro.training.dry_run import dry_run
-    from t2t_repro.training.preparation import Run
+    from t2t_repro.training.run import Run
     from t2t_repro.visualization.attention_picture import dev_picture
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    config = program.from_flags(
-        RunConfig, values, local_eval_frequency=hparams.local_eval_frequency
-    )
+    config = program.from_flags(RunConfig, values)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None

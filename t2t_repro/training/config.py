@@ -17,8 +17,6 @@ class RunConfig:
     for each.
     """
 
-    local_eval_frequency: int = 1500
-    """Number of steps between two evaluations on the dev split."""
     eval_steps: int = 0
     """Number of batches in an evaluation; 0: the whole dev split."""
     eval_decode_lines: int = 100

@@ -25,7 +25,7 @@ def kept_checkpoints(hparams: HParams, config: RunConfig) -> int:
     limit = config.keep_checkpoint_max + config.max_checkpoints_by_score
     if config.save_checkpoints_secs:
         return limit  # the number of saves depends on the machine's speed
-    return min(limit, math.ceil(hparams.train_steps / config.local_eval_frequency))
+    return min(limit, math.ceil(hparams.train_steps / hparams.local_eval_frequency))
 
 
 def disk_need(parameters: int, hparams: HParams, config: RunConfig) -> int:

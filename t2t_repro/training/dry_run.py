@@ -20,7 +20,7 @@ from t2t_repro.training.config import RunConfig
 from t2t_repro.training.disk import disk_need, gigabytes, kept_checkpoints
 from t2t_repro.training.distribution import count_replicas, workers
 from t2t_repro.training.evaluation import refuse_missing_score
-from t2t_repro.training.preparation import size_text, warnings
+from t2t_repro.training.messages import size_text, warnings
 from t2t_repro.training.schedule import learning_rates
 
 

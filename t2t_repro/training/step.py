@@ -9,6 +9,7 @@ Shapes: B examples of a micro-batch, S source length, T target length, V vocabul
 """
 
 import fnmatch
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -49,6 +50,18 @@ class Result(NamedTuple):
     "mixed_float16".
     """
     learning_rate: float
+
+    @property
+    def is_sound(self) -> bool:
+        """False if the loss or the gradient is not finite.
+
+        With a loss scale, gradients sometimes overflow. The step is then skipped and the scale is
+        lowered, so this is no error.
+        """
+        is_overflow_expected = self.loss_scale > 1.0
+        return math.isfinite(self.loss) and (
+            math.isfinite(self.gradient_norm) or is_overflow_expected
+        )
 
 
 class TrainStep:

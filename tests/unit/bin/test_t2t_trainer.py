@@ -27,8 +27,8 @@ def test_the_flags_reach_the_training_loop_and_tensorflow(
     calls: list[object] = []
     monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
     monkeypatch.setattr(loop, "train", lambda run: calls.append(run.config))
-    t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
-    assert calls == [(3, 2), RunConfig(local_eval_frequency=7, keep_checkpoint_max=3)]
+    t2t_trainer.train(values, HParams(), None)
+    assert calls == [(3, 2), RunConfig(keep_checkpoint_max=3)]
 
 
 @pytest.mark.parametrize("num_last_checkpoints", [1, 5])

@@ -70,7 +70,6 @@ def test_the_facts_describe_the_batches_of_the_first_epoch(
         "padding": f"{padding:.1%} of all positions{sample}",
         "micro-batches a step": (
             f"{min(counts)} to {max(counts)}, {np.mean(counts):.1f} on average{sample}; the "
-        )(
             f"largest has {max(ids.size for ids in sides)} of at most {max_tokens:,} positions "
             "(--max_tokens_per_replica)"
         ),
@@ -110,12 +109,10 @@ def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
     monkeypatch.setattr(devices, "hide_gpus", lambda: order.append("hidden"))
     monkeypatch.setattr(dry_run, "learning_rates", lambda hparams: order.append("computed") or "")
     data = Data(registry.problem("numbers_ende"), tiny_vocabulary, None, {"train": records}, "")
-    hparams = replace(tiny_hparams, train_steps=3000)
+    hparams = replace(tiny_hparams, train_steps=3000, local_eval_frequency=1000)
     model = Transformer(hparams, tiny_vocabulary.size)
     write_checkpoint(folder.path, 3, weights_of(model), tiny_vocabulary.fingerprint)
-    config = RunConfig(
-        local_eval_frequency=1000, keep_checkpoint_max=4, warm_start_from=str(folder.path)
-    )
+    config = RunConfig(keep_checkpoint_max=4, warm_start_from=str(folder.path))
     text = dry_run.dry_run(data, hparams, 1, config)
     assert order[:2] == ["hidden", "computed"]
     parameters = sum(variable.value.numpy().size for variable in model.trainable_variables)
