@@ -12,16 +12,9 @@ class NoLossScale:
     variables: tuple[Any, ...] = ()
     """Variables to save in checkpoints."""
 
-    def value(self) -> tf.Tensor:
-        """Returns the factor of the loss in this step, float32 []."""
-        return tf.constant(1.0)
-
-    def scaled(self, loss: tf.Tensor) -> tf.Tensor:
-        return loss
-
-    def unscaled(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the gradients of the loss, for gradients of the scaled loss."""
-        return gradients
+    def value(self) -> Any:
+        """Returns the factor of the loss in this step, float or float32 []."""
+        return 1.0
 
     def accepts(self, gradient_norm: tf.Tensor) -> Any:
         """Returns whether to take the step, whose gradients have this norm; bool or bool []."""
@@ -53,13 +46,6 @@ class LossScale(NoLossScale):
 
     def value(self) -> tf.Tensor:
         return tf.identity(self.factor.value)
-
-    def scaled(self, loss: tf.Tensor) -> tf.Tensor:
-        return loss * self.factor.value
-
-    def unscaled(self, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-        scale = self.value()
-        return [gradient / scale for gradient in gradients]
 
     def accepts(self, gradient_norm: tf.Tensor) -> tf.Tensor:
         return tf.math.is_finite(gradient_norm)

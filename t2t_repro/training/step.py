@@ -93,7 +93,7 @@ class TrainStep:
         with strategy.scope():
             optimizer.build(self._weights)
             self._losses = _sum_of_replica([2])
-            self._gradients = [_sum_of_replica(weight.shape) for weight in self._weights]
+            self._scaled_gradients = [_sum_of_replica(weight.shape) for weight in self._weights]
         self.state = [*optimizer.variables, *self._loss_scale.variables]
         """Variables that change from step to step, without the weights: those of the optimizer and
         the loss scale.
@@ -159,11 +159,11 @@ class TrainStep:
         """
         with tf.GradientTape() as tape:
             loss, auxiliary_loss = self._losses_of(micro_batch, step_seed, tokens)
-            scaled_loss = self._loss_scale.scaled(loss + auxiliary_loss)
+            scaled_loss = (loss + auxiliary_loss) * self._loss_scale.value()
         gradients = tape.gradient(scaled_loss, [weight.value for weight in self._weights])
         refuse_unused_weights(self._model, self._weights, gradients)
         self._losses.assign_add(tf.stack([loss, auxiliary_loss]))
-        for total, gradient in zip(self._gradients, gradients, strict=True):
+        for total, gradient in zip(self._scaled_gradients, gradients, strict=True):
             # The gradient of an embedding table has only the rows of the micro-batch's tokens.
             total.assign_add(tf.convert_to_tensor(gradient))
 
@@ -193,19 +193,19 @@ class TrainStep:
         """
         context = tf.distribute.get_replica_context()
         figures = tf.concat([self._losses, vote[None]], axis=0)
-        gradients = [tf.identity(total) for total in self._gradients]
+        gradients = [tf.identity(total) for total in self._scaled_gradients]
         figures, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [figures, *gradients])
         loss, auxiliary_loss, votes = tf.unstack(figures)
         scale = self._loss_scale.value()
-        gradients = self._loss_scale.unscaled(gradients)
-        gradients, norm = clipped(gradients, self._optimizer.global_clipnorm)
+        unscaled = [gradient / scale for gradient in gradients]
+        gradients, norm = clipped(unscaled, self._optimizer.global_clipnorm)
         takes_step = self._loss_scale.accepts(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
         step_size = self._optimizer.step_size(rate)
         context.merge_call(self._apply, args=(gradients, step_size, takes_step))
         iterations = self._optimizer.iterations.value
         iterations.assign_add(tf.cast(takes_step, iterations.dtype))
-        for total in [self._losses, *self._gradients]:
+        for total in [self._losses, *self._scaled_gradients]:
             total.assign(tf.zeros_like(total))
         return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])
 
