@@ -70,7 +70,8 @@ def learning_rates(hparams: HParams) -> str:
     """Returns the highest learning rate with the first step that has it, and the learning rate of
     the last step.
     """
-    last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    last_step = hparams.train_steps
+    warmup = hparams.learning_rate_warmup_steps
     # No factor of the schedule falls before the end of the warm-up or rises after it, so one of
     # these steps has the highest rate.
     steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]
