@@ -98,7 +98,8 @@ def test_a_run_that_cannot_begin_leaves_no_file(
 
 
 def test_a_warm_start_is_evaluated_before_its_first_step(data_dir: Path, tmp_path: Path) -> None:
-    model, tuned = tmp_path / "m", tmp_path / "tuned"
+    model = tmp_path / "m"
+    tuned = tmp_path / "tuned"
     flags = ["--train_steps=1", "--eval_decode_lines=0", "--local_eval_frequency=1", *LOOKUP]
     succeed("trainer", *trainer_flags(data_dir, model, *flags))
     messages = succeed(

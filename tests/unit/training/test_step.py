@@ -76,7 +76,8 @@ class Run:
         optimizer: Adam | None = None,
         scale: LossScale | None = None,
     ) -> None:
-        self.model, self.start = model, values(model)
+        self.model = model
+        self.start = values(model)
         with ONE.scope():
             self.step = TrainStep(model, optimizer or Descent(), hparams, ONE, scale)
 
@@ -287,7 +288,8 @@ from t2t_repro.training.step import TrainStep
 
 schedule = dict(learning_rate_constant=0.1, learning_rate_warmup_steps=4)
 adam = HParams(**schedule, optimizer_adam_epsilon=1e-3)
-nesterov = HParams(**schedule, optimizer="momentum", optimizer_momentum_nesterov=True, clip_grad_norm=0.1)
+momentum = dict(optimizer="momentum", optimizer_momentum_nesterov=True)
+nesterov = HParams(**schedule, **momentum, clip_grad_norm=0.1)
 clipped = HParams(optimizer="sgd", learning_rate_schedule="constant", clip_grad_norm=0.1)
 random = np.random.default_rng(0)
 inputs = [random.integers(1, 12, (6, length)).astype(np.int32) for length in (4, 5, 6)]
@@ -309,10 +311,14 @@ def run(hparams, devices, cuts, dtype="float32"):
         before = [variable.numpy() for variable in model.trainable_variables]
         scale.factor.assign(2.0 ** 127)
         assert not np.isfinite(TrainStep.read(step(micro_batches, 1, (1, 9))).gradient_norm)
-        assert all(np.array_equal(*pair) for pair in zip(before, (v.numpy() for v in model.trainable_variables)))
+        for variable, value in zip(model.trainable_variables, before):
+            assert np.array_equal(variable.numpy(), value)
         assert scale.factor.numpy() == 2.0 ** 126 and scale.good_steps.numpy() == 0
-    copies = [[copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
-              for variable in [*model.trainable_variables, *(scale.variables if scale else [])]]
+    variables = [*model.trainable_variables, *(scale.variables if scale else [])]
+    copies = [
+        [copy.numpy() for copy in strategy.experimental_local_results(variable.value)]
+        for variable in variables
+    ]
     assert len(copies[0]) == len(devices)
     for variable in copies:
         assert all(np.array_equal(copy, variable[0]) for copy in variable)
@@ -330,7 +336,7 @@ for hparams, dtype, cuts, tolerance in (
     np.testing.assert_allclose(two[0], one[0], rtol=10 * tolerance)
     for ours, theirs in zip(two[1], one[1]):
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
-"""  # noqa: E501
+"""
 
 
 def test_two_replicas_take_the_same_steps() -> None:
