@@ -55,9 +55,8 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
             target_gradients = (ops.exp(target_logits - highest) / sums - correct) * factors
             # TensorFlow would compute with int32 on the CPU.
             rows = ops.cast(ops.arange(ops.shape(targets)[0]), targets.dtype)
-            return ops.scatter_update(
-                gradients, ops.stack([rows, targets], axis=-1), target_gradients
-            )
+            places = ops.stack([rows, targets], axis=-1)
+            return ops.scatter_update(gradients, places, target_gradients)
 
         return ops.sum(loss * weights), gradient
 

@@ -253,8 +253,9 @@ def rdrop_loss(passes: list[Any], targets: Any, rdrop_alpha: float) -> Any:
     """Returns R-Drop's loss, summed over all target tokens; 0 without R-Drop."""
     if not rdrop_alpha:
         return 0.0
+    logits, other_logits = passes
     # Half of it, because the cross-entropy is the mean of the two passes, not their sum.
-    return rdrop_alpha / 2 * consistency_loss(*passes, targets)
+    return rdrop_alpha / 2 * consistency_loss(logits, other_logits, targets)
 
 
 def refuse_unused_weights(model: Any, weights: list[Any], gradients: list[Any]) -> None:
