@@ -5,8 +5,9 @@ program generates it first. If training stops early, the same command resumes it
 tensor2tensor:
 
   batch_size      (in --hparams) counts the target tokens of a step over all devices, not the
-  positions on each device --eval_steps=0  evaluates the whole dev split --hparams_set   also
-  selects the model; --model overrides it
+                  positions on each device
+  --eval_steps=0  evaluates the whole dev split
+  --hparams_set   also selects the model; --model overrides it
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
     from t2t_repro.training import loop
     from t2t_repro.training.distribution import make_strategy
     from t2t_repro.training.dry_run import dry_run
-    from t2t_repro.training.preparation import Run
+    from t2t_repro.training.run import Run
     from t2t_repro.visualization.attention_picture import dev_picture
 
     devices.keep_freed_memory()
@@ -181,14 +182,15 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str, best:
 
     `best` is the value of --max_checkpoints_by_score.
     """
-    use, files = "decode", "--decode_from_file=INPUT --decode_to_file=OUTPUT"
-    if not can_decode:
-        use, files = "score", "--score_file=PAIRS"
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
     language = f" --target_language={language_of(folder.tags[0])}" if folder.tags else ""
-    commands = f"to {use}: t2t-decoder {flag}{language} {files}"
+    commands = f"t2t-decoder {flag}{language}"
+    if can_decode:
+        commands = f"to decode: {commands} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+    else:
+        commands = f"to score: {commands} --score_file=PAIRS"
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
     if 1 < best <= len(folder.checkpoints()):

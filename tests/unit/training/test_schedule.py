@@ -1,4 +1,4 @@
-"""Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""  # noqa: E501
+"""Tests that learning rates agree with the paper's equation 3 and with factors by hand."""
 
 from contextlib import nullcontext
 from typing import Any
