@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -130,12 +131,22 @@ class WsjParsing(Problem):
     symbols_of_sources = False
 
     @property
-    def tree_symbols(self) -> TreeSymbols | None:
-        """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is
-        reversed.
-        """
+    def tree_symbols(self) -> TreeSymbols:
+        """The treebank's labels, and the symbols that --word_symbol selects."""
         words = {"tag": TAGS, ANY: (ANY, *linearization.FORMS), WORD: ()}[self.settings.word_symbol]
-        return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
+        return TreeSymbols(PHRASE_LABELS, words)
+
+    def output_rules(self, vocabulary: Any) -> Any:
+        """Returns the rules of trees with `tree_symbols`; None if the problem is reversed.
+
+        Raises UserError if the vocabulary cannot write every tree.
+        """
+        if self.was_reversed:
+            return None
+        # Imported here, because the module loads TensorFlow.
+        from t2t_repro.parsing.well_formed import tree_rules
+
+        return tree_rules(vocabulary, self.tree_symbols)
 
     def check(self) -> None:
         super().check()

@@ -21,7 +21,7 @@ import ctranslate2
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.console.progress import say
 from t2t_repro.console.quiet import quiet_tensorflow
-from t2t_repro.ctranslate2 import POSITIONS
+from t2t_repro.ctranslate2.limits import POSITIONS
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.decoding.engine import Engine, Output
 from t2t_repro.decoding.long_lines import Segment

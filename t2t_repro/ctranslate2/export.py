@@ -21,7 +21,7 @@ from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, Transform
 from keras import ops
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.ctranslate2 import POSITIONS
+from t2t_repro.ctranslate2.limits import POSITIONS
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary

@@ -1,9 +1,15 @@
-"""Prefixes, repetition penalties and coverage penalties, which change the ranking of outputs.
+"""What changes the ranking of outputs besides the model: rules that forbid tokens, prefixes, and
+penalties for repetitions and for lacking coverage.
 
-Shapes: R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P
-longest prefix, V vocabulary, n n-gram size, W = t - n + 1 n-grams in a hypothesis.
+Shapes: B or R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P
+longest prefix, V vocabulary, F most facts about a source, n n-gram size, W = t - n + 1 n-grams in a
+hypothesis.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
@@ -12,6 +18,38 @@ MINIMUM_COVERAGE = 1e-6
 """The coverage penalty raises a source token's attention to at least this number, so that its
 logarithm is finite.
 """
+
+
+class Rules(Protocol):
+    """The rules that outputs must obey if the decode hparam `well_formed` is true: which tokens may
+    follow. A problem provides them (`Problem.output_rules`).
+
+    The rules know a source by facts, positive numbers in the order of the words to which they
+    belong. An output has at least one token for each fact.
+    """
+
+    min_extra: int
+    """The other tokens of the shortest output, counting the end token."""
+
+    def facts(self, lines: Sequence[str]) -> np.ndarray:
+        """Returns the facts about each source line, int32 [B, F], padded with 0."""
+
+    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
+        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow
+        operations.
+        """
+
+    def mask(
+        self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
+        """Returns the logits [R, K, V] of position t, with -inf for the tokens that the rules
+        forbid.
+
+        Args:
+            ids: int32 [R, K, t], the tokens of the hypotheses.
+            memory: "facts", int32 [R, F + 1], the result of `facts` and a 0. "limits", int32 [R],
+                the maximum length of each sentence's output, counting the end token.
+        """
 
 
 def with_prefix(

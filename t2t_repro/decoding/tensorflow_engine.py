@@ -22,10 +22,10 @@ from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.engine import Engine, Output
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment
+from t2t_repro.decoding.rules import Rules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import PairScore
-from t2t_repro.decoding.well_formed import TreeRules
 from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers.embedding import Embedding
@@ -42,7 +42,7 @@ class TensorFlowEngine(Engine):
     None.
     """
 
-    def __init__(self, model: Any, rules: Callable[[DecodeHParams], TreeRules | None]) -> None:
+    def __init__(self, model: Any, rules: Callable[[DecodeHParams], Rules | None]) -> None:
         self._model, self._rules = model, rules
         self.threads = max(
             tf.config.threading.get_inter_op_parallelism_threads(), 1

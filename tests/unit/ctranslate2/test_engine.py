@@ -154,7 +154,8 @@ def test_programs_need_no_tensorflow_for_a_converted_model(
     assert output.read_text().splitlines() == expected
     succeed("augment", *flags, f"--text={source}", f"--corpus_dir={tmp_path / 'c'}")
     refused(
-        run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"), "precision"
+        run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"),
+        "made with engine=ctranslate2",
     )
 
 

@@ -22,11 +22,11 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.decoding.well_formed import MAX_OPENINGS, tree_rules
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.insights.search_tree import search_tree
 from t2t_repro.parsing.linearization import TreeSymbols
+from t2t_repro.parsing.well_formed import MAX_OPENINGS, tree_rules
 from t2t_repro.serving.export import Served
 
 TOY = TreeSymbols(("S", "NP"), ("N", "NS", ","))
@@ -207,7 +207,8 @@ def test_no_output_needs_repairs(
     symbols = problem.tree_symbols
     opening = tuple(ids[0] for ids in words.encode([f"({label}" for label in symbols.labels[:3]]))
     model: Any = RandomModel(words.size, 2, opening)
-    translator = Translator(model, words, DecodeHParams(well_formed=True, **options), 0, symbols)
+    params = DecodeHParams(well_formed=True, **options)
+    translator = Translator(model, words, params, output_rules=problem.output_rules)
     translations = translator.translate(LINES)
     hypotheses = [
         (line, h) for line, x in zip(LINES, translations, strict=True) for h in x.hypotheses
@@ -250,7 +251,8 @@ def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> 
 def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     problem: Any = registry.problem("wsj_parsing", {})
     params = DecodeHParams(beam_size=2, extra_length=2, n=2, batch_size=30, well_formed=True)
-    translator = Translator(RandomModel(words.size, 3), words, params, 12, problem.tree_symbols)  # type: ignore[arg-type]
+    model: Any = RandomModel(words.size, 3)
+    translator = Translator(model, words, params, 12, problem.output_rules)
     lines = [*LINES[:3], ""]
     expected = translator.translate(lines, long_lines="truncate")
     answers = Served(translator).translate_nbest(tf.constant(lines))
@@ -263,7 +265,6 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("symbols", "kind", "message"),
     [
-        (None, "words", r"^well_formed=true is only for parsers.*omit it$"),
         (TOY, "tiny", r"^well_formed=true needs a vocabulary with a piece for each bracket"),
         (
             TreeSymbols(("S",), ("N", "''")),
@@ -281,17 +282,27 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
 def test_a_search_that_cannot_obey_the_rules_is_refused(
     words: Vocabulary,
     tiny_vocabulary: Vocabulary,
-    symbols: TreeSymbols | None,
+    symbols: TreeSymbols,
     kind: str,
     message: str,
 ) -> None:
     vocabulary = {"words": words, "tiny": tiny_vocabulary, "bytes": ByteVocabulary()}[kind]
-    parser: Any = RandomModel(words.size, 2)
     with pytest.raises(UserError, match=message):
-        Translator(parser, vocabulary, DecodeHParams(well_formed=True), 0, symbols).translate(
-            ["dog"]
-        )
-    with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
-        Translator(parser, words, DecodeHParams(well_formed=True), 0, TOY_WORDS).translate(
-            ["dog"], ["(S"]
-        )
+        tree_rules(vocabulary, symbols)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefixes", "message"),
+    [
+        ("wsj_parsing", ["(S"], "prefixes cannot be combined with well_formed=true"),
+        ("wsj_parsing_rev", [], "well_formed=true is only for parsers"),
+    ],
+)
+def test_the_translator_refuses_rules_that_cannot_be_obeyed(
+    words: Vocabulary, name: str, prefixes: list[str], message: str
+) -> None:
+    parser: Any = RandomModel(words.size, 2)
+    rules = registry.problem(name).output_rules
+    translator = Translator(parser, words, DecodeHParams(), output_rules=rules)
+    with pytest.raises(UserError, match=message):
+        translator.translate(["dog"], prefixes, well_formed=True)
