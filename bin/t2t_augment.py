@@ -23,7 +23,7 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
-from t2t_repro.decoding.augmentation import augment, resumed, writing
+from t2t_repro.decoding.augmentation import augment, resumed, save, writing
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import is_stream
@@ -138,8 +138,8 @@ def augment_with_beam(
         (job, str(folder.absolute()), augmentation.settings),
         os.path.abspath(values.text),
     )
-    with writing(folder) as save:
-        save(resumed(folder, augmentation))
+    with writing(folder):
+        save(folder, resumed(folder, augmentation))
         counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
         if not counts:
             raise UserError(
@@ -150,7 +150,7 @@ def augment_with_beam(
         final = replace(
             augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped
         )
-        save(final)
+        save(folder, final)
     return final
 
 

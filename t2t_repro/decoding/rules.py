@@ -80,7 +80,7 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
         ids: int64 [R, K, t], the tokens of the hypotheses.
         size: n, the number of tokens in an n-gram, at least 1.
     """
-    shape, length = tf.shape(logits), tf.shape(ids)[2]
+    length = tf.shape(ids)[2]
     num_ngrams = tf.maximum(length - size + 1, 0)
     # bool [R, K, W]: true for an n-gram whose first n - 1 tokens are the hypothesis's last n - 1
     # tokens
@@ -88,17 +88,18 @@ def without_repeats(logits: tf.Tensor, ids: tf.Tensor, size: int, penalty: float
     for offset in range(size - 1):
         latest = tf.maximum(length - size + 1 + offset, 0)
         is_match &= ids[:, :, offset : offset + num_ngrams] == ids[:, :, latest : latest + 1]
+    endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
     # Each token that ends a matching n-gram gets the penalty. If a token ends several matching
     # n-grams, the maximum gives the token only one penalty. Matches [R, K, W] --> penalties [R * K
     # * V] --> [R, K, V]
-    endings = ids[:, :, size - 1 : size - 1 + num_ngrams]
-    starts = tf.reshape(tf.range(shape[0] * shape[1]) * shape[2], [shape[0], shape[1], 1])
+    sentences, hypotheses, vocabulary = tf.unstack(tf.shape(logits))
+    rows = tf.reshape(tf.range(sentences * hypotheses), [sentences, hypotheses, 1])
     penalties = tf.math.unsorted_segment_max(
         tf.where(is_match, penalty, 0.0),
-        tf.cast(starts, tf.int64) + endings,
-        shape[0] * shape[1] * shape[2],
+        tf.cast(rows * vocabulary, tf.int64) + endings,
+        sentences * hypotheses * vocabulary,
     )
-    return logits - tf.reshape(tf.maximum(penalties, 0.0), shape)
+    return logits - tf.reshape(tf.maximum(penalties, 0.0), tf.shape(logits))
 
 
 def coverage(attention: tf.Tensor, is_token: tf.Tensor, beta: float) -> tf.Tensor:

@@ -43,10 +43,10 @@ class TensorFlowEngine(Engine):
     """
 
     def __init__(self, model: Any, rules: Callable[[DecodeHParams], Rules | None]) -> None:
-        self._model, self._rules = model, rules
-        self.threads = max(
-            tf.config.threading.get_inter_op_parallelism_threads(), 1
-        )  # see `devices.set_threads`
+        self._model = model
+        self._rules = rules
+        # 0 means automatic, before `devices.set_threads` has set a number.
+        self.threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
         self._search_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
@@ -77,22 +77,26 @@ class TensorFlowEngine(Engine):
             # random numbers.
             limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
             limit += rules.min_extra if rules else 0
-            seed, count = decode_hparams.sampling_seed, decode_hparams.n
             arrays["random"] = np.stack(
                 [
-                    random_numbers(seed, segment.line_number, segment.number, limit, count)
+                    random_numbers(
+                        decode_hparams.sampling_seed,
+                        segment.line_number,
+                        segment.number,
+                        limit,
+                        decode_hparams.n,
+                    )
                     for segment in segments
                 ]
             )
         best = self._search_graph(decode_hparams, arrays)(arrays)
-        ids, scores = best.ids.numpy(), best.scores.numpy()
-        exists = (
-            scores > MISSING
-        )  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
-        exists[:, 0] = (
-            True  # the first output exists even if the model has diverged: its score is then -inf
-        )
-        outputs = zip(map(unpadded, ids[exists].tolist()), scores[exists].tolist(), strict=True)
+        scores = best.scores.numpy()
+        # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs.
+        exists = scores > MISSING
+        # The first output exists even if the model has diverged: its score is then -inf.
+        exists[:, 0] = True
+        ids = best.ids.numpy()[exists].tolist()
+        outputs = zip(map(unpadded, ids), scores[exists].tolist(), strict=True)
         return [list(itertools.islice(outputs, count)) for count in exists.sum(axis=1).tolist()]
 
     def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
@@ -124,14 +128,11 @@ class TensorFlowEngine(Engine):
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs."""
         sources, targets = zip(*pairs, strict=True)
-        log_probs, attention = (
-            x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets))
-        )
+        log_probs, attention = self._score_graph(padded(sources), padded(targets))
+        rows = zip(log_probs.numpy().tolist(), attention.numpy().tolist(), targets, strict=True)
         return [
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
-            for row_log_probs, row_attention, target in zip(
-                log_probs, attention, targets, strict=True
-            )
+            for row_log_probs, row_attention, target in rows
         ]
 
 

@@ -13,7 +13,6 @@ words of the longest sentence (or tokens of its words), F different facts, L lab
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
+from t2t_repro.decoding.rules import Rules
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
     NO_WORD,
@@ -57,8 +57,8 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols) -> TreeRules:
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
 
-class TreeRules(ABC):
-    """The rules of trees, which implement `decoding.rules.Rules`. The facts about a source are one
+class TreeRules(Rules):
+    """The rules of trees. The facts about a source are one
     number for each symbol of a word that a tree needs.
 
     Args:
@@ -101,16 +101,6 @@ class TreeRules(ABC):
         self._vocabulary = vocabulary
         self._begins = begins
         self._fits = fits
-
-    @abstractmethod
-    def facts(self, lines: Sequence[str]) -> np.ndarray:
-        """Returns the facts about each source line: positive int32 [B, W], padded with 0."""
-
-    @abstractmethod
-    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow
-        operations.
-        """
 
     def mask(
         self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]
