@@ -7,7 +7,6 @@ docs/ctranslate2.md.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import os
 import shutil
@@ -53,40 +52,44 @@ class CTranslate2Engine(Engine):
     def __init__(
         self, path: Path, positions: int, quantization: str, decode_hparams: DecodeHParams
     ) -> None:
-        self._positions, self._seed = positions, decode_hparams.sampling_seed
+        self._positions = positions
+        self._seed = decode_hparams.sampling_seed
         cores = len(os.sched_getaffinity(0))
         # CTranslate2 draws by a generator of each thread, so a random output is the same again only
         # with one thread.
         self.threads = 1 if decode_hparams.is_random else min(cores, MAX_THREADS)
         ctranslate2.set_random_seed(self._seed % (1 << 32))
-        options = {"inter_threads": self.threads, "intra_threads": cores // self.threads}
         try:
             self._translator = ctranslate2.Translator(
-                str(path), "cpu", compute_type=quantization, **options
+                str(path),
+                "cpu",
+                compute_type=quantization,
+                inter_threads=self.threads,
+                intra_threads=cores // self.threads,
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{path}: damaged ({first_line(error)}); delete this folder") from None
-        self._source_pieces, self._target_pieces = _pieces(path, "source"), _pieces(path, "target")
+        self._source_pieces = _pieces(path, "source")
+        self._target_pieces = _pieces(path, "target")
         self._ids = {piece: number for number, piece in enumerate(self._target_pieces)}
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if CTranslate2 has nothing like one of the decode hparams."""
-        ngrams, is_random = decode_hparams.repeat_ngram_size, decode_hparams.is_random
-        for feature, is_used in {
+        size = decode_hparams.repeat_ngram_size
+        is_other_seed = decode_hparams.sampling_seed != self._seed
+        is_used = {
             "well_formed": decode_hparams.well_formed,
             f"a max_input_size above {self._positions}": decode_hparams.max_input_size
             > self._positions,
-            "a repeat_ngram_penalty below inf": ngrams
+            "a repeat_ngram_penalty below inf": size
             and decode_hparams.repeat_ngram_penalty < math.inf,
-            "coverage_penalty with repeat_ngram_size": ngrams and decode_hparams.coverage_penalty,
-            "another sampling_seed than the first": is_random
-            and decode_hparams.sampling_seed != self._seed,
-        }.items():
-            if is_used:
-                raise UserError(
-                    f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give "
-                    "--engine=tensorflow"
-                )
+            "coverage_penalty with repeat_ngram_size": size and decode_hparams.coverage_penalty,
+            "another sampling_seed than the first": decode_hparams.is_random and is_other_seed,
+        }
+        for feature in filter(is_used.get, is_used):
+            raise UserError(
+                f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give --engine=tensorflow"
+            )
 
     def search(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
@@ -94,21 +97,16 @@ class CTranslate2Engine(Engine):
         """Returns the outputs of each segment, ranked by our length penalty, with unfinished
         outputs last.
         """
-        alpha, beta, is_random = (
-            decode_hparams.alpha,
-            decode_hparams.coverage_penalty,
-            decode_hparams.is_random,
-        )
+        alpha = decode_hparams.alpha
+        beta = decode_hparams.coverage_penalty
+        is_random = decode_hparams.is_random
         has_prefix = any(segment.prefix_ids for segment in segments)
         if beta and has_prefix:
             raise UserError(
                 "CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow"
             )
-        is_ranked = (
-            not is_random
-            and decode_hparams.beam_size > 1
-            and bool(alpha or beta or decode_hparams.n > 1)
-        )
+        has_beam = not is_random and decode_hparams.beam_size > 1
+        is_ranked = has_beam and bool(alpha or beta or decode_hparams.n > 1)
         needs_scores = needs_scores or is_ranked
         options = _options(decode_hparams, is_ranked) | {"return_scores": needs_scores}
         lengths = [
@@ -116,33 +114,41 @@ class CTranslate2Engine(Engine):
             for segment in segments
         ]
         results = self._translate(segments, max(lengths), options)
+        # CTranslate2 has one limit for a batch.
         is_cut = False
         for number, (length, result) in enumerate(zip(lengths, results, strict=True)):
-            if max(len(ids) for ids, _ in result) > length:  # CTranslate2 has one limit for a batch
-                if options["beam_size"] > 1:
-                    [results[number]] = self._translate(
-                        segments[number : number + 1], length, options
-                    )
-                else:
-                    results[number], is_cut = [(ids[:length], score) for ids, score in result], True
+            if max(len(ids) for ids, _ in result) <= length:
+                continue
+            if has_beam:
+                segment = segments[number : number + 1]
+                [results[number]] = self._translate(segment, length, options)
+            else:
+                results[number] = [(ids[:length], score) for ids, score in result]
+                is_cut = True
 
-        log_probs = (score for result in results for _, score in result)
-        if needs_scores and (
-            beta or has_prefix or is_random or decode_hparams.repeat_ngram_size or is_cut
-        ):
+        log_probs = [score for result in results for _, score in result]
+        is_penalized = beta or decode_hparams.repeat_ngram_size
+        if needs_scores and (is_penalized or has_prefix or is_random or is_cut):
             # In these searches, CTranslate2's scores are no log-probabilities of the outputs.
-            rows = zip(segments, results, strict=True)
-            pairs = [(segment.ids, ids) for segment, result in rows for ids, _ in result]
-            log_probs = (pair_score.log_prob for pair_score in self.score(pairs))
+            pairs = [
+                (segment.ids, ids)
+                for segment, result in zip(segments, results, strict=True)
+                for ids, _ in result
+            ]
+            log_probs = [pair_score.log_prob for pair_score in self.score(pairs)]
+        remaining = iter(log_probs)
+        outputs = []
         for result in results:
-            for number, (ids, score) in enumerate(result):
-                log_prob = next(log_probs)
+            ranked = []
+            for ids, score in result:
+                log_prob = next(remaining)
                 bonus = score - log_prob if beta else 0.0
-                result[number] = ids, log_prob / ((5 + len(ids)) / 6) ** alpha + bonus
-            result.sort(
-                key=lambda output: (output[0][-1:] != [EOS_ID], 0 if is_random else -output[1])
-            )
-        return [result[: decode_hparams.n] for result in results]
+                ranked.append((ids, log_prob / ((5 + len(ids)) / 6) ** alpha + bonus))
+            if not is_random:
+                ranked.sort(key=lambda output: -output[1])
+            ranked.sort(key=lambda output: output[0][-1:] != [EOS_ID])
+            outputs.append(ranked[: decode_hparams.n])
+        return outputs
 
     def _translate(
         self, segments: Sequence[Segment], length: int, options: dict[str, Any]
@@ -156,26 +162,24 @@ class CTranslate2Engine(Engine):
                 for segment in segments
             ]
             options = options | {"target_prefix": prefixes}
-        sources = self._sources(segment.ids for segment in segments)
         results = self._translator.translate_batch(
-            sources,
+            self._sources(segment.ids for segment in segments),
             max_decoding_length=min(length, self._positions),
             return_end_token=True,
             **options,
         )
-        rows = [
-            zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=False)
-            for result in results
-        ]
-        return [
-            [([self._ids[piece] for piece in pieces], score) for pieces, score in row]
-            for row in rows
-        ]
+        outputs = []
+        for result in results:
+            rows = [[self._ids[piece] for piece in pieces] for pieces in result.hypotheses]
+            scores = result.scores or [0.0] * len(rows)
+            outputs.append(list(zip(rows, scores, strict=True)))
+        return outputs
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs, without attention."""
         sources, targets = zip(*pairs, strict=True)
-        if (longest := max(map(len, sources + targets))) > self._positions:
+        longest = max(map(len, sources + targets))
+        if longest > self._positions:
             cure = f"shorten it to {self._positions:,}, or give --engine=tensorflow"
             raise UserError(f"a text has {counted(longest, 'token')}; {cure}")
         # CTranslate2 adds the end token, also to an output that reached the length limit.
@@ -183,10 +187,9 @@ class CTranslate2Engine(Engine):
             [self._target_pieces[number] for number in ids if number != EOS_ID] for ids in targets
         ]
         results = self._translator.score_batch(self._sources(sources), texts, max_input_length=0)
-        pairs_of_results = zip(results, targets, strict=True)
         return [
             PairScore(tuple(result.log_probs[: len(target)]), ())
-            for result, target in pairs_of_results
+            for result, target in zip(results, targets, strict=True)
         ]
 
     def _sources(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
@@ -202,9 +205,8 @@ def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:
         "length_penalty": 0,
         "coverage_penalty": decode_hparams.coverage_penalty,
         "no_repeat_ngram_size": decode_hparams.repeat_ngram_size,
-        "max_batch_size": int(
-            decode_hparams.coverage_penalty > 0
-        ),  # CTranslate2 takes padding for uncovered tokens
+        # CTranslate2 takes padding for uncovered tokens, so a batch then has one text. 0: any size
+        "max_batch_size": int(decode_hparams.coverage_penalty > 0),
         "max_input_length": 0,
         "min_decoding_length": 0,
     }
@@ -237,23 +239,23 @@ def load(
         raise UserError(
             "--output_dir: CTranslate2 runs only one model; give one folder, or --engine=tensorflow"
         )
-    if quantization not in (supported := sorted(ctranslate2.get_supported_compute_types("cpu"))):
-        cure = f"give one of {', '.join(supported)}"
+    supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
+    if quantization not in supported:
         raise UserError(
-            f"--quantization={quantization}: CTranslate2 lacks it on this processor; {cure}"
+            f"--quantization={quantization}: CTranslate2 lacks it on this processor; give one of "
+            f"{', '.join(supported)}"
         )
-    [folder], [checkpoint] = folders, checkpoints
+    [folder] = folders
+    [checkpoint] = checkpoints
     is_relative = folder.hparams.max_relative_position > 0
     positions = 1 << 20 if is_relative else max(POSITIONS, folder.hparams.max_length)
     cache = subfolder(folder.path, CACHE)
     identity = hashlib.sha256(repr((FORMAT, folder.identity(checkpoint))).encode()).hexdigest()[:12]
     path = cache / f"{quantization}-{identity}"
-    is_final = path.is_dir() and not os.access(cache, os.W_OK)  # no process can delete it
-    cure = "make it writable and free space, or give --engine=tensorflow"
-    with (
-        named_errors(cache, cure),
-        nullcontext() if is_final else locked(cache / ".lock", "", waits=True),
-    ):
+    # No process can delete a conversion in a folder that cannot be written.
+    is_final = path.is_dir() and not os.access(cache, os.W_OK)
+    lock = nullcontext() if is_final else locked(cache / ".lock", "", waits=True)
+    with named_errors(cache, "make it writable and free space, or give --engine=tensorflow"), lock:
         if not path.is_dir():
             _convert(folder, checkpoint, path, quantization)
         return CTranslate2Engine(path, positions, quantization, decode_hparams)
@@ -269,7 +271,8 @@ def _convert(folder: ModelFolder, checkpoint: str, path: Path, quantization: str
     with quiet_tensorflow():
         from t2t_repro.ctranslate2 import export
     with unfinished_folder(path.parent) as temporary:
-        (converted := temporary / path.name).mkdir()
+        converted = temporary / path.name
+        converted.mkdir()
         export.write(folder, checkpoint, converted, quantization)
         for outdated in path.parent.glob(f"{quantization}-*"):
             shutil.rmtree(outdated)

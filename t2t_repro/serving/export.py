@@ -133,7 +133,7 @@ class Served(tf.Module):
         not_empty = tf.where(tf.reduce_any((ids != PAD_ID) & (ids != EOS_ID), axis=1))
         sources = tf.gather_nd(ids, not_empty)
         best = self._search(sources, _decode(self._sources, sources), self._best_params)
-        shape = tf.stack([tf.shape(ids)[0], tf.shape(best.ids)[2]])
+        shape = tf.stack([tf.shape(ids, tf.int64)[0], tf.shape(best.ids, tf.int64)[2]])
         return {
             "outputs": tf.scatter_nd(not_empty, best.ids[:, 0], shape),
             "scores": tf.scatter_nd(not_empty, best.scores[:, 0], shape[:1]),
@@ -169,7 +169,7 @@ class Served(tf.Module):
     def _translate(
         self, inputs: Any, target_language: Any, params: DecodeHParams
     ) -> dict[str, Any]:
-        """Translates strings [B]. Returns "outputs", string [B, n], and "scores", float32 [B, n]."""
+        """Returns the translations of strings [B]: "outputs", string [B, n]; "scores", [B, n]."""
         tags, texts = self._split_tags(graph_utf8(inputs), target_language)
         # The indices of the nonempty texts: [W, 1]
         not_empty = tf.where(~graph_is_empty(texts))
@@ -182,7 +182,7 @@ class Served(tf.Module):
             outputs, scores = _joined(sentences, outputs, scores)
         else:
             outputs, scores = self._outputs(tags, texts, params)
-        shape = tf.stack([tf.shape(inputs)[0], params.n])
+        shape = tf.stack([tf.size(inputs, tf.int64), params.n])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
             "scores": tf.scatter_nd(not_empty, scores, shape),
