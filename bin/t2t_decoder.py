@@ -242,7 +242,7 @@ class Decoder:
         texts, prefixes, references = (
             column[start:end] for column in (texts, prefixes, references)
         )
-        several = sum(len(sentences) > 1 for sentences in split_sentences(texts))
+        several = sum(len(split_sentences(text)) > 1 for text in texts)
         if several and values.long_lines in ("split", "truncate"):
             say(
                 f"lines of several sentences: {several:,}; if the model was trained on single "

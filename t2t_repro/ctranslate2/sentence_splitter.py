@@ -35,8 +35,8 @@ INTS = 7
 
 
 def splitter() -> bytes:
-    """Returns the contents of the file: a table of scores, and a convolution that adds those of
-    three characters.
+    """Returns the contents of the file: a table of scores, and a convolution that adds the scores
+    of three characters.
     """
     table = np.array([SCORES.get(unit, (0, 0, 0)) for unit in UNITS], "<f4")
     kernel = np.zeros((CLASSES, 3, 3), "<f4")

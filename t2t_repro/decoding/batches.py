@@ -7,9 +7,8 @@ the longest text.
 """
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,7 +71,8 @@ def run_in_batches(
 
     Args:
         run: returns the results of the items of one batch, in their order.
-        lengths, batch_size: see `batches`.
+        lengths: number of tokens of each item.
+        batch_size: maximum number of tokens in a batch of several items, counting padding.
         threads: number of threads that may call `run` at the same time.
     """
 
@@ -93,21 +93,16 @@ def run_in_batches(
         # A single text is translated in less time than a thread needs to start.
         yield from run_batch(all_batches[0])
         return
-    running: deque[Future[list[tuple[int, Result]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in all_batches:
-            if len(running) == threads:
-                yield from running.popleft().result()
-            running.append(pool.submit(run_batch, batch))
-        for future in running:
-            yield from future.result()
+        for results in pool.map(run_batch, all_batches):
+            yield from results
 
 
 def graph_run_in_batches(
     run: Callable[..., tuple[Any, ...]], ids: Sequence[Any], results: Sequence[Any], batch_size: int
 ) -> tuple[Any, ...]:
-    """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of
-    `batches`.
+    """Applies `run` to batches of texts inside a TensorFlow graph. The batches equal those that
+    `batches` yields.
 
     Args:
         run: function that takes, for each tensor in `ids`, that tensor's rows for a batch, int32

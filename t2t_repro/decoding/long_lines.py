@@ -120,7 +120,7 @@ def split_text(text: str, longest: int, count: Count) -> list[str]:
     split between clauses, a clause between words, and a word between characters, into as few parts
     as possible. `count` returns the numbers of tokens of texts.
     """
-    return _shorten(split_sentences([text])[0], longest, count, (CLAUSE_END, SPACE, CHARACTER))
+    return _shorten(split_sentences(text), longest, count, (CLAUSE_END, SPACE, CHARACTER))
 
 
 def _shorten(

@@ -3,7 +3,6 @@
 In shapes, B is the number of texts, and (N) the number of sentences in each text.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import regex  # type: ignore[import-untyped]
@@ -52,12 +51,8 @@ MARKS = (
 """Patterns with their replacements, in the order in which they mark the ends of sentences."""
 
 
-def split_sentences(texts: Sequence[str]) -> list[list[str]]:
-    """Returns the sentences of each text, whose concatenation is the text."""
-    return [_sentences(text) for text in texts]
-
-
-def _sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of a text, whose concatenation is the text."""
     marked = text
     for pattern, replacement in MARKS:
         marked = regex.sub(pattern, replacement, marked)
@@ -67,7 +62,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def graph_split_sentences(texts: Any) -> Any:
-    """Applies `split_sentences` to a tensor of strings [B]. Returns strings [B, (N)]."""
+    """Applies `split_sentences` to each of the strings [B]. Returns strings [B, (N)]."""
     import tensorflow as tf
 
     texts = tf.convert_to_tensor(texts, tf.string)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,14 +89,20 @@ class TensorFlowEngine(Engine):
                 ]
             )
         best = self._search_graph(decode_hparams, arrays)(arrays)
-        scores = best.scores.numpy()
-        # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs.
-        exists = scores > MISSING
-        # The first output exists even if the model has diverged: its score is then -inf.
-        exists[:, 0] = True
-        ids = best.ids.numpy()[exists].tolist()
-        outputs = zip(map(unpadded, ids), scores[exists].tolist(), strict=True)
-        return [list(itertools.islice(outputs, count)) for count in exists.sum(axis=1).tolist()]
+        all_ids = best.ids.numpy().tolist()
+        all_scores = best.scores.numpy().tolist()
+        outputs = []
+        for rows, scores in zip(all_ids, all_scores, strict=True):
+            # A small vocabulary or length limit allows fewer than n outputs. The first one exists
+            # even if the model has diverged: its score is then -inf.
+            outputs.append(
+                [
+                    (unpadded(row), score)
+                    for place, (row, score) in enumerate(zip(rows, scores, strict=True))
+                    if place == 0 or score > MISSING
+                ]
+            )
+        return outputs
 
     def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
         """Returns `generate_outputs` as a graph that takes `arrays`.

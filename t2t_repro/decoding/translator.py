@@ -210,7 +210,7 @@ class Translator:
         """Yields (index in `texts`, translation) as soon as a text is translated, in no particular
         order.
 
-        The arguments are those of `translate`.
+        Arguments and errors are those of `translate`; `changes` are its `decode_hparams`.
         """
         texts = with_tags(text_list("texts", texts), self.tags, target_language, input_file)
         prefixes = text_list("prefixes", prefixes)
@@ -267,8 +267,8 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call; for
-        `target_language`, see `translate`.
+        `advance` is called with the number of pairs scored since the last call. If the model has
+        several target languages, `target_language` is that of sources without a tag.
         """
         sources = with_tags(text_list("sources", sources), self.tags, target_language)
         targets = text_list("targets", targets, len(sources))

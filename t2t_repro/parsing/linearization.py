@@ -21,18 +21,18 @@ WORD_SYMBOLS = ("tag", ANY, WORD)
 TOKEN = re.compile(r"[()][^\s()]*|[^\s()]+", re.ASCII)
 
 FORMS = {
-    ",": [","],
-    ":": [":", ";", "-", "--", "...", "–", "—", "…"],  # noqa: RUF001
-    ".": [".", "?", "!"],
-    "``": ["``", "`", "“", "‘"],  # noqa: RUF001
-    "''": ["''", "”", '"'],
-    "-LRB-": ["-LRB-", "-LCB-", "-LSB-", "[", "{"],
-    "-RRB-": ["-RRB-", "-RCB-", "-RSB-", "]", "}"],
-    "$": ["$", "US$", "C$"],
-    "#": ["#"],
+    ",": ",",
+    ":": ": ; - -- ... – — …",  # noqa: RUF001
+    ".": ". ? !",
+    "``": "`` ` “ ‘",  # noqa: RUF001
+    "''": "'' ” \"",
+    "-LRB-": "-LRB- -LCB- -LSB- [ {",
+    "-RRB-": "-RRB- -RCB- -RSB- ] }",
+    "$": "$ US$ C$",
+    "#": "#",
 }
 """Punctuation marks, brackets and signs, listed under the tag that they always have."""
-TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
+TAGS = {form: tag for tag, forms in FORMS.items() for form in forms.split()}
 """Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a
 quotation mark.
 """

@@ -126,7 +126,8 @@ class TreeRules(Rules):
         symbols of words.
 
         Args:
-            ids, facts: as in `mask`.
+            ids: int32 [R, K, t], the tokens of the hypotheses.
+            facts: int32 [R, W + 1], the facts about each source, and a 0.
             room: int32 [R, 1, 1], the maximum number of tokens after the token that may follow.
         """
         depth, innermost, openings = self._brackets(ids)

@@ -122,7 +122,7 @@ class Served(tf.Module):
 
         Returns:
             "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
-            "scores": float32 [B], as in `translate`.
+            "scores": float32 [B], log-probability in nats divided by the length penalty.
         """
         has_ended = tf.cumsum(tf.cast(inputs == EOS_ID, tf.int32), axis=1) > 0
         is_known = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size)
@@ -297,9 +297,10 @@ def export(
     """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's
     path.
 
-    `long_lines` is that of `Served`. `add_files` adds files to the SavedModel's folder, before a
-    server can see the folder. Raises UserError as `Served` does, or if another process is
-    exporting; and OSError if the version cannot be written.
+    With `long_lines` "sentences", each sentence of a text is translated separately; see `Served`.
+    `add_files` adds files to the SavedModel's folder, before a server can see the folder. Raises
+    UserError as `Served` does, or if another process is exporting; and OSError if the version
+    cannot be written.
     """
     served = Served(translator, long_lines)
     with new_version(export_dir) as (temporary, version):
