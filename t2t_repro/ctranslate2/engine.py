@@ -7,6 +7,7 @@ docs/ctranslate2.md.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -75,21 +76,24 @@ class CTranslate2Engine(Engine):
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if CTranslate2 has nothing like one of the decode hparams."""
-        size = decode_hparams.repeat_ngram_size
+        forbids_repeats = decode_hparams.repeat_ngram_size > 0
+        has_finite_penalty = decode_hparams.repeat_ngram_penalty < math.inf
+        is_too_long = decode_hparams.max_input_size > self._positions
         is_other_seed = decode_hparams.sampling_seed != self._seed
-        is_used = {
+        missing = {
             "well_formed": decode_hparams.well_formed,
-            f"a max_input_size above {self._positions}": decode_hparams.max_input_size
-            > self._positions,
-            "a repeat_ngram_penalty below inf": size
-            and decode_hparams.repeat_ngram_penalty < math.inf,
-            "coverage_penalty with repeat_ngram_size": size and decode_hparams.coverage_penalty,
+            f"a max_input_size above {self._positions}": is_too_long,
+            "a repeat_ngram_penalty below inf": forbids_repeats and has_finite_penalty,
+            "coverage_penalty with repeat_ngram_size": forbids_repeats
+            and decode_hparams.coverage_penalty > 0,
             "another sampling_seed than the first": decode_hparams.is_random and is_other_seed,
         }
-        for feature in filter(is_used.get, is_used):
-            raise UserError(
-                f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give --engine=tensorflow"
-            )
+        for feature, is_used in missing.items():
+            if is_used:
+                raise UserError(
+                    f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give "
+                    "--engine=tensorflow"
+                )
 
     def search(
         self, segments: Sequence[Segment], decode_hparams: DecodeHParams, needs_scores: bool
@@ -97,7 +101,6 @@ class CTranslate2Engine(Engine):
         """Returns the outputs of each segment, ranked by our length penalty, with unfinished
         outputs last.
         """
-        alpha = decode_hparams.alpha
         beta = decode_hparams.coverage_penalty
         is_random = decode_hparams.is_random
         has_prefix = any(segment.prefix_ids for segment in segments)
@@ -106,7 +109,7 @@ class CTranslate2Engine(Engine):
                 "CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow"
             )
         has_beam = not is_random and decode_hparams.beam_size > 1
-        is_ranked = has_beam and bool(alpha or beta or decode_hparams.n > 1)
+        is_ranked = has_beam and bool(decode_hparams.alpha or beta or decode_hparams.n > 1)
         needs_scores = needs_scores or is_ranked
         options = _options(decode_hparams, is_ranked) | {"return_scores": needs_scores}
         lengths = [
@@ -137,18 +140,10 @@ class CTranslate2Engine(Engine):
             ]
             log_probs = [pair_score.log_prob for pair_score in self.score(pairs)]
         remaining = iter(log_probs)
-        outputs = []
-        for result in results:
-            ranked = []
-            for ids, score in result:
-                log_prob = next(remaining)
-                bonus = score - log_prob if beta else 0.0
-                ranked.append((ids, log_prob / ((5 + len(ids)) / 6) ** alpha + bonus))
-            if not is_random:
-                ranked.sort(key=lambda output: -output[1])
-            ranked.sort(key=lambda output: output[0][-1:] != [EOS_ID])
-            outputs.append(ranked[: decode_hparams.n])
-        return outputs
+        return [
+            _ranked(result, list(itertools.islice(remaining, len(result))), decode_hparams)
+            for result in results
+        ]
 
     def _translate(
         self, segments: Sequence[Segment], length: int, options: dict[str, Any]
@@ -194,6 +189,24 @@ class CTranslate2Engine(Engine):
 
     def _sources(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]
+
+
+def _ranked(
+    outputs: Sequence[Output], log_probs: Sequence[float], decode_hparams: DecodeHParams
+) -> list[Output]:
+    """Returns the n best outputs of a segment, with our scores in place of CTranslate2's. Random
+    outputs keep their order. Unfinished outputs come last.
+    """
+    ranked = []
+    for (ids, score), log_prob in zip(outputs, log_probs, strict=True):
+        length_penalty = ((5 + len(ids)) / 6) ** decode_hparams.alpha
+        # CTranslate2 has added its coverage penalty to the log-probability.
+        bonus = score - log_prob if decode_hparams.coverage_penalty else 0.0
+        ranked.append((ids, log_prob / length_penalty + bonus))
+    if not decode_hparams.is_random:
+        ranked.sort(key=lambda output: -output[1])
+    ranked.sort(key=lambda output: output[0][-1:] != [EOS_ID])
+    return ranked[: decode_hparams.n]
 
 
 def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:

@@ -142,13 +142,13 @@ def _pairs(
     tag = f"{settings['train_tag']} " if settings["train_tag"] else ""
     pairs = []
     for text, translation in zip(texts, translations, strict=True):
-        source = text.replace("\t", " ").strip()
+        original = text.replace("\t", " ").strip()
         for hypothesis in translation.hypotheses:
-            target = hypothesis.text.replace("\t", " ").strip()
-            if is_empty(source) or is_empty(target):
+            synthetic = hypothesis.text.replace("\t", " ").strip()
+            if is_empty(original) or is_empty(synthetic):
                 pairs.append("")
-            elif settings["synthetic"] == "target":
-                pairs.append(f"{tag}{source}\t{target}\n")
+            elif settings["synthetic"] == "source":
+                pairs.append(f"{tag}{synthetic}\t{original}\n")
             else:
-                pairs.append(f"{tag}{target}\t{source}\n")
+                pairs.append(f"{tag}{original}\t{synthetic}\n")
     return pairs

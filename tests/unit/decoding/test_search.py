@@ -18,7 +18,7 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.models.transformer import Transformer
 
 SOURCES = ["the dog", "a cat sat on the", "cat", "a dog sat"]
@@ -78,47 +78,25 @@ def generate(
     arrays = {"inputs": inputs, "prefix": prefix, "random": random}
     sources = Sources(**{name: array for name, array in arrays.items() if array is not None})
     result = generate_outputs(model, decode_hparams, sources)
-    return [
-        [
-            (unpadded(ids), score)
-            for ids, score in zip(hypotheses, scores, strict=True)
-            if score > -math.inf
-        ]
-        for hypotheses, scores in zip(
-            result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True
-        )
-    ]
-
-
-RANDOM: dict[str, Any] = {
-    "sampling_method": "random",
-    "n": 3,
-    "sampling_temp": 0.7,
-    "sampling_keep_top_k": 5,
-    "repeat_ngram_size": 1,
-    "repeat_ngram_penalty": 0.5,
-}
+    outputs = []
+    for hypotheses, scores in zip(result.ids.numpy(), result.scores.numpy(), strict=True):
+        pairs = zip(hypotheses.tolist(), scores.tolist(), strict=True)
+        outputs.append([(unpadded(ids), score) for ids, score in pairs if score > -math.inf])
+    return outputs
 
 
 @pytest.mark.parametrize(
     ("has_prefix", "options"),
     [
-        (False, {"beam_size": 5, "n": 5, "coverage_penalty": 0.4}),
-        (True, {"n": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
+        (False, "beam_size=5,n=5,coverage_penalty=0.4"),
+        (True, "n=4,repeat_ngram_size=1,repeat_ngram_penalty=0.7"),
+        (True, "n=3,coverage_penalty=0.2,repeat_ngram_size=2,repeat_ngram_penalty=1.5"),
+        (False, "beam_size=1,coverage_penalty=3,repeat_ngram_size=1,repeat_ngram_penalty=0.1"),
         (
             True,
-            {"n": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5},
+            "sampling_method=random,n=3,sampling_temp=0.7,sampling_keep_top_k=5,"
+            "repeat_ngram_size=1,repeat_ngram_penalty=0.5",
         ),
-        (
-            False,
-            {
-                "beam_size": 1,
-                "coverage_penalty": 3.0,
-                "repeat_ngram_size": 1,
-                "repeat_ngram_penalty": 0.1,
-            },
-        ),
-        (True, RANDOM),
     ],
     ids=["coverage", "repetitions", "both", "greedy", "random"],
 )
@@ -127,9 +105,9 @@ def test_scores_follow_the_formula(
     inputs: np.ndarray,
     prefixes: np.ndarray,
     has_prefix: bool,
-    options: dict[str, Any],
+    options: str,
 ) -> None:
-    params = DecodeHParams(alpha=ALPHA, extra_length=2, **options)
+    params = override(DecodeHParams(alpha=ALPHA, extra_length=2), options)
     random = random_numbers_of_lines(1, len(inputs), 20, params.n)
     outputs = generate(two_layers, params, inputs, prefixes if has_prefix else None, random)
     assert [len(hypotheses) for hypotheses in outputs] == [params.n] * len(inputs)
@@ -183,21 +161,19 @@ def random_numbers_of_lines(seed: int, lines: int, length: int, count: int) -> n
 
 @pytest.mark.parametrize(
     ("size", "options"),
-    [(1, {}), (2, {}), (3, {"sampling_method": "random", "sampling_keep_top_k": 3})],
+    [(1, ""), (2, ""), (3, ",sampling_method=random,sampling_keep_top_k=3")],
     ids=["1", "2", "3, random"],
 )
-def test_forbidden_repetitions_do_not_occur(
-    inputs: np.ndarray, size: int, options: dict[str, Any]
-) -> None:
+def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, options: str) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
 
-    def outputs(**penalty: Any) -> list[list[int]]:
-        params = DecodeHParams(n=4, extra_length=12, **options, **penalty)
+    def outputs(penalty: str = "") -> list[list[int]]:
+        params = override(DecodeHParams(n=4, extra_length=12), penalty + options)
         results = generate(RepeatingModel(), params, inputs, random=random)
         return [ids for hypotheses in results for ids, _ in hypotheses]
 
     assert sum(count_repetitions(ids, size) for ids in outputs()) > 3
-    strict = outputs(repeat_ngram_size=size, repeat_ngram_penalty=math.inf)
+    strict = outputs(f"repeat_ngram_size={size},repeat_ngram_penalty=inf")
     assert not any(count_repetitions(ids, size) for ids in strict)
     assert any(len(ids) > size + 2 for ids in strict)
 
