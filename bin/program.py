@@ -432,13 +432,19 @@ def load_translator(
 
         devices.use_one_gpu(gpu)
         devices.share_cores()
-    from t2t_repro.decoding.engine import computation
     from t2t_repro.decoding.translator import Translator
 
-    engine = computation(values.precision, values.engine, values.quantization)
-    translator = Translator.from_folders(folders, checkpoints, decode_hparams, engine)
-    say(f"{', '.join(checkpoints)}: {engine}, {decode_hparams}")
+    precision = weight_type(values)
+    translator = Translator.from_folders(
+        folders, checkpoints, decode_hparams, precision, values.engine
+    )
+    say(f"{', '.join(checkpoints)}: {values.engine} {precision}, {decode_hparams}")
     return translator
+
+
+def weight_type(values: flags.FlagValues) -> str:
+    """Returns the precision for `Translator.from_folders`, by --engine's own name for it."""
+    return values.quantization or values.precision
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:

@@ -21,9 +21,9 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
+from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, counted
-from t2t_repro.tensor2tensor.data import open_data
 from t2t_repro.training.metrics_log import Evaluations, read_metrics
 
 
@@ -110,7 +110,7 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
     """
     try:
         directory = data_dir or folder.origin.data_dir
-        data = open_data(directory, folder.problem.name)
+        data = load_data(directory, folder.problem.name)
         if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
             raise UserError(
                 f"{directory}: its data has another vocabulary than {folder.path}; use the "

@@ -25,12 +25,18 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
+from t2t_repro.data.dataset import (
+    Data,
+    datagen_command,
+    foreign_format,
+    has_description,
+    load_data,
+    missing_data,
+)
 from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams, assignments, check_schedule, traits
-from t2t_repro.tensor2tensor import data as t2t_data
 from t2t_repro.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -117,15 +123,16 @@ def open_data(values: flags.FlagValues) -> Data:
     Raises UserError if the data is missing or damaged, or was made with settings other than those
     in the flags.
     """
-    has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
-    if values.generate_data or not (has_t2t_data or has_data(values.data_dir, values.problem)):
+    foreign = foreign_format(values.data_dir, values.problem)
+    has_data = foreign or has_description(values.data_dir, values.problem)
+    if values.generate_data or not has_data:
         problem = program.problem(values)
         tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
-        if has_t2t_data:
+        if foreign:
             raise UserError(
-                f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which "
-                "this flag would replace; omit the flag to train on that data, or run t2t-datagen "
-                "--overwrite"
+                f"--generate_data: {values.data_dir} has data that {foreign.program} generated, "
+                "which this flag would replace; omit the flag to train on that data, or run "
+                "t2t-datagen --overwrite"
             )
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
             raise missing_data(values.data_dir, problem, tmp_dir)
@@ -136,7 +143,7 @@ def open_data(values: flags.FlagValues) -> Data:
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
-    data = t2t_data.open_data(values.data_dir, values.problem)
+    data = load_data(values.data_dir, values.problem)
     for name, value in program.problem_settings(values).items():
         data_value = getattr(data.problem.settings, name)
         if data_value != value:

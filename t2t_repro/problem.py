@@ -13,7 +13,6 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import check_types
 from t2t_repro.hparam import MAX_INT, DecodeHParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.parsing.linearization import TreeSymbols
 
 
 class DatasetSplit:
@@ -202,13 +201,6 @@ class Problem:
         return True
 
     @property
-    def tree_symbols(self) -> TreeSymbols | None:
-        """The symbols of the trees that a parser writes, for `well_formed`; None if outputs are not
-        trees.
-        """
-        return None
-
-    @property
     def changed_settings(self) -> dict[str, Any]:
         """Settings whose values differ from the defaults, by name."""
         # A subclass may have other defaults than its `Settings`.
@@ -271,6 +263,12 @@ class Problem:
         sides.
         """
         raise unknown("test set", name, self.test_sets)
+
+    def output_rules(self, vocabulary: Any) -> Any:
+        """Returns the `decoding.rules.Rules` that `well_formed` requests, for outputs in this
+        vocabulary; None if the problem has no such rules.
+        """
+        return None
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
         """Returns the lines that t2t-decoder writes, one for each source, and a report to print or

@@ -30,8 +30,13 @@ from t2t_repro.problem import Problem
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
-"""Packages that register names when they are imported."""
+BUILT_IN = (
+    "t2t_repro.problems",
+    "t2t_repro.hparams",
+    "t2t_repro.models",
+    "t2t_repro.annexes",
+)
+"""Modules that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
 UNEXPECTED_FIELD = re.compile(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'")

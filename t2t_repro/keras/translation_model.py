@@ -289,9 +289,13 @@ class TranslationModel(keras.Model):
     @functools.cached_property
     def translator(self) -> Translator:
         """The translator of this model, whose results follow the model's weights."""
-        search, symbols = self.problem.decode_hparams, self.problem.tree_symbols
         return Translator(
-            self.model, self.vocabulary, search, self.hparams.max_length, symbols, self.tags
+            self.model,
+            self.vocabulary,
+            self.problem.decode_hparams,
+            self.hparams.max_length,
+            self.problem.output_rules,
+            self.tags,
         )
 
     @python_errors()

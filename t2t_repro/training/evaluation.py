@@ -277,7 +277,7 @@ class DevDecoder:
         search = self._problem.decode_hparams
         search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
         self.translator = Translator(
-            model, vocabulary, search, max_length, self._problem.tree_symbols, folder.tags
+            model, vocabulary, search, max_length, self._problem.output_rules, folder.tags
         )
         self._corpora = records.corpora
         is_short = records.lengths.max(axis=0) <= max_length

@@ -30,14 +30,16 @@ def members(
 
 @pytest.fixture(scope="module")
 def ids(tiny_vocabulary: Vocabulary) -> Ids:
-    sources, targets = ["the dog", "a cat sat on the dog"], ["a cat sat", "Ω on"]
-    return padded(tiny_vocabulary.encode(sources)), padded(tiny_vocabulary.encode(targets))
+    sources = tiny_vocabulary.encode(["the dog", "a cat sat on the dog"])
+    targets = tiny_vocabulary.encode(["a cat sat", "Ω on"])
+    return padded(sources), padded(targets)
 
 
 def test_log_probabilities_and_attention_are_means_over_the_members(
     members: list[Transformer], ids: Ids
 ) -> None:
-    ensemble, (sources, targets) = Ensemble(members), ids
+    ensemble = Ensemble(members)
+    sources, targets = ids
     weights: list[Any] = []
     log_probs = ensemble.decode(targets, ensemble.encode(sources), save_weights_to=weights)
     member_weights: list[list[Any]] = [[] for _ in members]
@@ -57,11 +59,9 @@ def test_log_probabilities_and_attention_are_means_over_the_members(
     np.testing.assert_allclose(weights[0], np.mean(means, axis=0), atol=1e-5)
     # Steps give the same. Only odd ones save attention weights, which must not change the
     # log-probabilities.
-    memory, cache, last_ids = (
-        ensemble.encode(sources),
-        ensemble.start(len(sources)),
-        np.zeros_like(targets[:, :1]),
-    )
+    memory = ensemble.encode(sources)
+    cache = ensemble.start(len(sources))
+    last_ids = np.zeros_like(targets[:, :1])
     for t in range(targets.shape[1]):
         options: dict[str, Any] = {"save_weights_to": []} if t % 2 else {}
         step_log_probs, cache = ensemble.decode_step(last_ids, t, cache, memory, **options)
