@@ -83,7 +83,6 @@ training_hparam = functools.partial(hparam, affects="training")
 """Returns a field that affects only training; the arguments are those of `hparam`."""
 
 
-@functools.cache
 def traits(kind: type, name: str) -> Traits:
     """Returns the traits of field `name` of a class of hyper-parameters.
 
