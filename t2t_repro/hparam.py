@@ -1,11 +1,13 @@
 """Hyper-parameters as frozen dataclasses, with functions that override fields.
 
 `HParams` has the hyper-parameters of training and of the paper's model. A model with more of them
-extends the class, as t2t_repro/rivals/convs2s.py does, and names its class in the attribute
-`hparams_class`. Everything about a hyper-parameter stands at its field: `hparam` gives the field a
-default and `Traits`, and the docstring below the field explains it. Checks, the tables in
-docs/hparams.md, fingerprints, flags of t2t-trainer, and what a checkpoint and its model must agree
-on are made from the fields.
+extends the class, and names its class in the attribute `hparams_class`
+(docs/write_your_own_model.md).
+
+Everything about a hyper-parameter stands at its field: `hparam` gives the field a default and
+`Traits`, and the docstring below the field explains it. Checks, the tables in docs/hparams.md,
+fingerprints, flags of t2t-trainer, and what a checkpoint and its model must agree on are made from
+the fields.
 """
 
 from __future__ import annotations
@@ -81,7 +83,6 @@ training_hparam = functools.partial(hparam, affects="training")
 """Returns a field that affects only training; the arguments are those of `hparam`."""
 
 
-@functools.cache
 def traits(kind: type, name: str) -> Traits:
     """Returns the traits of field `name` of a class of hyper-parameters.
 

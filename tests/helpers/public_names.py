@@ -45,7 +45,7 @@ FUNCTIONS = {
         "text2text_txt_iterator",
         "text2text_txt_tab_iterator",
     ),
-    "hparam": ("HParams.of",),
+    "hparam": ("HParams.of", "hparam", "transformer_only"),
     "errors": ("UserError.__init__",),
     "devices": ("use_one_gpu",),
     "layers.base": ("auxiliary_losses.add",),
