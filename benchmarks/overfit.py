@@ -60,7 +60,7 @@ def row(name: str) -> str:
     set_name = min(sets, key=lambda key: sets[key].hidden_size)
     hparams = replace(
         sets[set_name],
-        layer_prepostprocess_dropout=0.0,
+        **{name: 0.0 for name in vars(sets[set_name]) if name.endswith("dropout")},  # type: ignore[arg-type]
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=min(RATE, sets[set_name].learning_rate_constant),
         learning_rate_warmup_steps=20,

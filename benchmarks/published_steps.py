@@ -39,7 +39,7 @@ VOCABULARIES = {
     "transformer_moe": 37_000,
 }
 """Number of vocabulary entries by hparams set."""
-CHANGES: dict[str, dict[str, Any]] = {"moe": {"moe_num_experts": 8}}
+CHANGES: dict[str, dict[str, Any]] = {"moe": {"moe_num_experts": 9, "moe_groups": 3}}
 """Changed hparams by set. All 2,048 experts would need 139 GB."""
 SETS = flags.DEFINE_list("hparams_sets", sorted(VOCABULARIES), "names of hparams sets")
 ONLY = flags.DEFINE_string("only", "", "name of the set of this process")

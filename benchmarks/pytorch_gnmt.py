@@ -22,6 +22,7 @@ class Model(Attentive):
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
         width = hparams.hidden_size
         super().__init__(hparams, vocab_size, width)
+        self.output_factor: float = hparams.output_factor  # type: ignore[attr-defined]
         self.bidirectional = nn.LSTM(width, width, batch_first=True, bidirectional=True)
         widths = [2 * width if i == 1 else width for i in range(1, hparams.encoder_layers)]
         self.encoder = nn.ModuleList(
@@ -42,7 +43,7 @@ class Model(Attentive):
         for i, layer in enumerate(self.decoder):
             y = layer(torch.cat([self.dropout(x), context], dim=2))[0]
             x = y + x if i else y
-        return self.dropout(x) @ self.table.T
+        return self.output_factor * self.dropout(x) @ self.table.T
 
     def copy(self, weights: dict[str, np.ndarray]) -> None:
         """Copies the weights of our model, given by their paths."""

@@ -37,8 +37,10 @@ SETTINGS = (
     "batch_size=2048,learning_rate_schedule=constant*linear_warmup,learning_rate_constant=0.005,"
     "learning_rate_warmup_steps=300,layer_prepostprocess_dropout=0.2,initializer_gain=1.0"
 )
-FACTOR = "multiply_embedding_mode=sqrt_depth"
-BOTH = f"{FACTOR},output_factor=4"
+PLAIN = "multiply_embedding_mode=none,output_factor=1"
+FACTOR = "multiply_embedding_mode=sqrt_depth,output_factor=1"
+BOTH = "multiply_embedding_mode=sqrt_depth,output_factor=4"
+ADDITIVE = "attention_mechanism=bahdanau"
 STEPS, MEASURED_EVERY = 448, 112
 
 
@@ -64,22 +66,22 @@ FIRST_KERNELS = (
     "decoder/layer_0/input_kernel",
 )
 VARIANTS_BY_NAME = {
-    "GNMT": Variant("gnmt_tiny"),
-    "GNMT in PyTorch, our initial weights": Variant("gnmt_tiny", pytorch="ours"),
-    "GNMT in PyTorch, its initial weights": Variant("gnmt_tiny", pytorch="default"),
-    "GNMT, initializer_gain=4": Variant("gnmt_tiny", "initializer_gain=4"),
-    "GNMT, larger kernels above the embeddings": Variant("gnmt_tiny", scaled=FIRST_KERNELS),
+    "GNMT": Variant("gnmt_tiny", PLAIN),
+    "GNMT in PyTorch, our initial weights": Variant("gnmt_tiny", PLAIN, pytorch="ours"),
+    "GNMT in PyTorch, its initial weights": Variant("gnmt_tiny", PLAIN, pytorch="default"),
+    "GNMT, initializer_gain=4": Variant("gnmt_tiny", f"{PLAIN},initializer_gain=4"),
+    "GNMT, larger kernels above the embeddings": Variant("gnmt_tiny", PLAIN, scaled=FIRST_KERNELS),
     "GNMT with the factor": Variant("gnmt_tiny", FACTOR),
     "GNMT with both factors": Variant("gnmt_tiny", BOTH),
-    "plain LSTM in PyTorch": Variant("gnmt_tiny", pytorch="plain"),
+    "plain LSTM in PyTorch": Variant("gnmt_tiny", PLAIN, pytorch="plain"),
     "plain LSTM in PyTorch with the factor": Variant("gnmt_tiny", FACTOR, pytorch="plain"),
-    "MoE": Variant("moe_tiny"),
-    "MoE with the factor": Variant("moe_tiny", FACTOR),
-    "MoE with both factors": Variant("moe_tiny", BOTH),
-    "Deep-Att": Variant("deep_att_tiny"),
-    "Deep-Att with the factor": Variant("deep_att_tiny", FACTOR),
-    "Deep-Att with the factor and tanh": Variant("deep_att_tiny", f"{FACTOR},sums_activation=tanh"),
-    "Deep-Att with both factors and tanh": Variant("deep_att_tiny", f"{BOTH},sums_activation=tanh"),
+    "MoE": Variant("moe_tiny", f"{PLAIN},{ADDITIVE}"),
+    "MoE with the factor": Variant("moe_tiny", f"{FACTOR},{ADDITIVE}"),
+    "MoE with both factors": Variant("moe_tiny", f"{BOTH},{ADDITIVE}"),
+    "Deep-Att": Variant("deep_att_tiny", f"{PLAIN},sums_activation=linear"),
+    "Deep-Att with the factor": Variant("deep_att_tiny", f"{FACTOR},sums_activation=linear"),
+    "Deep-Att with the factor and tanh": Variant("deep_att_tiny", FACTOR),
+    "Deep-Att with both factors and tanh": Variant("deep_att_tiny", BOTH),
 }
 DATA = flags.DEFINE_string("data", "", "data directory of t2t-datagen")
 WORK = flags.DEFINE_string("work", "", "folder of the results file")

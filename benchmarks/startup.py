@@ -26,7 +26,7 @@ from pathlib import Path
 from absl import app, flags
 
 from spread import spread
-from t2t_repro.decoding.translator import ENGINES
+from t2t_repro.decoding.engine import ENGINES
 
 OUTPUT_DIR = flags.DEFINE_multi_string("output_dir", [], "model folder")
 REPETITIONS = flags.DEFINE_integer(
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
             f"--engine={engine}",
         ]
         for folder in OUTPUT_DIR.value
-        for engine in ENGINES
+        for engine in ENGINES.names()
     }
     commands |= {f"{program.name} --help": [str(program), "--help"] for program in programs}
     times = defaultdict[str, list[tuple[float, float]]](list)

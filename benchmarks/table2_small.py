@@ -1,9 +1,10 @@
-"""Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same
+r"""Compares the families of the paper's Table 2 on Multi30k EN-DE, with models of about the same
 number of parameters.
 
-    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny_v2,...]
-    [--results=FILE] python benchmarks/table2_small.py --results=docs/table2_small.json --table
-    [--picture=docs/table2_small.png]
+    python benchmarks/table2_small.py --data=FOLDER --work=FOLDER [--families=gnmt_tiny,...] \
+        [--results=FILE]
+    python benchmarks/table2_small.py --results=docs/table2_small.json --table \
+        [--picture=docs/table2_small.png]
 
 The second command only prints the tables. See docs/table2_small.md. The --data folder holds train,
 val and test_2016_flickr as .en.gz and .de.gz files. All families have the same data, vocabulary,
@@ -43,11 +44,11 @@ FAMILIES = flags.DEFINE_list(
     [
         "transformer_tiny",
         "transformer_moe_tiny",
-        "gnmt_tiny_v2",
+        "gnmt_tiny",
         "convs2s_tiny",
-        "bytenet_tiny_v2",
-        "moe_tiny_v2",
-        "deep_att_tiny_v2",
+        "bytenet_tiny",
+        "moe_tiny",
+        "deep_att_tiny",
     ],
     "hparams sets",
 )
@@ -307,8 +308,8 @@ def print_families(families: dict[str, Best]) -> None:
 
 
 def print_full_runs(results: dict[str, Any]) -> None:
-    """Prints a table of the families' full runs. The results file also has those of older versions,
-    by other names.
+    """Prints a table of the families' full runs. The results file also has runs of variants, by
+    other names.
     """
     columns = (
         "rate",

@@ -1,8 +1,7 @@
 """Trains a model of table2_small.py in PyTorch, to see whether our implementation is why it learns
 slowly.
 
-    python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny_v2]
-    [--results=FILE]
+    python benchmarks/table2_small_pytorch.py --work=FOLDER [--family=bytenet_tiny] [--results=FILE]
 
 FOLDER is the work folder of table2_small.py, with its data. Data, batches, schedule, number of
 epochs and the average of the last checkpoints are the same. Deep-Att trains in float32, because
@@ -42,10 +41,10 @@ from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.models.model import make_model
 
 MODELS: dict[str, Any] = {
-    "deep_att_tiny_v2": pytorch_deep_att.Model,
-    "bytenet_tiny_v2": pytorch_bytenet.Model,
+    "deep_att_tiny": pytorch_deep_att.Model,
+    "bytenet_tiny": pytorch_bytenet.Model,
 }
-FAMILY = flags.DEFINE_enum("family", "deep_att_tiny_v2", list(MODELS), "hparams set")
+FAMILY = flags.DEFINE_enum("family", "deep_att_tiny", list(MODELS), "hparams set")
 
 
 def best(lines: list[dict[str, Any]]) -> int:

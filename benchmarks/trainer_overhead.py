@@ -38,7 +38,8 @@ from t2t_repro.training.distribution import make_strategy
 from t2t_repro.training.loop import Loop
 from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import make_optimizer
-from t2t_repro.training.preparation import Run, prepare
+from t2t_repro.training.preparation import prepare
+from t2t_repro.training.run import Run
 from t2t_repro.training.step import EXAMPLES, IDS, SCALAR
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "folder that t2t-datagen wrote", required=True)
@@ -137,9 +138,9 @@ def run_trainer(data: Data, hparams: HParams) -> np.ndarray:
     """Trains, and returns seconds [steps, trainer or bare step, CPU or wall] of the steps that
     count.
     """
+    hparams = dataclasses.replace(hparams, local_eval_frequency=hparams.train_steps)
     # The log is written as often as in a run of 100 steps for each of the parts.
     config = RunConfig(
-        hparams.train_steps,
         eval_steps=1,
         log_step_count_steps=STEPS.value // PARTS,
         precision=PRECISION.value,
@@ -161,7 +162,8 @@ def main(argv: list[str]) -> None:
     devices.keep_freed_memory()
     devices.set_threads(THREADS.value, THREADS.value)
     hparams = override(registry.hparams(HPARAMS_SET.value), HPARAMS.value)
-    hparams = dataclasses.replace(hparams, train_steps=FIRST_STEPS + STEPS.value + 1)
+    steps = FIRST_STEPS + STEPS.value + 1
+    hparams = dataclasses.replace(hparams, train_steps=steps, local_eval_frequency=steps)
     seconds = run_trainer(load_data(DATA_DIR.value, PROBLEM.value), hparams)
     parts = np.array([part.sum(axis=0) for part in np.array_split(seconds, PARTS)])
     steps = np.array([len(part) for part in np.array_split(seconds, PARTS)])[:, None, None]

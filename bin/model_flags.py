@@ -9,7 +9,7 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import overrides
+from t2t_repro.hparam import assignments, typed
 
 IMPORTED = "t2t_text"
 """Problem of imported models. It stands for tensor2tensor's problem, which may not be registered
@@ -33,29 +33,28 @@ def check_model_flags(values: flags.FlagValues, folder: ModelFolder) -> None:
     --data_dir is not read, because the folder has the vocabulary. --problem and --hparams_set of an
     imported model are tensor2tensor's names, which may be unknown here, so they are not compared.
     """
-    hparams, is_imported = folder.hparams, folder.problem.name == IMPORTED
-    if values.problem not in ("", folder.problem.name) and not is_imported:
-        raise _contradiction(
-            f"--problem={values.problem}", folder, f"the problem {folder.problem.name}"
-        )
+    hparams = folder.hparams
+    problem = folder.problem.name
+    changes = typed(type(hparams), assignments(values.hparams))
+    if values.problem not in ("", problem) and problem != IMPORTED:
+        _refuse(f"--problem={values.problem}", folder, f"the problem {problem}")
     if values.model not in ("", hparams.model):
-        raise _contradiction(f"--model={values.model}", folder, f"the model {hparams.model}")
-    changes = overrides(type(hparams), values.hparams)
+        _refuse(f"--model={values.model}", folder, f"the model {hparams.model}")
     for name, value in changes.items():
         if value != getattr(hparams, name):
-            raise _contradiction(
-                f"--hparams={name}={value}", folder, f"{name}={getattr(hparams, name)}"
-            )
-    if values.hparams_set and not is_imported:
-        registered = registry.hparams(values.hparams_set)
-        for name in hparams.shapes_weights:
-            value, folder_value = getattr(registered, name, None), getattr(hparams, name)
-            if name not in changes and value != folder_value:
-                flag = f"--hparams_set={values.hparams_set} has {name}={value}"
-                raise _contradiction(flag, folder, f"{name}={folder_value}")
+            _refuse(f"--hparams={name}={value}", folder, f"{name}={getattr(hparams, name)}")
+    if not values.hparams_set or problem == IMPORTED:
+        return
+    registered = registry.hparams(values.hparams_set)
+    for name in hparams.affecting("weights", "outputs"):
+        set_value = getattr(registered, name, None)
+        folder_value = getattr(hparams, name)
+        if name not in changes and set_value != folder_value:
+            flag = f"--hparams_set={values.hparams_set} has {name}={set_value}"
+            _refuse(flag, folder, f"{name}={folder_value}")
 
 
-def _contradiction(flag: str, folder: ModelFolder, value: str) -> UserError:
-    return UserError(
+def _refuse(flag: str, folder: ModelFolder, value: str) -> None:
+    raise UserError(
         f"{flag}, but {folder.path} has {value}; omit the flag, or give another --output_dir"
     )

@@ -41,7 +41,7 @@ from t2t_repro.files.output_files import (
     without_links,
 )
 from t2t_repro.files.textfile import OPENERS, SGML, decode_lines
-from t2t_repro.hparam import DecodeHParams, overrides, parse_value
+from t2t_repro.hparam import DecodeHParams, assignments, parse_value
 from t2t_repro.problem import Problem
 from t2t_repro.tensor2tensor.names import explained, explained_flag
 
@@ -364,9 +364,7 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
     # "-" stands for a standard stream, which is the default.
     given = {name for name in values if values[name].value not in (values[name].default, "-")}
     if "decode_hparams" in values:
-        given |= {
-            f"decode_hparams={name}" for name in overrides(DecodeHParams, values.decode_hparams)
-        }
+        given |= {f"decode_hparams={name}" for name in assignments(values.decode_hparams)}
     for mode, names in useless.items():
         word, _, flag = mode.partition(" --")
         name, _, value = flag.partition("=")
@@ -434,13 +432,19 @@ def load_translator(
 
         devices.use_one_gpu(gpu)
         devices.share_cores()
-    from t2t_repro.decoding.engine import computation
     from t2t_repro.decoding.translator import Translator
 
-    engine = computation(values.precision, values.engine, values.quantization)
-    translator = Translator.from_folders(folders, checkpoints, decode_hparams, engine)
-    say(f"{', '.join(checkpoints)}: {engine}, {decode_hparams}")
+    precision = weight_type(values)
+    translator = Translator.from_folders(
+        folders, checkpoints, decode_hparams, precision, values.engine
+    )
+    say(f"{', '.join(checkpoints)}: {values.engine} {precision}, {decode_hparams}")
     return translator
+
+
+def weight_type(values: flags.FlagValues) -> str:
+    """Returns the precision for `Translator.from_folders`, by --engine's own name for it."""
+    return values.quantization or values.precision
 
 
 def make_flags(*parts: type | str) -> flags.FlagValues:

@@ -23,15 +23,14 @@ from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import say
 from t2t_repro.corpora.augmented import Augmentation
 from t2t_repro.data.vocabularies.tags import SYMBOL_RULE, is_symbol
-from t2t_repro.decoding.augmentation import augment, resumed, writing
-from t2t_repro.decoding.engine import computation
+from t2t_repro.decoding.augmentation import augment, resumed, save, writing
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError, counted
 from t2t_repro.files.output_files import is_stream
 from t2t_repro.files.textfile import read_lines
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
 
-RECORDED = ("synthetic", "train_tag", "shard_lines", "long_lines", "precision", "target_language")
+RECORDED = ("synthetic", "train_tag", "shard_lines", "long_lines", "engine", "target_language")
 """Flags on which the corpus depends, besides those of the model, the text and the search."""
 
 
@@ -126,21 +125,21 @@ def augment_with_beam(
     from t2t_repro.beam import files, pipeline
 
     output_dir, checkpoint_paths = files.model_paths(values.output_dir, folders, checkpoints)
-    precision = computation(values.precision, values.engine, values.quantization)
     job = pipeline.BeamJob(
         output_dir,
         checkpoint_paths,
         decode_hparams,
         "",
         t2t_usr_dir=registry.usr_dir(),
-        precision=precision,
+        engine=values.engine,
+        precision=program.weight_type(values),
     )
     arguments, text = (
         (job, str(folder.absolute()), augmentation.settings),
         os.path.abspath(values.text),
     )
-    with writing(folder) as save:
-        save(resumed(folder, augmentation))
+    with writing(folder):
+        save(folder, resumed(folder, augmentation))
         counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
         if not counts:
             raise UserError(
@@ -151,7 +150,7 @@ def augment_with_beam(
         final = replace(
             augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped
         )
-        save(final)
+        save(folder, final)
     return final
 
 
@@ -189,7 +188,7 @@ def new_augmentation(
         "model": hashlib.sha256(repr(models).encode()).hexdigest()[:12],
     }
     settings |= {name: values[name].value for name in RECORDED} | search
-    settings["precision"] = computation(values.precision, values.engine, values.quantization)
+    settings["precision"] = program.weight_type(values)
     source, target = reversed(languages) if values.synthetic == "source" else languages
     return Augmentation(
         settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines)

@@ -19,10 +19,11 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
+from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, counted
-from t2t_repro.tensor2tensor.data import open_data
 from t2t_repro.training.metrics_log import Evaluations, read_metrics
 
 
@@ -67,9 +68,11 @@ def main(values: flags.FlagValues) -> None:
 
     average, paths = average_checkpoints(folder, values.num_last_checkpoints, best)
     say(f"{average}: the mean of {', '.join(paths)}")
-    kind, rival = "last", paths[-1]
+    kind = "last"
+    rival = paths[-1]
     if best:
-        kind, rival = "best", paths[sorted(best).index(best[0])]
+        kind = "best"
+        [rival] = [path for path in paths if step_of(path) == best[0]]
     if len(paths) == 1:
         say(
             "the mean of one checkpoint is this checkpoint; to average more, give "
@@ -107,7 +110,7 @@ def dev_records(folder: ModelFolder, data_dir: str) -> Records | None:
     """
     try:
         directory = data_dir or folder.origin.data_dir
-        data = open_data(directory, folder.problem.name)
+        data = load_data(directory, folder.problem.name)
         if data.vocabulary.fingerprint != folder.vocabulary.fingerprint:
             raise UserError(
                 f"{directory}: its data has another vocabulary than {folder.path}; use the "

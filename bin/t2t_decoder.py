@@ -27,7 +27,6 @@ from t2t_repro.bin.model_flags import check_model_flags, define_model_flags
 from t2t_repro.checkpoints.model_folder import ModelFolder, open_folders
 from t2t_repro.console.progress import Progress, say
 from t2t_repro.corpora.parallel import read_targets, read_tsv
-from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.journal import Journal, translate_lines
 from t2t_repro.decoding.output import (
     finish_translations,
@@ -243,7 +242,7 @@ class Decoder:
         texts, prefixes, references = (
             column[start:end] for column in (texts, prefixes, references)
         )
-        several = sum(len(sentences) > 1 for sentences in split_sentences(texts))
+        several = sum(len(split_sentences(text)) > 1 for text in texts)
         if several and values.long_lines in ("split", "truncate"):
             say(
                 f"lines of several sentences: {several:,}; if the model was trained on single "
@@ -335,7 +334,8 @@ class Decoder:
         search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
         options = (
             values.long_lines,
-            computation(values.precision, values.engine, values.quantization),
+            values.engine,
+            program.weight_type(values),
             is_detailed,
         )
         return Journal(

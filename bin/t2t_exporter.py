@@ -185,7 +185,7 @@ def export_saved_model(
         folder.hparams.max_length,
     )
     translator = Translator(
-        model, folder.vocabulary, params, max_length, folder.problem.tree_symbols, folder.tags
+        model, folder.vocabulary, params, max_length, folder.problem.output_rules, folder.tags
     )
     version = export(translator, export_dir, add_files, values.long_lines)
     server_files.write_configs(export_dir, servable_name)

@@ -22,6 +22,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_repro.bin import program
+from t2t_repro.checkpoints.imported import ImportedModel
 from t2t_repro.console.progress import say
 from t2t_repro.errors import UserError
 from t2t_repro.huggingface.model import MarianImport
@@ -69,7 +70,7 @@ def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, USELESS)
     program.load_tensorflow(has_gpus=False)  # a training run may be using all their memory
     request = program.from_flags(Request, values)
-    imported: Import | MarianImport
+    imported: ImportedModel
     if values.huggingface:
         imported = MarianImport(Path(values.huggingface))
     elif values.opennmt_tf:

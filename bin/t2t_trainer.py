@@ -5,8 +5,9 @@ program generates it first. If training stops early, the same command resumes it
 tensor2tensor:
 
   batch_size      (in --hparams) counts the target tokens of a step over all devices, not the
-  positions on each device --eval_steps=0  evaluates the whole dev split --hparams_set   also
-  selects the model; --model overrides it
+                  positions on each device
+  --eval_steps=0  evaluates the whole dev split
+  --hparams_set   also selects the model; --model overrides it
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ from t2t_repro.bin import program
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data import datagen
-from t2t_repro.data.dataset import Data, datagen_command, has_data, missing_data
+from t2t_repro.data.dataset import (
+    Data,
+    datagen_command,
+    foreign_format,
+    has_description,
+    load_data,
+    missing_data,
+)
 from t2t_repro.data.job import Options
 from t2t_repro.data.vocabularies.tags import language_of
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import HParams, assignments, check_schedule
-from t2t_repro.tensor2tensor import data as t2t_data
+from t2t_repro.hparam import HParams, assignments, check_schedule, traits
 from t2t_repro.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -48,22 +55,12 @@ class Flags:
     """
     hparams: str = ""
     """Changes to the hparams set, e.g. "hidden_size=256,label_smoothing=0.0"."""
-    model: str = ""
-    """Model to train; default: the model of the hparams set."""
     output_dir: str = ""
     """The model folder; default: t2t_train/PROBLEM-HPARAMS_SET."""
-    train_steps: int = 0
-    """Number of steps to train; default: train_steps of the hparams set."""
-    local_eval_frequency: int = 0
-    """Steps between two evaluations; default: local_eval_frequency of the hparams set."""
     intra_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """CPU threads per operation; 1 is fastest for small models; 0: automatic."""
     inter_op_parallelism_threads: int = field(default=0, metadata={"upper_bound": 4096})
     """Number of operations that may run at the same time; 0: automatic."""
-    freeze: str = ""
-    """Parts of the names of weights that stay as they are, e.g. embedding,encoder; default: frozen
-    of the hparams.
-    """
     random_seed: int = field(default=1, metadata={"upper_bound": 2**32 - 1})
     """Seed of the initial weights, the order of the data and dropout."""
     dry_run: bool = False
@@ -76,17 +73,21 @@ class Flags:
     """
 
 
+HPARAM_FLAGS = {flag: name for name in vars(HParams()) if (flag := traits(HParams, name).flag)}
+"""Names of the hparams that have a flag of their own, by flag."""
+
+
 def make_flags(*names: str) -> flags.FlagValues:
     """Returns all flags of a training run, and the shared flags `names`."""
-    return program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
+    values = program.make_flags(Flags, RunConfig, "problem", "data_dir", "tmp_dir", *names)
+    meanings = program.field_help(HParams)
+    for flag, name in HPARAM_FLAGS.items():
+        help = f"{meanings[name]} (default: {name} of the hparams set)"
+        flags.DEFINE_string(flag, "", help, flag_values=values)
+    return values
 
 
 FLAGS = make_flags()
-
-HPARAM_FLAGS = {name: name for name in ("model", "train_steps", "local_eval_frequency")} | {
-    "freeze": "frozen"
-}
-"""Names of the hparams that have a flag of their own, by flag."""
 
 
 def main(values: flags.FlagValues) -> None:
@@ -104,13 +105,13 @@ def read_hparams(values: flags.FlagValues) -> HParams:
     """
     program.require(values, "problem", "data_dir", "hparams_set")
     program.refuse_useless(values, {"with --dry_run": ("generate_data",)})
-    flag_of = {name: flag for flag, name in HPARAM_FLAGS.items() if values[flag].present}
-    for name in flag_of.keys() & assignments(values.hparams):
-        raise UserError(f"--{flag_of[name]} is also given in --hparams; give it once")
-    changes = {name: values[flag].value for name, flag in flag_of.items()}
-    hparams = registry.override_hparams(
-        registry.hparams(values.hparams_set), values.hparams, **changes
-    )
+    texts = assignments(values.hparams)
+    for flag, name in HPARAM_FLAGS.items():
+        if values[flag].present:
+            if name in texts:
+                raise UserError(f"--{flag} is also given in --hparams; give it once")
+            texts[name] = values[flag].value
+    hparams = registry.override_hparams(registry.hparams(values.hparams_set), texts)
     check_schedule(hparams)
     return hparams
 
@@ -122,15 +123,16 @@ def open_data(values: flags.FlagValues) -> Data:
     Raises UserError if the data is missing or damaged, or was made with settings other than those
     in the flags.
     """
-    has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
-    if values.generate_data or not (has_t2t_data or has_data(values.data_dir, values.problem)):
+    foreign = foreign_format(values.data_dir, values.problem)
+    has_data = foreign or has_description(values.data_dir, values.problem)
+    if values.generate_data or not has_data:
         problem = program.problem(values)
         tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
-        if has_t2t_data:
+        if foreign:
             raise UserError(
-                f"--generate_data: {values.data_dir} has data that tensor2tensor generated, which "
-                "this flag would replace; omit the flag to train on that data, or run t2t-datagen "
-                "--overwrite"
+                f"--generate_data: {values.data_dir} has data that {foreign.program} generated, "
+                "which this flag would replace; omit the flag to train on that data, or run "
+                "t2t-datagen --overwrite"
             )
         if not values.generate_data and (values.dry_run or not problem.is_self_contained):
             raise missing_data(values.data_dir, problem, tmp_dir)
@@ -141,7 +143,7 @@ def open_data(values: flags.FlagValues) -> Data:
             )
         options = Options(overwrite=values.generate_data)
         datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
-    data = t2t_data.open_data(values.data_dir, values.problem)
+    data = load_data(values.data_dir, values.problem)
     for name, value in program.problem_settings(values).items():
         data_value = getattr(data.problem.settings, name)
         if data_value != value:
@@ -166,14 +168,12 @@ def train(values: flags.FlagValues, hparams: HParams, data: Data) -> Prepared | 
     from t2t_repro.training import loop
     from t2t_repro.training.distribution import make_strategy
     from t2t_repro.training.dry_run import dry_run
-    from t2t_repro.training.preparation import Run
+    from t2t_repro.training.run import Run
     from t2t_repro.visualization.attention_picture import dev_picture
 
     devices.keep_freed_memory()
     devices.set_threads(values.intra_op_parallelism_threads, values.inter_op_parallelism_threads)
-    config = program.from_flags(
-        RunConfig, values, local_eval_frequency=hparams.local_eval_frequency
-    )
+    config = program.from_flags(RunConfig, values)
     if values.dry_run:
         print(dry_run(data, hparams, values.random_seed, config))
         return None
@@ -189,14 +189,15 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str, best:
 
     `best` is the value of --max_checkpoints_by_score.
     """
-    use, files = "decode", "--decode_from_file=INPUT --decode_to_file=OUTPUT"
-    if not can_decode:
-        use, files = "score", "--score_file=PAIRS"
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
     language = f" --target_language={language_of(folder.tags[0])}" if folder.tags else ""
-    commands = f"to {use}: t2t-decoder {flag}{language} {files}"
+    commands = f"t2t-decoder {flag}{language}"
+    if can_decode:
+        commands = f"to decode: {commands} --decode_from_file=INPUT --decode_to_file=OUTPUT"
+    else:
+        commands = f"to score: {commands} --score_file=PAIRS"
     if folder.hparams.num_last_checkpoints > 1:
         commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
     if 1 < best <= len(folder.checkpoints()):

@@ -19,7 +19,6 @@ from t2t_repro.beam.options import pipeline_options
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import open_folders
 from t2t_repro.console.progress import say
-from t2t_repro.decoding.engine import computation
 from t2t_repro.decoding.translation import with_tags
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, override, refuse_decode_hparams
@@ -93,7 +92,7 @@ def main(values: flags.FlagValues) -> None:
         values,
         **model,
         decode_to_file=decode_to_file,
-        precision=computation(values.precision, values.engine, values.quantization),
+        precision=program.weight_type(values),
         t2t_usr_dir=registry.usr_dir(),
     )
     paths = pipeline.input_files(absolute_path(values.decode_from_file))
@@ -101,7 +100,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(
             f"--decode_from_file={values.decode_from_file}: no such file; name a file or a pattern"
         )
-    settings = "" if values.export_dir else f": {job.precision}, {job.decode_hparams}"
+    settings = "" if values.export_dir else f": {job.engine} {job.precision}, {job.decode_hparams}"
     say(f"{job.checkpoints or job.export_dir}{settings}; files: {len(paths):,}")
     with pipeline.same_run(job, identities, paths, values.batch_lines):
         counts = pipeline.run(pipeline.translate, [job], paths, values.batch_lines, options)

@@ -6,8 +6,7 @@ M. Batches, number of steps and, unless the set says otherwise, schedule are tho
 transformer_tiny. All embeddings share one matrix. docs/rivals.md has the numbers of parameters.
 
 If a publication does not state a value, the sets have that of transformer_base, unless they say
-otherwise. A set ..._v2 has more of what is published, or learns faster; the sets of version 1.0
-keep their values. We have not trained the large sets.
+otherwise. We have not trained the large sets.
 """
 
 from dataclasses import replace
@@ -52,7 +51,9 @@ def moe() -> HParams:
     """The largest published translation model: 2,048 experts in each stack (Shazeer et al. 2017,
     appendix E).
 
-    Sizes, dropout and the weight of the balancing losses are as published. A step has 1,024,000
+    Sizes, attention, dropout and the weight of the balancing losses are as published. So is the
+    hierarchical gating, in which each of two levels chooses 2: 2 experts in each of 2 groups. The
+    number of groups, 64, is ours. A step has 1,024,000
     target tokens, for the published 16,000 words on each of 64 GPUs. As published, the learning
     rate decays with the inverse square root of the step after 10,000 steps. Here it grows linearly
     until then; the published rate grows for 2,000 steps and is constant from there to step 10,000.
@@ -66,8 +67,10 @@ def moe() -> HParams:
         cell_size=2048,
         filter_size=2048,
         moe_num_experts=2048,
-        moe_k=4,
+        moe_k=2,
+        moe_groups=64,
         moe_loss_coef=0.01,
+        attention_mechanism="tanh_product",
         layer_prepostprocess_dropout=0.4,
         batch_size=1024000,
         train_steps=37000,
@@ -79,18 +82,12 @@ def moe() -> HParams:
 
 
 @registry.register_hparams
-def moe_v2() -> HParams:
-    """moe with the published attention and with hierarchical gating: 2 experts in each of 2 groups.
-
-    As published, each of the two levels chooses 2. The number of groups, 64, is ours.
-    """
-    return replace(moe(), moe_k=2, moe_groups=64, attention_mechanism="tanh_product")
-
-
-@registry.register_hparams
 def moe_tiny() -> HParams:
     """2 layers of width 96 with 192 cells in each stack, and 4 experts. Each position uses 2 of
     them.
+
+    The attention is the published one. With embeddings multiplied by the square root of their
+    width, the model learns faster.
     """
     return registry.hparams_class("moe")(
         num_hidden_layers=2,
@@ -99,20 +96,10 @@ def moe_tiny() -> HParams:
         filter_size=160,
         moe_num_experts=4,
         moe_loss_coef=0.01,
+        attention_mechanism="tanh_product",
+        multiply_embedding_mode="sqrt_depth",
         layer_prepostprocess_dropout=0.2,
         **TINY_TRAINING,
-    )
-
-
-@registry.register_hparams
-def moe_tiny_v2() -> HParams:
-    """moe_tiny with the published attention, and embeddings multiplied by the square root of their
-    width.
-
-    With these embeddings, it learns faster.
-    """
-    return replace(
-        moe_tiny(), multiply_embedding_mode="sqrt_depth", attention_mechanism="tanh_product"
     )
 
 
@@ -170,19 +157,24 @@ def convs2s_tiny() -> HParams:
 def gnmt() -> HParams:
     """GNMT at its published size: 8 encoder and 8 decoder layers of width 1,024 (Wu et al. 2016).
 
-    Decode with the publication's penalties: --decode_hparams="alpha=0.2,coverage_penalty=0.2".
+    Initial weights, clipping and Adam's rate of 0.0002 are as published. Dropout is that of EN-FR;
+    for EN-DE, the publication's is 0.3. Decode with the publication's penalties:
+    --decode_hparams="alpha=0.2,coverage_penalty=0.2".
 
-    Unlike in gnmt_v2, all steps are Adam's: 100,000 of 25,000 target tokens (about 800 pairs), and
-    the rate falls linearly from 0.0002 to 0. Gradients are not clipped, and the initial variance of
-    kernels is 1.0 to 1.5 times the published one. Dropout is that of EN-FR; for EN-DE, the
-    publication's is 0.3.
+    The set is the first phase of training. Its 10,000 steps of 25,000 target tokens (about 800
+    pairs) have about as many pairs as the published 60,000 steps of 128 pairs. The 200 warmup steps
+    are ours. The second phase is another run: --hparams_set=gnmt_sgd --warm_start_from=M, with the
+    model folder M of the first one.
     """
     return registry.hparams_class("gnmt")(
         num_hidden_layers=8,
         hidden_size=1024,
-        initializer_gain=0.8,
+        initializer="uniform",
+        initializer_gain=0.4,
         layer_prepostprocess_dropout=0.2,
-        learning_rate_schedule="constant*linear_warmup*linear_decay",
+        clip_grad_norm=5.0,
+        train_steps=10000,
+        learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=0.0002,
         learning_rate_warmup_steps=200,
         optimizer_adam_beta2=0.999,
@@ -192,35 +184,16 @@ def gnmt() -> HParams:
 
 
 @registry.register_hparams
-def gnmt_v2() -> HParams:
-    """gnmt with the published initial weights, clipping and first phase: 10,000 steps of Adam at
-    the rate 0.0002.
-
-    The published 60,000 steps of 128 pairs have about as many pairs. The 200 warmup steps are ours.
-    The second phase is another run: --hparams_set=gnmt_v2_sgd --warm_start_from=M, with the model
-    folder M of the first one.
-    """
-    return replace(
-        gnmt(),
-        initializer="uniform",
-        initializer_gain=0.4,
-        clip_grad_norm=5.0,
-        train_steps=10000,
-        learning_rate_schedule="constant*linear_warmup",
-    )
-
-
-@registry.register_hparams
-def gnmt_v2_sgd() -> HParams:
-    """The second phase of gnmt_v2: stochastic gradient descent at the rate 0.5, which is halved
-    four times.
+def gnmt_sgd() -> HParams:
+    """The second phase of gnmt: stochastic gradient descent at the rate 0.5, which is halved four
+    times.
 
     The publication starts to halve the rate at step 1,200,000, and halves it in every 200,000 steps
     of 128 pairs, for 800,000 steps. With the steps of about 800 pairs here, that is at step 182,000
     and in every 32,000 steps after it.
     """
     return replace(
-        gnmt_v2(),
+        gnmt(),
         optimizer="sgd",
         optimizer_adam_beta2=HParams.optimizer_adam_beta2,
         optimizer_adam_epsilon=HParams.optimizer_adam_epsilon,
@@ -238,19 +211,18 @@ def gnmt_v2_sgd() -> HParams:
 def gnmt_tiny() -> HParams:
     """3 encoder and 3 decoder layers of width 120. Three layers are the fewest with a residual
     connection.
+
+    With the factors of embeddings (the square root of their width) and outputs, the model learns
+    faster.
     """
     return registry.hparams_class("gnmt")(
-        num_hidden_layers=3, hidden_size=120, layer_prepostprocess_dropout=0.2, **TINY_TRAINING
+        num_hidden_layers=3,
+        hidden_size=120,
+        multiply_embedding_mode="sqrt_depth",
+        output_factor=4.0,
+        layer_prepostprocess_dropout=0.2,
+        **TINY_TRAINING,
     )
-
-
-@registry.register_hparams
-def gnmt_tiny_v2() -> HParams:
-    """gnmt_tiny with factors of embeddings (the square root of their width) and outputs.
-
-    With each of them it learns faster.
-    """
-    return replace(gnmt_tiny(), multiply_embedding_mode="sqrt_depth", output_factor=4.0)
 
 
 @registry.register_hparams
@@ -278,17 +250,18 @@ def bytenet() -> HParams:
 
 @registry.register_hparams
 def bytenet_tiny() -> HParams:
-    """15 blocks of inner width 64 in each stack, for subwords or bytes."""
-    return registry.hparams_class("bytenet")(num_hidden_layers=15, hidden_size=64, **TINY_TRAINING)
+    """15 blocks of inner width 64 in each stack, for subwords or bytes.
 
-
-@registry.register_hparams
-def bytenet_tiny_v2() -> HParams:
-    """bytenet_tiny with more dropout, on the embeddings as well, and no last ReLU, with which it
-    translates better.
+    With dropout on the embeddings and without the published last ReLU, the model translates better.
     """
-    dropout = {"layer_prepostprocess_dropout": 0.2, "embedding_dropout": 0.2}
-    return replace(bytenet_tiny(), last_activation="linear", **dropout)
+    return registry.hparams_class("bytenet")(
+        num_hidden_layers=15,
+        hidden_size=64,
+        last_activation="linear",
+        layer_prepostprocess_dropout=0.2,
+        embedding_dropout=0.2,
+        **TINY_TRAINING,
+    )
 
 
 @registry.register_hparams
@@ -317,27 +290,18 @@ def deep_att_tiny() -> HParams:
     """3 encoder and 3 decoder layers of width 88.
 
     The learning rate is lower than that of transformer_tiny, 0.005, with which the model did not
-    learn to reproduce 50 pairs of random tokens.
+    learn to reproduce 50 pairs of random tokens before it had the tanh of sums.
+
+    With the factors of embeddings (the square root of their width) and outputs, and with the tanh,
+    the model learns faster. With the tanh, its gradients do not grow at higher rates.
     """
     return registry.hparams_class("deep_att")(
         num_hidden_layers=3,
         hidden_size=88,
-        # with 1, it learned 50 pairs more slowly; with 2, it did not learn them
-        initializer_gain=0.5,
-        **TINY_TRAINING | {"learning_rate_constant": 0.002},
-    )
-
-
-@registry.register_hparams
-def deep_att_tiny_v2() -> HParams:
-    """deep_att_tiny with factors of embeddings (the square root of their width) and outputs, and
-    the tanh of sums.
-
-    With each of them it learns faster, and with the tanh its gradients do not grow at higher rates.
-    """
-    return replace(
-        deep_att_tiny(),
         multiply_embedding_mode="sqrt_depth",
         sums_activation="tanh",
         output_factor=4.0,
+        # With 1, it learned 50 pairs more slowly; with 2, it did not learn them.
+        initializer_gain=0.5,
+        **TINY_TRAINING | {"learning_rate_constant": 0.002},
     )

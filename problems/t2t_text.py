@@ -28,10 +28,8 @@ class T2tText(StatedLanguages):
         target_space: int = setting(
             0, "tensor2tensor's number for the kind of the targets, its target_space_id"
         )
-        symbols: str = setting(
-            "", "tags of several target languages, e.g. >>de<<,>>fr<<", is_new=True
-        )
-        beams: int = setting(DecodeHParams.beam_size, "default beam_size of decoding", is_new=True)
+        symbols: str = setting("", "tags of several target languages, e.g. >>de<<,>>fr<<")
+        beams: int = setting(DecodeHParams.beam_size, "default beam_size of decoding")
 
         def __post_init__(self) -> None:
             if not 0 <= self.target_space < SpaceID.COUNT:

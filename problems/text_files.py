@@ -77,17 +77,14 @@ class TextFiles(StatedLanguages):
                 "target languages, if there are several, e.g. de,fr; names of target files end "
                 "with them"
             ),
-            is_new=True,
         )
         symbols: str = setting(
             "",
             'strings that the vocabulary never splits, separated by commas: "<bt>" of t2t-augment',
-            is_new=True,
         )
         corpus_temperature: float = setting(
             1.0,
             "T, 1 or more: without weights, shares are in proportion to (target tokens) ** (1 / T)",
-            is_new=True,
         )
 
     def __init__(

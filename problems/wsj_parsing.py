@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from t2t_repro import registry
 from t2t_repro.corpora.parallel import Pair
@@ -19,72 +20,19 @@ from t2t_repro.parsing.linearization import ANY, WORD, Repairs, TreeSymbols, del
 from t2t_repro.parsing.trees import Tree, parse_trees, prepare, read_trees, under_top
 from t2t_repro.problem import Problem, setting
 
-PHRASE_LABELS = (
-    *("S", "SBAR", "SBARQ", "SINV", "SQ"),
-    *(
-        "ADJP",
-        "ADVP",
-        "CONJP",
-        "FRAG",
-        "INTJ",
-        "LST",
-        "NAC",
-        "NP",
-        "NX",
-        "PP",
-        "PRN",
-        "PRT",
-        "QP",
-        "RRC",
-        "UCP",
-        "VP",
-    ),
-    *("WHADJP", "WHADVP", "WHNP", "WHPP", "X", "TOP"),
-)
+PHRASES = """
+S SBAR SBARQ SINV SQ ADJP ADVP CONJP FRAG INTJ LST NAC NP NX PP PRN PRT QP RRC UCP VP
+WHADJP WHADVP WHNP WHPP X TOP
+"""
+PHRASE_LABELS = tuple(PHRASES.split())
 """All constituent labels in the Penn Treebank after `prepare` has simplified its trees."""
+PARTS_OF_SPEECH = """
+CC CD DT EX FW IN JJ JJR JJS LS MD NN NNP NNPS NNS PDT POS PRP RB RBR RBS RP SYM TO UH VB VBD VBG
+VBN VBP VBZ WDT WP WRB # $ . , : `` ''
+"""
 TAGS_WITH_SIGNS = ("PRP$", "WP$", "-LRB-", "-RRB-")
 """Part-of-speech tags with both letters and signs."""
-TAGS = (
-    *(
-        "CC",
-        "CD",
-        "DT",
-        "EX",
-        "FW",
-        "IN",
-        "JJ",
-        "JJR",
-        "JJS",
-        "LS",
-        "MD",
-        "NN",
-        "NNP",
-        "NNPS",
-        "NNS",
-        "PDT",
-        "POS",
-    ),
-    *(
-        "PRP",
-        "RB",
-        "RBR",
-        "RBS",
-        "RP",
-        "SYM",
-        "TO",
-        "UH",
-        "VB",
-        "VBD",
-        "VBG",
-        "VBN",
-        "VBP",
-        "VBZ",
-        "WDT",
-        "WP",
-        "WRB",
-    ),
-    *("#", "$", ".", ",", ":", "``", "''", *TAGS_WITH_SIGNS),
-)
+TAGS = (*PARTS_OF_SPEECH.split(), *TAGS_WITH_SIGNS)
 """All part-of-speech tags in the Penn Treebank, except that of traces."""
 FAILED_TREES = ("", "()", "(())")
 """Lines that a parser writes if it finds no tree."""
@@ -107,7 +55,8 @@ class WsjParsing(Problem):
         test_sections: str = setting("23", "sections and files of the test set")
         word_symbol: str = setting(
             "tag",
-            'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word itself ("word")',  # noqa: E501
+            'what stands for a word in a tree: its part of speech ("tag"), XX ("XX") or the word '
+            'itself ("word")',
         )
 
         def __post_init__(self) -> None:
@@ -124,18 +73,27 @@ class WsjParsing(Problem):
     # the text of a tree would have 50% more pieces. "▁" is SentencePiece's sign for the space
     # before a word.
     symbols = tuple(
-        f"▁{symbol}"
-        for symbol in (*(b + label for label in PHRASE_LABELS for b in "()"), *TAGS_WITH_SIGNS)
-    )
+        f"▁{symbol}" for label in PHRASE_LABELS for symbol in (f"({label}", f"){label}")
+    ) + tuple(f"▁{tag}" for tag in TAGS_WITH_SIGNS)
     symbols_of_sources = False
 
     @property
-    def tree_symbols(self) -> TreeSymbols | None:
-        """The treebank's labels, and the symbols that --word_symbol selects; None if the problem is
-        reversed.
-        """
+    def tree_symbols(self) -> TreeSymbols:
+        """The treebank's labels, and the symbols that --word_symbol selects."""
         words = {"tag": TAGS, ANY: (ANY, *linearization.FORMS), WORD: ()}[self.settings.word_symbol]
-        return None if self.was_reversed else TreeSymbols(PHRASE_LABELS, words)
+        return TreeSymbols(PHRASE_LABELS, words)
+
+    def output_rules(self, vocabulary: Any) -> Any:
+        """Returns the rules of trees with `tree_symbols`; None if the problem is reversed.
+
+        Raises UserError if the vocabulary cannot write every tree.
+        """
+        if self.was_reversed:
+            return None
+        # Imported here, because the module loads TensorFlow.
+        from t2t_repro.parsing.well_formed import tree_rules
+
+        return tree_rules(vocabulary, self.tree_symbols)
 
     def check(self) -> None:
         super().check()
@@ -153,14 +111,12 @@ class WsjParsing(Problem):
         The split is "train", "dev" or "test".
         """
         for tree in self.prepared_trees(split, tmp_dir):
-            if tree is None:  # t2t-datagen drops empty pairs and reports their number
-                yield {"inputs": "", "targets": ""}
+            if tree:
+                target = linearization.linearise(tree, self.settings.word_symbol)
+                yield {"inputs": sentence(tree), "targets": target}
             else:
-                words = " ".join(leaf.word for leaf in tree.leaves())
-                yield {
-                    "inputs": words,
-                    "targets": linearization.linearise(tree, self.settings.word_symbol),
-                }
+                # t2t-datagen drops empty pairs and reports their number.
+                yield {"inputs": "", "targets": ""}
 
     def prepared_trees(self, split: str, tmp_dir: str) -> Iterator[Tree | None]:
         """Yields the trees of a split, simplified by `prepare`. Yields None instead of a tree
@@ -173,10 +129,7 @@ class WsjParsing(Problem):
         """Yields each sentence of the split `name` as words, with its gold tree in brackets."""
         for tree in self.prepared_trees(name, tmp_dir):
             if tree:
-                yield {
-                    "inputs": " ".join(leaf.word for leaf in tree.leaves()),
-                    "targets": str(under_top(tree)),
-                }
+                yield {"inputs": sentence(tree), "targets": str(under_top(tree))}
 
     def finish(self, sources: Iterable[str], outputs: Iterable[str]) -> tuple[list[str], Repairs]:
         """Returns a line for each source, and the sum of the repairs of all trees.
@@ -187,16 +140,17 @@ class WsjParsing(Problem):
         """
         if self.was_reversed:
             return list(outputs), Repairs()
-        lines, total = [], Repairs()
+        lines = []
+        total = Repairs()
         for source, output in zip(sources, outputs, strict=True):
-            if not (words := linearization.words_of(source)):
-                lines.append("")
-                continue
-            tree, repairs = delinearise(
-                output, words, tags_by_form=True, word_symbol=self.settings.word_symbol
-            )
-            lines.append(str(under_top(tree)))
-            total += repairs
+            line = ""
+            if words := linearization.words_of(source):
+                tree, repairs = delinearise(
+                    output, words, tags_by_form=True, word_symbol=self.settings.word_symbol
+                )
+                line = str(under_top(tree))
+                total += repairs
+            lines.append(line)
         return lines, total
 
     def scores(self, outputs: Sequence[str], references: Sequence[str]) -> list[Score]:
@@ -209,35 +163,42 @@ class WsjParsing(Problem):
         if self.was_reversed:
             return super().scores(outputs, references)
         summary = evalb.summarise(evalb.score_trees(references, outputs))
-        signature = f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}|skipped:{summary.skipped}"  # noqa: E501
-        names = {
+        signature = (
+            f"evalb:COLLINS.prm|sentences:{summary.sentences}|errors:{summary.errors}"
+            f"|skipped:{summary.skipped}"
+        )
+        scores = {
             F1: summary.f_measure,
             "labelled recall": summary.recall,
             "labelled precision": summary.precision,
             "complete match": summary.complete_match,
         }
         if self.settings.word_symbol == "tag":
-            names["tagging accuracy"] = summary.tagging_accuracy
-        return [Score(label, score, signature) for label, score in names.items()]
+            scores["tagging accuracy"] = summary.tagging_accuracy
+        return [Score(label, score, signature) for label, score in scores.items()]
 
     def _numbers(self, split: str) -> set[int]:
         """Returns the numbers of all treebank files that the setting of a split names, whether or
         not they exist.
         """
-        value: str = getattr(self.settings, f"{split}_sections")
+        value = self._sections(split)
         numbers: set[int] = set()
         for part in value.split(","):
-            ends = re.fullmatch(r"(\d\d|\d{4})(?:-(\d\d|\d{4}))?", part.strip())
-            part_numbers = ends and range(
-                int(ends[1].ljust(4, "0")), int((ends[2] or ends[1]).ljust(4, "9")) + 1
-            )
-            if not part_numbers:
+            part = part.strip()
+            first, _, last = part.partition("-")
+            is_valid = re.fullmatch(r"(\d\d|\d{4})(-(\d\d|\d{4}))?", part)
+            start = int(first.ljust(4, "0")) if is_valid else 0
+            stop = int((last or first).ljust(4, "9")) + 1 if is_valid else 0
+            if start >= stop:
                 raise UserError(
-                    f"--{split}_sections={value}: {part.strip()!r} is not a section (02), a file "
-                    "(0159) or a range of them (02-21, 0100-0159)"
+                    f"--{split}_sections={value}: {part!r} is not a section (02), a file (0159) or "
+                    "a range of them (02-21, 0100-0159)"
                 )
-            numbers.update(part_numbers)
+            numbers.update(range(start, stop))
         return numbers
+
+    def _sections(self, split: str) -> str:
+        return str(getattr(self.settings, f"{split}_sections"))
 
     def _paths(self, split: str, tmp_dir: str) -> list[Path]:
         """Returns the existing files of a split, in numerical order. Raises UserError if a section
@@ -245,25 +206,23 @@ class WsjParsing(Problem):
         """
         numbers = self._numbers(split)
         root = Path(tmp_dir, "wsj")
-        paths = {
-            int(name[1]): path
-            for path in root.glob("[0-9]*/*")
-            if (name := WSJ_FILE.fullmatch(path.name))
-        }
-        existing = numbers & paths.keys()
+        paths = {}
+        for path in root.glob("[0-9]*/*"):
+            name = WSJ_FILE.fullmatch(path.name)
+            if name and int(name[1]) in numbers:
+                paths[int(name[1])] = path
         # The treebank's numbering has gaps. So a section counts as missing only if none of its
         # files exists.
-        if missing := {number // 100 for number in numbers} - {
-            number // 100 for number in existing
-        }:
+        sections = {number // 100 for number in numbers}
+        missing = sorted(sections - {number // 100 for number in paths})
+        if missing:
             raise UserError(
-                f"{root}: no file of "
-                f"--{split}_sections={getattr(self.settings, f'{split}_sections')} exists in "
-                f"section {', '.join(f'{section:02}' for section in sorted(missing))}; put the "
-                "Penn Treebank's Wall Street Journal (LDC99T42, its folder parsed/mrg/wsj) there, "
-                "as NN/wsj_NNNN.mrg, or name the sections that you have"
+                f"{root}: no file of --{split}_sections={self._sections(split)} exists in section "
+                f"{', '.join(f'{section:02}' for section in missing)}; put the Penn Treebank's "
+                "Wall Street Journal (LDC99T42, its folder parsed/mrg/wsj) there, as "
+                "NN/wsj_NNNN.mrg, or name the sections that you have"
             )
-        return [paths[number] for number in sorted(existing)]
+        return [paths[number] for number in sorted(paths)]
 
 
 @registry.register_problem
@@ -277,10 +236,8 @@ class WsjParsingSemi(WsjParsing):
         vocab_size: int = setting(32000)
         parsed_trees: str = setting(
             "",
-            (
-                "file, or folder of files, with one bracketed tree a line to train on as well; "
-                "plain or compressed"
-            ),
+            "file, or folder of files, with one bracketed tree a line to train on as well; plain "
+            "or compressed",
         )
 
     def check(self) -> None:
@@ -292,29 +249,34 @@ class WsjParsingSemi(WsjParsing):
         --parsed_trees.
         """
         yield from super().prepared_trees(split, tmp_dir)
-        if split == "train":
-            for path in self._parsed_paths():
-                for number, line in enumerate(read_lines(str(path)), 1):
-                    is_tree = "".join(line.split()) not in FAILED_TREES
-                    trees = list(parse_trees([line], str(path), number)) if is_tree else [None]
-                    if len(trees) != 1:
-                        raise UserError(
-                            f"{path}:{number}: {len(trees)} trees in one line; write one tree a "
-                            "line"
-                        )
-                    yield prepare(trees[0]) if trees[0] else None
+        if split != "train":
+            return
+        for path in map(str, self._parsed_paths()):
+            for number, line in enumerate(read_lines(path), 1):
+                if "".join(line.split()) in FAILED_TREES:
+                    yield None
+                    continue
+                trees = list(parse_trees([line], path, number))
+                if len(trees) != 1:
+                    raise UserError(
+                        f"{path}:{number}: {len(trees)} trees in one line; write one tree a line"
+                    )
+                yield prepare(trees[0])
 
     def _parsed_paths(self) -> list[Path]:
-        path = Path(self.settings.parsed_trees)
+        name = self.settings.parsed_trees
+        path = Path(name)
         # A pipe is no file here, because it cannot be read twice.
-        paths = (
-            [path]
-            if path.is_file()
-            else sorted(file for file in path.glob("[!.]*") if file.is_file())
-        )
-        if not self.settings.parsed_trees or not paths:
+        candidates = [path] if path.is_file() else path.glob("[!.]*")
+        paths = sorted(file for file in candidates if file.is_file())
+        if not name or not paths:
             raise UserError(
-                f"--parsed_trees={self.settings.parsed_trees}: no file there; name a file or "
-                "folder of files, with a bracketed tree a line"
+                f"--parsed_trees={name}: no file there; name a file or folder of files, with a "
+                "bracketed tree a line"
             )
         return paths
+
+
+def sentence(tree: Tree) -> str:
+    """Returns the words of a tree, separated by spaces."""
+    return " ".join(leaf.word for leaf in tree.leaves())

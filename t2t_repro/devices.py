@@ -1,6 +1,4 @@
-"""Chooses GPUs, threads and precision for TensorFlow, and reads this machine's devices and memory
-limit.
-"""
+"""GPUs, threads and memory of this machine, as TensorFlow uses them."""
 
 import contextlib
 import os
@@ -12,17 +10,11 @@ import tensorflow as tf
 from t2t_repro.errors import UserError
 
 MAX_BATCHES = 8
-"""Maximum number of batches that a decoding translates at the same time. Each of them needs memory.
-"""
-
+"""Maximum number of batches that a decoding translates at the same time; each needs memory."""
 BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Linux's names for processor instructions that multiply bfloat16 numbers; "bf16" is the name on
-ARM.
-"""
+"""Linux's names for instructions that multiply bfloat16 numbers; "bf16" is the name on ARM."""
 AMPERE = (8, 0)
-"""Lowest compute capability of NVIDIA GPUs that multiply matrices of bfloat16, or of float32 in
-TF32.
-"""
+"""Lowest compute capability of NVIDIA GPUs that multiply matrices in bfloat16 or TF32."""
 
 
 def let_memory_grow() -> None:
@@ -77,9 +69,9 @@ def multiplies(kind: str, cpu_information: Path = Path("/proc/cpuinfo")) -> bool
         return all(gpu.get("compute_capability", AMPERE) >= AMPERE for gpu in details)
     if kind == "tf32":
         return False
-    return not cpu_information.is_file() or not BFLOAT16_INSTRUCTIONS.isdisjoint(
-        cpu_information.read_text().split()
-    )
+    if not cpu_information.is_file():
+        return True
+    return not BFLOAT16_INSTRUCTIONS.isdisjoint(cpu_information.read_text().split())
 
 
 def require_precision(precision: str) -> None:
@@ -168,16 +160,15 @@ def memory_limit(
     lines = memberships.read_text().splitlines() if memberships.is_file() else []
     for line in lines:
         _, controllers, group = line.split(":", 2)
-        root, name = control_groups, "memory.max"
-        if controllers:
-            root, name = control_groups / controllers, "memory.limit_in_bytes"
+        # Version 2 has a single tree of groups, version 1 a tree for each list of controllers.
+        root = control_groups / controllers
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
         # The limits of enclosing groups apply too; their files are in the parent folders. In a
         # container, `group` is often a path of the host, which does not exist in the container.
         # Then `root` has the container's limit.
         inner = root / group.strip("/")
         for folder in (inner, *inner.parents):
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # no limit if the file is missing or contains "max"
+            # There is no limit if the file is missing or contains "max".
+            with contextlib.suppress(OSError, ValueError):
                 limits.append(int((folder / name).read_text()))
     return min(limits)

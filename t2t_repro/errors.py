@@ -8,11 +8,13 @@ import sysconfig
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 MEMORY_SHORTAGE = re.compile(
     r"out[ _]of[ _]memory|OOM when|failed to allocate|ALLOC_FAILED|ErrorMemoryAllocation"
     # TensorFlow reports these if cuBLAS could not allocate its workspace.
-    r"|(no|without|initialize|get) ?BLAS support|Blas \w+ launch failed|failed to create cublas handle"  # noqa: E501
+    r"|(no|without|initialize|get) ?BLAS support|Blas \w+ launch failed"
+    r"|failed to create cublas handle"
     # TensorFlow reports this if a GPU had no memory for a copy of a tensor.
     r"|(Dst|Src) tensor is not initialized",
     re.IGNORECASE,
@@ -42,7 +44,8 @@ class UnknownNameError(UserError):
 
     def __init__(self, message: str, kind: str, name: str) -> None:
         super().__init__(message)
-        self.kind, self.name = kind, name
+        self.kind = kind
+        self.name = name
 
 
 def require_extra(extra: str, *libraries: str) -> None:
@@ -88,9 +91,9 @@ def text_list(name: str, texts: Iterable[str], count: int | None = None) -> list
 def first_line(error: Exception) -> str:
     """Returns the first line of an error's message, without the names of TensorFlow graph nodes."""
     text = str(error).strip()
-    return (
-        re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0]) if text else type(error).__name__
-    )
+    if not text:
+        return type(error).__name__
+    return re.sub(r"\{\{.*\}\} | \[Op:.*", "", text.splitlines()[0])
 
 
 def memory_shortage(error: BaseException) -> str:
@@ -101,16 +104,14 @@ def memory_shortage(error: BaseException) -> str:
     allocations. If CUDA or one of its libraries fails to allocate memory, TensorFlow raises other
     errors.
     """
-    kind = type(error).__name__  # compared by name, because this module does not import TensorFlow
-    if kind not in ("MemoryError", "ResourceExhaustedError", "InternalError", "UnknownError"):
+    # Classes are compared by name, because this module does not import TensorFlow.
+    kind = type(error).__name__
+    is_certain = kind in ("MemoryError", "ResourceExhaustedError")
+    if not is_certain and kind not in ("InternalError", "UnknownError"):
         return ""
     line = next((line for line in str(error).splitlines() if MEMORY_SHORTAGE.search(line)), "")
     if not line:
-        return (
-            ""
-            if kind in ("InternalError", "UnknownError") or FULL_DISK.search(str(error))
-            else kind
-        )
+        return kind if is_certain and not FULL_DISK.search(str(error)) else ""
     return re.sub(r"\x1b\[\d*m|\{\{.*\}\} | on /job.*| \[Op:.*", "", line).strip()
 
 
@@ -121,30 +122,33 @@ def located(error: BaseException) -> str:
     FILE:LINE is the last line of the traceback that is neither in a library nor in this package, if
     there is one.
     """
-    walked = [*traceback.walk_tb(error.__traceback__)]
-    frames: list[tuple[str, int | None]] = [
-        (frame.f_code.co_filename, line) for frame, line in walked
-    ]
-    package = {
-        frame.f_code.co_filename
-        for frame, _ in walked
-        if frame.f_globals.get("__name__", "").startswith("t2t_repro.")
-    }
+    places: list[tuple[str, int | None]] = []
+    package = set()
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        places.append((file, line))
+        if frame.f_globals.get("__name__", "").startswith("t2t_repro."):
+            package.add(file)
     if isinstance(error, SyntaxError):
-        frames.append((str(error.filename), error.lineno))
+        places.append((str(error.filename), error.lineno))
     libraries = (sysconfig.get_path("stdlib"), "<")
     others = [
-        frame for frame in frames if not (frame[0].startswith(libraries) or "-packages" in frame[0])
+        place for place in places if not (place[0].startswith(libraries) or "-packages" in place[0])
     ]
-    own = [frame for frame in others if frame[0] not in package]
-    file, line = (own or others or frames)[-1]
-    message = " ".join(
-        str(error).partition("Arguments received")[0].split()
-    )  # drops Keras's list of arguments
-    return (
-        f"{file}:{line}: "
-        f"{message if isinstance(error, UserError) else f'{type(error).__name__}: {message}'}"
-    )
+    users = [place for place in others if place[0] not in package]
+    file, line_number = (users or others or places)[-1]
+    message = str(error).partition("Arguments received")[0]  # drops Keras's list of arguments
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return f"{file}:{line_number}: {kind}{' '.join(message.split())}"
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool
+    is not an int.
+    """
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{name}={shortened(repr(value))} must be of type {kind.__name__}")
 
 
 def refuse_unknown(kind: str, name: str, names: Collection[str]) -> None:
@@ -166,8 +170,8 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> UnknownNameError:
     """Returns the error for an unknown `name`. The message suggests the nearest of the `names`, or
     lists them all.
     """
-    nearest = difflib.get_close_matches(shortened(name), names := sorted(names), n=1, cutoff=0.5)
-    cure = (
-        f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(names) or 'none'}"
-    )
+    names = sorted(names)
+    cure = f"there are: {', '.join(names) or 'none'}"
+    if nearest := difflib.get_close_matches(shortened(name), names, n=1, cutoff=0.5):
+        cure = f"did you mean {nearest[0]!r}?"
     return UnknownNameError(f"unknown {kind} {shortened(name)!r}; {cure}", kind, name)

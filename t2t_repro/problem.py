@@ -13,7 +13,6 @@ from t2t_repro.errors import UserError, unknown
 from t2t_repro.files.json_file import check_types
 from t2t_repro.hparam import MAX_INT, DecodeHParams
 from t2t_repro.metrics.score import Score
-from t2t_repro.parsing.linearization import TreeSymbols
 
 
 class DatasetSplit:
@@ -28,14 +27,25 @@ class SpaceID:
     """tensor2tensor's numbers for kinds of text, for `Problem.target_space_id`."""
 
     GENERIC = 0
-    EN_CHR, EN_TOK, EN_BPE_TOK = 2, 3, 4
-    FR_CHR, FR_TOK = 5, 6
-    DE_CHR, DE_TOK, DE_BPE_TOK = 7, 8, 9
-    PARSE_CHR, PARSE_TOK = 14, 15
+    EN_CHR = 2
+    EN_TOK = 3
+    EN_BPE_TOK = 4
+    FR_CHR = 5
+    FR_TOK = 6
+    DE_CHR = 7
+    DE_TOK = 8
+    DE_BPE_TOK = 9
+    PARSE_CHR = 14
+    PARSE_TOK = 15
     ZH_TOK = 16
-    ICE_CHAR, ICE_TOK, ICE_PARSE_TOK = 17, 18, 19
-    MK_TOK, CS_TOK, CS_CHR = 20, 21, 22
-    PY_TOK, CPP_TOK = 27, 28
+    ICE_CHAR = 17
+    ICE_TOK = 18
+    ICE_PARSE_TOK = 19
+    MK_TOK = 20
+    CS_TOK = 21
+    CS_CHR = 22
+    PY_TOK = 27
+    CPP_TOK = 28
     COUNT = 32
     """Number of rows in the embedding that hparams.use_target_space_embedding adds. All numbers
     above are smaller.
@@ -46,7 +56,6 @@ def setting(
     default: Any,
     help: str = "",
     is_label: bool = False,
-    is_new: bool = False,
     is_list: bool = False,
 ) -> Any:
     """Returns a field for a problem's `Settings`.
@@ -55,11 +64,10 @@ def setting(
         help: one line for --help; "" means the help of the base class's field with the same name.
         is_label: True if the generated data does not depend on the setting, e.g. on the names of
             the languages.
-        is_new: True if older data lacks the setting, and is as if it had the default.
         is_list: True if the flag may be repeated. The setting's value has ";" between the values of
             the flags.
     """
-    metadata = {"help": help, "is_label": is_label, "is_new": is_new, "is_list": is_list}
+    metadata = {"help": help, "is_label": is_label, "is_list": is_list}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -106,15 +114,12 @@ class Problem:
         )
         clean_duplicates: bool = setting(False, "drop training pairs that repeat an earlier pair")
         separate_vocabularies: bool = setting(
-            False,
-            "learn a vocabulary from the sources and another one from the targets",
-            is_new=True,
+            False, "learn a vocabulary from the sources and another one from the targets"
         )
 
     num_train_shards: int = 0
     """Number of shards (files) into which t2t-datagen divides each train corpus; 0: one for each
-    10,000 pairs, at most
-    100. Other splits have one shard.
+    10,000 pairs, at most 100. Other splits have one shard.
     """
     decode_hparams: DecodeHParams = DecodeHParams()
     """Default settings of decoding for this problem. The base class has the paper's settings for
@@ -196,22 +201,14 @@ class Problem:
         return True
 
     @property
-    def tree_symbols(self) -> TreeSymbols | None:
-        """The symbols of the trees that a parser writes, for `well_formed`; None if outputs are not
-        trees.
-        """
-        return None
-
-    @property
     def changed_settings(self) -> dict[str, Any]:
         """Settings whose values differ from the defaults, by name."""
-        defaults = dataclasses.asdict(
-            type(self)({}, was_reversed=self.was_reversed, name=self.base_name).settings
-        )
+        # A subclass may have other defaults than its `Settings`.
+        defaults = type(self)({}, self.was_reversed, self.base_name).settings
         return {
             name: value
-            for name, value in dataclasses.asdict(self.settings).items()
-            if value != defaults[name]
+            for name, value in vars(self.settings).items()
+            if value != getattr(defaults, name)
         }
 
     @classmethod
@@ -226,7 +223,7 @@ class Problem:
         return ""
 
     def source_files(self) -> list[tuple[str, str]]:
-        """Returns files of text that no setting names directly, each with the flag that led there."""  # noqa: E501
+        """Returns files of text that no setting names directly, each with the flag behind it."""
         return []
 
     def generate(self, split: str, tmp_dir: str) -> Iterator[Pair]:
@@ -266,6 +263,12 @@ class Problem:
         sides.
         """
         raise unknown("test set", name, self.test_sets)
+
+    def output_rules(self, vocabulary: Any) -> Any:
+        """Returns the `decoding.rules.Rules` that `well_formed` requests, for outputs in this
+        vocabulary; None if the problem has no such rules.
+        """
+        return None
 
     def finish(self, sources: Sequence[str], outputs: Sequence[str]) -> tuple[list[str], Any]:
         """Returns the lines that t2t-decoder writes, one for each source, and a report to print or

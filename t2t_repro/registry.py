@@ -1,13 +1,13 @@
 """Registers problems, hparams sets and models by name.
 
-    @registry.register_problem class MyCorpus(Problem): ...           # --problem=my_corpus, and
-    --problem=my_corpus_rev for the other direction
+    @registry.register_problem
+    class MyCorpus(Problem): ...  # --problem=my_corpus; my_corpus_rev is the other direction
 
     @registry.register_hparams
-    def transformer_mine() -> HParams: ... # --hparams_set=transformer_mine
+    def transformer_mine() -> HParams: ...  # --hparams_set=transformer_mine
 
     @registry.register_model
-    class MyModel(keras.Model): ...        # model="my_model" in an hparams set
+    class MyModel(keras.Model): ...  # model="my_model" in an hparams set
 
 The default name is the name of the class or function in snake_case.
 `@registry.register_problem("other_name")` sets another name. This module does not import
@@ -19,21 +19,28 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_repro.console.terminal import definitions
 from t2t_repro.errors import UserError, located, refuse_unknown, unknown
-from t2t_repro.hparam import HParams, assignments, overrides
+from t2t_repro.hparam import HParams, assignments, typed
 from t2t_repro.problem import Problem
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-BUILT_IN = ("t2t_repro.problems", "t2t_repro.hparams", "t2t_repro.models")
-"""Packages that register names when they are imported."""
+BUILT_IN = (
+    "t2t_repro.problems",
+    "t2t_repro.hparams",
+    "t2t_repro.models",
+    "t2t_repro.annexes",
+)
+"""Modules that register names when they are imported."""
 REVERSED = "_rev"
 """Suffix of a problem's name: my_corpus_rev is my_corpus with source and target swapped."""
+UNEXPECTED_FIELD = re.compile(r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+"""Matches Python's error for an unknown field of `HParams` or a subclass."""
 
 
 def snake_case(name: str) -> str:
@@ -52,7 +59,8 @@ class Registry:
     """
 
     def __init__(self, kind: str, reserved_suffix: str = "") -> None:
-        self.kind, self._reserved_suffix = kind, reserved_suffix
+        self.kind = kind
+        self._reserved_suffix = reserved_suffix
         self._objects: dict[str, Any] = {}
 
     def register(self, name_or_object: str | T | None = None) -> Any:
@@ -85,7 +93,7 @@ class Registry:
         return target
 
     def name_of(self, target: Any) -> str:
-        """Returns the name under which a class or function is registered, or would be by default."""  # noqa: E501
+        """Returns the name of a registered class or function; for another, its default name."""
         names = (name for name, registered in self._objects.items() if registered is target)
         return next(names, snake_case(target.__name__))
 
@@ -104,12 +112,10 @@ class Registry:
         """Returns the help text: one line for each name, with the first line of the registered
         object's docstring.
         """
-        docstrings = {
-            name: inspect.cleandoc(self._objects[name].__doc__ or "") for name in self.names()
-        }
-        lines = {
-            f"  {name}": docstring.partition("\n")[0] for name, docstring in docstrings.items()
-        }
+        lines = {}
+        for name in self.names():
+            docstring = inspect.cleandoc(self._objects[name].__doc__ or "")
+            lines[f"  {name}"] = docstring.partition("\n")[0]
         return f"{self.kind}s:\n{definitions(lines)}"
 
 
@@ -148,9 +154,8 @@ def problem(name: str, settings: dict[str, Any] | None = None) -> Problem:
     `settings` has values for fields of the problem's `Settings`. Raises UserError if a name or a
     value is invalid.
     """
-    return problem_class(name)(
-        settings or {}, was_reversed=name.endswith(REVERSED), name=name.removesuffix(REVERSED)
-    )
+    base_name = name.removesuffix(REVERSED)
+    return problem_class(name)(settings or {}, was_reversed=name != base_name, name=base_name)
 
 
 def hparams(name: str) -> HParams:
@@ -164,18 +169,13 @@ def hparams(name: str) -> HParams:
         result = make()
     except Exception as error:
         mistake = error
-        if match := re.search(
-            r"HParams\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
-        ):
-            mistake = unknown("field of HParams", match[1], vars(HParams())).with_traceback(
-                error.__traceback__
-            )
+        if match := UNEXPECTED_FIELD.search(str(error)):
+            mistake = unknown("field of HParams", match[1], vars(HParams()))
+            mistake = mistake.with_traceback(error.__traceback__)
+        cure = ""
         # AttributeError is also the error for changes in place, as tensor2tensor's sets make them.
-        cure = (
-            "; return dataclasses.replace(hparams, name=value)"
-            if isinstance(error, AttributeError)
-            else ""
-        )
+        if isinstance(error, AttributeError):
+            cure = "; return dataclasses.replace(hparams, name=value)"
         raise UserError(f"hparams set {name!r}: {located(mistake)}{cure}") from mistake
     if not isinstance(result, HParams):
         raise UserError(
@@ -215,16 +215,19 @@ def for_model(hparams: HParams) -> HParams:
     return hparams if type(hparams) is kind else kind.of(hparams)
 
 
-def override_hparams(hparams: HParams, text: str, **values: Any) -> HParams:
-    """Returns the hparams with the changes in `text`, the value of --hparams, and in `values`,
-    which have precedence.
+def override_hparams(hparams: HParams, text: str | Mapping[str, str], **values: Any) -> HParams:
+    """Returns the hparams with the changes in `text` and in `values`, which have precedence.
 
-    If the model changes, the result has the hparams class of the new model, and `text` may have
-    hparams of this model. Raises the errors of `hparam.override` and `for_model`.
+    `text` is the value of --hparams, or what `assignments` returned for it. If the model changes,
+    the result has the hparams class of the new model, and `text` may have hparams of this model.
+
+    Raises UserError if a name is unknown, a value is wrong, or the model does not use an hparam
+    that is not at its default.
     """
-    name = values.get("model") or assignments(text).get("model") or hparams.model
+    texts = assignments(text) if isinstance(text, str) else text
+    name = values.get("model") or texts.get("model") or hparams.model
     kind: type[HParams] = hparams_class(name)
-    return kind.of(hparams, **overrides(kind, text) | {"model": name} | values)
+    return kind.of(hparams, **typed(kind, texts) | {"model": name} | values)
 
 
 def names() -> dict[str, list[str]]:

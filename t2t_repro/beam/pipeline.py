@@ -70,8 +70,9 @@ class BeamJob:
     long_lines: str = "split"
     t2t_usr_dir: str = ""
     resume: bool = False
+    engine: str = "tensorflow"
     precision: str = "float32"
-    """The return value of `computation`."""
+    """Type of the weights, by the engine's own name for it."""
     target_language: str = ""
     output_format: str = "text"
     export_dir: str = ""
@@ -176,11 +177,13 @@ def _load(job: BeamJob) -> tuple[Any, Problem]:
         return ExportedModel(local_export(job.export_dir)), registry.problem("t2t_text")
     import_usr_dir(job.t2t_usr_dir)
     folders, checkpoints = open_folders(*local_models(job.output_dir, job.checkpoints))
-    if not job.precision.startswith("ctranslate2"):
+    if job.engine == "tensorflow":
         from t2t_repro import devices
 
         devices.use_one_gpu()
-    translator = Translator.from_folders(folders, checkpoints, job.decode_hparams, job.precision)
+    translator = Translator.from_folders(
+        folders, checkpoints, job.decode_hparams, job.precision, job.engine
+    )
     return translator, folders[0].problem
 
 

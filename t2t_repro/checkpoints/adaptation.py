@@ -42,30 +42,36 @@ def adapt(
 
     Raises UserError if the vocabularies share no piece of two or more characters.
     """
-    adapted, counts = dict(weights), {}
+    adapted = dict(weights)
+    counts: dict[str, Counter[str]] = {}
     for name, table in weights.items():
-        if name.endswith(TABLES):
-            rows = _old_rows(
-                *((old.sources, new.sources) if name.endswith(SOURCE_TABLE) else (old, new))
-            )
-            adapted[name] = np.stack(
-                [table[ids].mean(axis=0) if ids else table.mean(axis=0) for ids in rows]
-            )
-            counts[name] = Counter(
-                SAME if len(ids) == 1 else SPELLED if ids else OTHER for ids in rows
-            )
+        if name.endswith(SOURCE_TABLE):
+            rows = _old_rows(old.sources, new.sources)
+        elif name.endswith(TABLES):
+            rows = _old_rows(old, new)
+        else:
+            continue
+        mean = table.mean(axis=0)
+        adapted[name] = np.stack([table[ids].mean(axis=0) if ids else mean for ids in rows])
+        counts[name] = Counter(map(_kind, rows))
     return adapted, counts
 
 
+def _kind(old_ids: list[int]) -> str:
+    if not old_ids:
+        return OTHER
+    return SAME if len(old_ids) == 1 else SPELLED
+
+
 def _old_rows(old: Vocabulary, new: Vocabulary) -> list[list[int]]:
-    """Returns for each of the N pieces the ids of the old pieces whose rows its row is the mean of."""  # noqa: E501
-    old_pieces, new_pieces = (
-        vocabulary.pieces(range(vocabulary.size)) for vocabulary in (old, new)
-    )
-    numbered = [pair for pair in enumerate(old_pieces) if pair[0] not in (PAD_ID, EOS_ID)]
-    if (
-        old.kind != new.kind
-    ):  # Of equal texts, the first counts, because it is usually the most frequent one.
+    """Returns the ids of old pieces for each of the N new pieces, whose row is the mean of their
+    rows.
+    """
+    numbered = [*enumerate(old.pieces(range(old.size)))]
+    del numbered[: max(PAD_ID, EOS_ID) + 1]
+    new_pieces = new.pieces(range(new.size))
+    if old.kind != new.kind:
+        # Of pieces with the same text, the first counts, which is usually the most frequent one.
         numbered = [(number, MARKS.sub("", piece)) for number, piece in reversed(numbered)]
         new_pieces = [MARKS.sub("", piece) for piece in new_pieces]
     id_of = {piece: number for number, piece in numbered if piece}
@@ -79,21 +85,24 @@ def _old_rows(old: Vocabulary, new: Vocabulary) -> list[list[int]]:
         [id_of[piece]] if piece in id_of else _spelling(piece, id_of, longest)
         for piece in new_pieces
     ]
-    rows[PAD_ID], rows[EOS_ID] = [PAD_ID], [EOS_ID]
+    for number in (PAD_ID, EOS_ID):
+        rows[number] = [number]
     return rows
 
 
 def _spelling(piece: str, id_of: Mapping[str, int], longest: int) -> list[int]:
-    """Returns the ids of the pieces that spell `piece`, from left to right the longest ones. Skips
-    what none spells.
+    """Returns the ids of the pieces that spell `piece`, from left to right the longest ones.
+    Characters that no piece spells are skipped.
     """
-    ids, start = [], 0
+    ids = []
+    start = 0
     while start < len(piece):
         ends = range(min(len(piece), start + longest), start, -1)
         end = next((end for end in ends if piece[start:end] in id_of), 0)
         if end:
             ids.append(id_of[piece[start:end]])
-        else:  # a SentencePiece vocabulary has a piece for each byte
+        else:
+            # SentencePiece vocabularies have a piece for each byte.
             pieces = [f"<0x{byte:02X}>" for byte in piece[start].encode("utf-8", "replace")]
             ids += [id_of[byte] for byte in pieces if byte in id_of]
         start = end or start + 1

@@ -35,14 +35,15 @@ def average_checkpoints(
     """
     paths = _checkpoints_of(folder, steps) if steps else _last_checkpoints(folder, last)
     step = step_of(folder.checkpoints()[-1])
+    identity = identity_of(folder)
     sums: dict[str, np.ndarray] = {}
-    expected = None  # shapes of the weights and identity of the run, in the first checkpoint
+    first_traits = None
     for path in paths:
         checkpoint = read_checkpoint(path)
         shapes = {name: value.shape for name, value in checkpoint.weights.items()}
-        identity = shapes, [read_value(path, name) for name in identity_of(folder)]
-        expected = expected or identity
-        if identity != expected:
+        traits = (shapes, [read_value(path, name) for name in identity])
+        first_traits = first_traits or traits
+        if traits != first_traits:
             raise UserError(
                 f"{path}: belongs to another training run than the other checkpoints of "
                 f"{folder.path}; move it away"
@@ -57,7 +58,7 @@ def average_checkpoints(
         },
         step=tf.Variable(step, dtype=tf.int64),
         averaged=tf.Variable(0 if steps else len(paths), dtype=tf.int64),
-        **{name: tf.Variable(value) for name, value in identity_of(folder).items()},
+        **{name: tf.Variable(value) for name, value in identity.items()},
     )
     place = subfolder(folder.path, "averaged")
     with only_writer(place, "--output_dir"):
@@ -67,10 +68,11 @@ def average_checkpoints(
 
 
 def _last_checkpoints(folder: ModelFolder, last: int) -> list[str]:
-    """Returns the paths of the checkpoints to average, oldest first; `last` is that of
-    `average_checkpoints`.
+    """Returns the paths of the `last` checkpoints, oldest first; 0 means the hparam
+    num_last_checkpoints, or all if there are fewer.
     """
-    checkpoints, number = folder.checkpoints(), last or folder.hparams.num_last_checkpoints
+    checkpoints = folder.checkpoints()
+    number = last or folder.hparams.num_last_checkpoints
     if len(checkpoints) < max(last, 1):
         raise UserError(
             f"{folder.path}: holds {counted(len(checkpoints), 'checkpoint')}, not "
@@ -98,7 +100,7 @@ def _checkpoints_of(folder: ModelFolder, steps: Sequence[int]) -> list[str]:
 
 
 def averaged_count(path: str) -> int:
-    """Returns how many last checkpoints contributed to the average at `path`; 0 if others did or it
-    is damaged.
+    """Returns how many last checkpoints contributed to the average at `path`; 0 if it is damaged or
+    the average of the best checkpoints.
     """
     return int(read_value(path, "averaged") or 0)

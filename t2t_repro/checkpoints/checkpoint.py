@@ -23,21 +23,6 @@ from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.hparam import HParams
 
-UNSEEN = (
-    "model",
-    "num_heads",
-    "pos",
-    "norm_epsilon",
-    "self_attention_neighborhood",
-    "moe_k",
-    "activation",
-    "multiply_embedding_mode",
-    "attention_mechanism",
-    "sums_activation",
-    "last_activation",
-    "output_factor",
-)
-"""Hparams that change what a model computes, but not the names and shapes of its weights."""
 BY_REQUEST = "saved_by_request"
 """Name of the boolean variable that is True in a checkpoint that was saved only because a signal
 stopped the run.
@@ -70,22 +55,25 @@ class Checkpoints:
     def __init__(
         self, folder: ModelFolder, model: Any, optimizer_variables: list[Any], keep: int
     ) -> None:
-        self._folder, self._best, self._keep = folder, subfolder(folder.path, BEST), keep
-        self._step, self._by_request = tf.Variable(0, dtype=tf.int64), tf.Variable(False)
+        self._folder = folder
+        self._best = subfolder(folder.path, BEST)
+        self._keep = keep
+        self._step = tf.Variable(0, dtype=tf.int64)
+        self._by_request = tf.Variable(False)
         self._best_steps: frozenset[int] = frozenset()
         self._temporary = ""
         """Path of the last checkpoint if it was saved by request, else empty. The next save deletes
         that checkpoint.
         """
         self._identity = identity_of(folder)
-        self._variables = {"weights": model.trainable_variables, "optimizer": optimizer_variables}
+        self._weights = model.trainable_variables
+        self._optimizer_variables = optimizer_variables
         self._checkpoint = tf.train.Checkpoint(
-            **{
-                kind: {each.path: each.value for each in variables}
-                for kind, variables in self._variables.items()
-            },
+            weights={variable.path: variable.value for variable in self._weights},
+            optimizer={variable.path: variable.value for variable in optimizer_variables},
+            step=self._step,
             **{name: tf.Variable(value) for name, value in self._identity.items()},
-            **{"step": self._step, BY_REQUEST: self._by_request},
+            **{BY_REQUEST: self._by_request},
         )
 
     def restore(self) -> int:
@@ -98,7 +86,9 @@ class Checkpoints:
         Raises UserError if all checkpoints are damaged, or the latest cannot be read or belongs to
         another run.
         """
-        checkpoints, damaged, step = self._folder.checkpoints(), [], 0
+        checkpoints = self._folder.checkpoints()
+        damaged = []
+        step = 0
         while checkpoints:
             try:
                 step = self._read(checkpoints[-1])
@@ -115,11 +105,10 @@ class Checkpoints:
             set_aside(path)
         # A process that was killed may have left older checkpoints that were saved by request.
         temporary = [path for path in checkpoints if reader.read_value(path, BY_REQUEST)]
-        keep_only(
-            self._folder.path,
-            [path for path in checkpoints if path not in temporary or path == checkpoints[-1]],
-        )
-        self._temporary = checkpoints[-1] if checkpoints and checkpoints[-1] in temporary else ""
+        latest = checkpoints[-1] if checkpoints else ""
+        kept = [path for path in checkpoints if path == latest or path not in temporary]
+        keep_only(self._folder.path, kept)
+        self._temporary = latest if latest in temporary else ""
         return step
 
     def restore_step(self, step: int) -> None:
@@ -130,34 +119,28 @@ class Checkpoints:
 
     def _read(self, path: str) -> int:
         """Reads a checkpoint into the variables of this run; returns its step."""
+        variables = {reader.key("weights", each.path): each for each in self._weights} | {
+            reader.key("optimizer", each.path): each for each in self._optimizer_variables
+        }
         with reader.open_checkpoint(path) as stored:
-            for name, value in self._identity.items():
-                saved = (
-                    stored.get_tensor(reader.key(name)).decode()
-                    if stored.has_tensor(reader.key(name))
-                    else value
+            # A checkpoint of an imported model has weights and no optimizer variables.
+            if not all(map(stored.has_tensor, [*variables, reader.key("step")])):
+                raise UserError(
+                    f"{path}: lacks variables of this run; take its weights with "
+                    f"--warm_start_from={shlex.quote(path)} and another --output_dir"
                 )
+            for name, value in self._identity.items():
+                saved = stored.get_tensor(reader.key(name)).decode()
                 if saved != value:
                     raise UserError(
                         f"{path}: trained with {name.replace('_', ' ')} {saved}, now it is "
                         f"{value}; put the checkpoints of this folder's own training back, or "
                         "give another --output_dir"
                     )
-            keys = {
-                reader.key(kind, each.path): each
-                for kind, variables in self._variables.items()
-                for each in variables
-            }
-            if not all(map(stored.has_tensor, [*keys, reader.key("step")])):
-                raise UserError(
-                    f"{path}: lacks variables of this run; take its weights with "
-                    f"--warm_start_from={shlex.quote(path)} and another --output_dir"
-                )
-            stored.get_tensor(
-                "_CHECKPOINTABLE_OBJECT_GRAPH"
-            )  # TensorFlow's own part: damaged if the file is cut there
-            for name, variable in keys.items():
-                variable.assign(stored.get_tensor(name))
+            # TensorFlow's own part is read only to raise an error if the file is cut there.
+            stored.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+            for stored_key, variable in variables.items():
+                variable.assign(stored.get_tensor(stored_key))
             return int(stored.get_tensor(reader.key("step")))
 
     def save(self, step: int, by_request: bool = False) -> str:
@@ -187,9 +170,8 @@ class Checkpoints:
 
     def _keep_only(self, checkpoints: list[str]) -> None:
         """Deletes all checkpoints except the latest of `checkpoints` and the best of them."""
-        best = [
-            path for path in checkpoints[: -self._keep] if reader.step_of(path) in self._best_steps
-        ]
+        older = checkpoints[: -self._keep]
+        best = [path for path in older if reader.step_of(path) in self._best_steps]
         keep_only(self._folder.path, best + checkpoints[-self._keep :])
 
     def save_best(self, step: int) -> str:
@@ -253,12 +235,12 @@ def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
 
 
 def other_hparams(checkpoint: str, hparams: HParams) -> dict[str, Any]:
-    """Returns the values with which a checkpoint was trained, by name, of hparams in `UNSEEN` that
-    differ now.
+    """Returns the hparams with which a checkpoint was trained and that differ now, as {name:
+    value}, of those that change what the model computes, but not its weights' names and shapes.
 
     Returns {} if the checkpoint's folder has no hparams.json.
     """
     if not (trained := hparams_of(checkpoint)):
         return {}
-    values = {name: getattr(trained, name, None) for name in UNSEEN}
+    values = {name: getattr(trained, name) for name in trained.affecting("outputs")}
     return {name: value for name, value in values.items() if value != getattr(hparams, name, None)}

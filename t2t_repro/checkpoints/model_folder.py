@@ -1,10 +1,11 @@
 """A model folder (--output_dir) has everything that decoding, exporting and resuming need.
 
-hparams.json      hyper-parameters of the model and its training problem.json      the problem's
-name and settings, precision, random seed, and fingerprint of the training data vocab.*.model
-the vocabulary model.ckpt-*      checkpoints: weights under the model's variable names, optimizer
-state, step, random seed, and the
-                  fingerprints of hparams, vocabulary and data
+hparams.json      hyper-parameters of the model and its training
+problem.json      the problem's name and settings, precision, random seed, and fingerprint of the
+                  training data
+vocab.*.model     the vocabulary
+model.ckpt-*      checkpoints: weights under the model's variable names, optimizer state, step,
+                  random seed, and the fingerprints of hparams, vocabulary and data
 checkpoint        TensorFlow's list of the model.ckpt-* files, for tf.train.latest_checkpoint
 averaged/         the mean of several checkpoints, written by t2t-avg-checkpoints
 best/             the best checkpoint on the dev split: by default, that with the lowest dev loss
@@ -30,10 +31,9 @@ from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_fields, from_json, to_json
 from t2t_repro.files.output_files import locked, write_file
 from t2t_repro.files.untrusted import parse_json, read_bytes, read_text
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import HParams, changed_values
 from t2t_repro.problem import Problem
 
-DESCRIPTION = ("hparams.json", "problem.json")
 LOCK = ".lock"
 """Name of the file that t2t-trainer and t2t-reproduce keep locked, so that no second run uses the
 folder.
@@ -42,20 +42,11 @@ MAX_INDEX = 1 << 26
 """Maximum size of a checkpoint's index, which has a checksum of each variable. It has about 100
 bytes for each.
 """
-MAY_DIFFER = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
-"""Hparams that may change when training resumes."""
-FORMER_HPARAMS = {
-    "moe_num_experts": 0, "moe_k": 2, "moe_loss_coef": 1e-3, "convolutions": "", "kernel_height": 3,
-    "output_embedding_size": 0, "embedding_size": 0, "cell_size": 0,
-}  # fmt: skip
-"""Fields that older hparams.json files have for every model, with their defaults. Now they belong
-to single models.
-"""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The problem, data and random seed that a model was trained with: the content of problem.json."""  # noqa: E501
+    """The content of problem.json: the problem, data and random seed of a model's training."""
 
     problem: str
     """Name of the problem, with "_rev" if it is reversed."""
@@ -89,18 +80,27 @@ class Origin:
     @classmethod
     def without_data(cls, problem: Problem, vocabulary: Vocabulary, random_seed: int = 0) -> Self:
         """Returns the origin of a model whose training data is unknown."""
-        name, source_size = f"vocab.{problem.base_name}", vocabulary.separate_source_size
-        sources = f"{name}.{source_size}.source{vocabulary.sources.suffix}" if source_size else ""
-        name = f"{name}.{vocabulary.size}{vocabulary.suffix}"
-        settings = dataclasses.asdict(problem.settings)
-        return cls(problem.name, settings, name, "", random_seed, source_vocabulary=sources)
+        prefix = f"vocab.{problem.base_name}"
+        sources = ""
+        if vocabulary.separate_source_size:
+            suffix = vocabulary.sources.suffix
+            sources = f"{prefix}.{vocabulary.separate_source_size}.source{suffix}"
+        return cls(
+            problem=problem.name,
+            settings=dataclasses.asdict(problem.settings),
+            vocabulary=f"{prefix}.{vocabulary.size}{vocabulary.suffix}",
+            data_fingerprint="",
+            random_seed=random_seed,
+            source_vocabulary=sources,
+        )
 
     @property
     def vocabularies(self) -> list[str]:
         """File names of the vocabularies: that of the targets, and that of the sources if it is
         another one.
         """
-        return [self.vocabulary, *filter(None, [self.source_vocabulary])]
+        names = [self.vocabulary, self.source_vocabulary]
+        return [name for name in names if name]
 
 
 Content = tuple[HParams, Origin, Problem, Vocabulary]
@@ -163,12 +163,11 @@ class ModelFolder:
 
     def save(self) -> None:
         """Writes hparams.json, problem.json and the vocabularies."""
-        for name, values in zip(DESCRIPTION, (self.hparams, self.origin), strict=True):
-            write_file(self.path / name, to_json(values))
-        for name, vocabulary in zip(
-            self.origin.vocabularies, (self.vocabulary, self.vocabulary.sources), strict=False
-        ):
-            vocabulary.save(self.path / name)
+        write_file(self.path / "hparams.json", to_json(self.hparams))
+        write_file(self.path / "problem.json", to_json(self.origin))
+        self.vocabulary.save(self.path / self.origin.vocabulary)
+        if self.origin.source_vocabulary:
+            self.vocabulary.sources.save(self.path / self.origin.source_vocabulary)
 
     @staticmethod
     def locked(path: str | Path) -> contextlib.AbstractContextManager[None]:
@@ -185,45 +184,30 @@ class ModelFolder:
 
     def description_files(self) -> list[Path]:
         """Returns the paths of the folder's vocabularies, hparams.json and problem.json."""
-        return [self.path / name for name in (*self.origin.vocabularies, *DESCRIPTION)]
+        names = [*self.origin.vocabularies, "hparams.json", "problem.json"]
+        return [self.path / name for name in names]
 
     def _refuse_other(self, hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> None:
         """Raises UserError if a run with these arguments may not resume the training of this
         folder's model.
         """
-        old = self.origin
-        traits = {
-            "problem": (old.problem, origin.problem),
-            "vocabulary of fingerprint": (self.vocabulary.fingerprint, vocabulary.fingerprint),
-            "data of fingerprint": (old.data_fingerprint, origin.data_fingerprint),
-            "--random_seed": (old.random_seed, origin.random_seed),
-            "--precision": (old.precision, origin.precision),
-            "--warm_start_from": (
-                old.warm_start_from.rstrip("/"),
-                origin.warm_start_from.rstrip("/"),
-            ),
-            **{
-                name: (getattr(self.hparams, name, None), value)
-                for name, value in vars(hparams).items()
-            },
-        }
-        traits["--freeze"] = traits.pop("frozen")  # --hparams cannot have its commas
-        others = [
-            name
-            for name, (old_value, value) in traits.items()
-            if old_value != value and name not in MAY_DIFFER
-        ]
+        old_traits = _traits_of_run(self.hparams, self.origin, self.vocabulary)
+        traits = _traits_of_run(hparams, origin, vocabulary)
+        others = [name for name, value in traits.items() if old_traits.get(name) != value]
         if others:
-            name, (old_value, value) = others[0], traits[others[0]]
-            hparams_again = ",".join(
-                f"{other}={traits[other][0]}" for other in others if hasattr(hparams, other)
-            )
-            again = (
-                f"--hparams={hparams_again} again" if hasattr(hparams, name) else "the same again"
-            )
+            name = others[0]
+            again = "the same again"
+            if hasattr(hparams, name):
+                values = [
+                    f"{other}={old_traits.get(other)}"
+                    for other in others
+                    if hasattr(hparams, other)
+                ]
+                again = f"--hparams={','.join(values)} again"
             raise UserError(
-                f"{self.path}: trained with {name} {old_value!r}, not {value!r}; give {again}, or "
-                "another --output_dir, with --warm_start_from to begin with this model's weights"
+                f"{self.path}: trained with {name} {old_traits.get(name)!r}, not "
+                f"{traits[name]!r}; give {again}, or another --output_dir, with --warm_start_from "
+                "to begin with this model's weights"
             )
 
     def checkpoints(self) -> list[str]:
@@ -239,9 +223,8 @@ class ModelFolder:
         """
         if path:
             inside = str(self.path / path)
-            return reader.find_checkpoint(
-                inside if _exists(inside) and not _exists(path) else path, flag
-            )
+            is_inside = _exists(inside) and not _exists(path)
+            return reader.find_checkpoint(inside if is_inside else path, flag)
         if checkpoint := reader.default_checkpoint(self.path):
             return checkpoint
         command = f"t2t-trainer --output_dir={shlex.quote(str(self.path))}"
@@ -251,16 +234,14 @@ class ModelFolder:
         """Raises UserError unless a checkpoint was trained with the folder's vocabulary and
         hparams.
         """
-        hparams = content.hparams_fingerprint
-        if not hparams and (
-            trained := hparams_of(checkpoint)
-        ):  # older averages have no fingerprint
-            hparams = hparams_fingerprint(trained)
-        for kind, own, fingerprint in (
-            ("vocabulary", self.vocabulary.fingerprint, content.vocabulary_fingerprint),
-            ("hparams", hparams_fingerprint(self.hparams), hparams),
-        ):
-            if fingerprint not in ("", own):
+        own_hparams = hparams_fingerprint(self.hparams)
+        is_other = {
+            "vocabulary": content.vocabulary_fingerprint != self.vocabulary.fingerprint,
+            # A checkpoint of an imported model has no fingerprint of hparams.
+            "hparams": content.hparams_fingerprint not in ("", own_hparams),
+        }
+        for kind in is_other:
+            if is_other[kind]:
                 raise UserError(
                     f"{checkpoint}: trained with other {kind} than {self.path} has; put that file "
                     "back, or give the --output_dir of its training"
@@ -310,9 +291,26 @@ class ModelFolder:
         return model
 
 
+def _traits_of_run(hparams: HParams, origin: Origin, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns what a run must have in common with the run that it resumes, by names for people."""
+    traits = {
+        "problem": origin.problem,
+        "vocabulary of fingerprint": vocabulary.fingerprint,
+        "data of fingerprint": origin.data_fingerprint,
+        "--random_seed": origin.random_seed,
+        "--precision": origin.precision,
+        "--warm_start_from": origin.warm_start_from.rstrip("/"),
+    }
+    for name in hparams.affecting("weights", "outputs", "training"):
+        traits[name] = getattr(hparams, name)
+    traits["--freeze"] = traits.pop("frozen")  # --hparams cannot have its commas
+    return traits
+
+
 def _read(path: Path) -> Content:
     try:
-        text, hparams = read_text(path / "problem.json"), read_hparams(path)
+        text = read_text(path / "problem.json")
+        hparams = read_hparams(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
             f"{path}: no {Path(error.filename).name} there, so this is not a model folder; run "
@@ -322,12 +320,8 @@ def _read(path: Path) -> Content:
     origin = from_json(Origin, text, str(path / "problem.json"))
     _require_registered(path, "problem", origin.problem, registry.has_problem)
     problem = registry.problem(origin.problem, origin.settings)
-    return (
-        hparams,
-        origin,
-        problem,
-        load_vocabularies(path, origin.vocabulary, origin.source_vocabulary),
-    )
+    vocabulary = load_vocabularies(path, origin.vocabulary, origin.source_vocabulary)
+    return hparams, origin, problem, vocabulary
 
 
 def read_hparams(folder: Path) -> HParams:
@@ -338,36 +332,44 @@ def read_hparams(folder: Path) -> HParams:
     is missing.
     """
     path = folder / "hparams.json"
-    fields, kind = parse_json(read_text(path), str(path)), HParams
+    fields = parse_json(read_text(path), str(path))
+    model = HParams.model
     if isinstance(fields, dict):
-        model = str(fields.get("model", HParams.model))
-        _require_registered(folder, "model", model, registry.has_model)
-        kind = registry.hparams_class(model)
-        names = {field.name for field in dataclasses.fields(kind)}
-        unused = {
-            name for name, default in FORMER_HPARAMS.items() if fields.get(name) == default
-        } - names
-        fields = {name: value for name, value in fields.items() if name not in unused}
-    return from_fields(kind, fields, str(path))
+        model = str(fields.get("model", model))
+    _require_registered(folder, "model", model, registry.has_model)
+    return from_fields(registry.hparams_class(model), fields, str(path))
 
 
 def hparams_of(checkpoint: str) -> HParams | None:
-    """Returns the hparams in the model folder of a checkpoint; None if they are missing or damaged."""  # noqa: E501
-    for folder in list(Path(checkpoint).parents)[
-        :2
-    ]:  # averaged and best checkpoints are in a subfolder
+    """Returns the hparams in the model folder of a checkpoint.
+
+    Returns None if they are missing or damaged.
+    """
+    for folder in _possible_folders(checkpoint):
         with contextlib.suppress(OSError, UserError):
             return read_hparams(folder)
     return None
 
 
 def vocabulary_of(checkpoint: str) -> Vocabulary | None:
-    """Returns the vocabulary in the model folder of a checkpoint; None if it is missing or damaged."""  # noqa: E501
-    for folder in list(Path(checkpoint).parents)[:2]:
+    """Returns the vocabulary in the model folder of a checkpoint.
+
+    Returns None if it is missing or damaged.
+    """
+    for folder in _possible_folders(checkpoint):
         with contextlib.suppress(OSError, UserError):
             origin = from_json(Origin, read_text(folder / "problem.json"), str(folder))
             return load_vocabularies(folder, origin.vocabulary, origin.source_vocabulary)
     return None
+
+
+def _possible_folders(checkpoint: str) -> list[Path]:
+    """Returns the folders that can be the model folder of a checkpoint.
+
+    Averaged and best checkpoints are in a subfolder.
+    """
+    folder = Path(checkpoint).parent
+    return [folder, folder.parent]
 
 
 def _require_registered(
@@ -430,7 +432,10 @@ def open_folders(
 
 
 def _traits(folder: ModelFolder) -> dict[str, str]:
-    """Returns the traits in which models that decode together must agree; "" if a trait is unknown."""  # noqa: E501
+    """Returns the traits in which models that decode together must agree, by name.
+
+    The value is "" if a trait is unknown.
+    """
     languages = folder.problem.languages
     return {
         "vocabulary of fingerprint": folder.vocabulary.fingerprint,
@@ -441,7 +446,7 @@ def _traits(folder: ModelFolder) -> dict[str, str]:
 
 
 def refuse_ensemble(flag: str, path: str) -> None:
-    """Raises UserError if the value of --`flag`, the path of a model folder, names several folders."""  # noqa: E501
+    """Raises UserError if the value of --`flag` names several model folders."""
     if len(split_paths(path)) > 1:
         raise UserError(f"--{flag}={path}: this program takes only one model; give one folder")
 
@@ -472,15 +477,10 @@ def hparams_fingerprint(hparams: HParams) -> str:
     """Returns twelve hex digits that identify the hparams that must not change when training
     resumes.
 
-    Only fields that differ from their default are hashed, so a new field does not change old
-    fingerprints.
+    Only the model and values that differ from their defaults are hashed, so a new field does not
+    change old fingerprints.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(hparams)} | {
-        "model": HParams.model
-    }
-    changed = {
-        name: value
-        for name, value in vars(hparams).items()
-        if name not in MAY_DIFFER and value != defaults[name]
-    }
+    changed = changed_values(hparams) | {"model": hparams.model}
+    for name in hparams.affecting("length"):
+        changed.pop(name, None)
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:12]

@@ -65,10 +65,9 @@ def default_checkpoint(folder: Path) -> str:
     """Returns a folder's averaged checkpoint, or its latest checkpoint if that is newer; "" if it
     has neither.
     """
-    latest, averaged = (checkpoints_in(place)[-1:] for place in (folder, folder / "averaged"))
-    if averaged and (not latest or step_of(averaged[0]) >= step_of(latest[0])):
-        return averaged[0]
-    return latest[0] if latest else ""
+    # Of checkpoints of the same step, `max` returns the first, the average.
+    checkpoints = checkpoints_in(folder / "averaged") + checkpoints_in(folder)
+    return max(checkpoints, key=step_of, default="")
 
 
 def read_checkpoint(path: str) -> Checkpoint:
@@ -82,31 +81,23 @@ def read_checkpoint(path: str) -> Checkpoint:
             raise UserError(
                 f"{path}: this checkpoint is one of tensor2tensor; import it with t2t-import"
             )
-        prefix, suffix = "weights/", key("")
-        dtypes = {
-            key: dtype
-            for key, dtype in reader.get_variable_to_dtype_map().items()
-            if key.startswith(prefix)
-        }
-        if wrong_keys := [key for key, dtype in dtypes.items() if dtype != "float32"]:
-            raise ValueError(f"{wrong_keys[0]} is not float32")
-        weights = {
-            _unescaped(key.removeprefix(prefix).removesuffix(suffix)): reader.get_tensor(key)
-            for key in dtypes
-        }
-        if not all(np.isfinite(weight).all() for weight in weights.values()):
-            raise UserError(
-                f"{path}: training diverged, its weights are not numbers; use an earlier checkpoint"
-            )
-        names = ("vocabulary_fingerprint", "hparams_fingerprint")
-        return Checkpoint(
-            weights,
-            *(
-                reader.get_tensor(key(name)).decode()
-                for name in names
-                if reader.has_tensor(key(name))
-            ),
-        )
+        weights = {}
+        for stored_key, dtype in reader.get_variable_to_dtype_map().items():
+            if not stored_key.startswith("weights/"):
+                continue
+            if dtype != "float32":
+                raise ValueError(f"{stored_key} is not float32")
+            weight = reader.get_tensor(stored_key)
+            if not np.isfinite(weight).all():
+                raise UserError(
+                    f"{path}: training diverged, its weights are not numbers; use an earlier "
+                    "checkpoint"
+                )
+            weights[_variable_name(stored_key)] = weight
+        vocabulary = reader.get_tensor(key("vocabulary_fingerprint"))
+        hparams_key = key("hparams_fingerprint")
+        hparams = reader.get_tensor(hparams_key) if reader.has_tensor(hparams_key) else b""
+        return Checkpoint(weights, vocabulary.decode(), hparams.decode())
 
 
 def read_value(path: str, name: str) -> Any:
@@ -126,17 +117,20 @@ def refuse_misfit(model: Any, content: Checkpoint, checkpoint: str) -> None:
     needed = {variable.path: tuple(variable.shape) for variable in model.trainable_variables}
     for name in sorted(stored.keys() | needed.keys()):
         if stored.get(name) != needed.get(name):
-            shapes = [
+            shape, needed_shape = (
                 list(shapes[name]) if name in shapes else "none" for shapes in (stored, needed)
-            ]
+            )
             raise UserError(
-                f"{checkpoint}: weight {name} has shape {shapes[0]}, the model of the hparams "
-                f"needs {shapes[1]}; use the hparams and a checkpoint of the same training"
+                f"{checkpoint}: weight {name} has shape {shape}, the model of the hparams needs "
+                f"{needed_shape}; use the hparams and a checkpoint of the same training"
             )
 
 
 def assign_weights(model: Any, content: Checkpoint, checkpoint: str) -> None:
-    """Sets a model's variables to the weights of a checkpoint. Raises UserError if they do not fit."""  # noqa: E501
+    """Sets a model's variables to the weights of a checkpoint.
+
+    Raises UserError if they do not fit.
+    """
     refuse_misfit(model, content, checkpoint)
     for variable in model.trainable_variables:
         variable.assign(content.weights[variable.path])
@@ -172,9 +166,8 @@ def open_checkpoint(path: str) -> Iterator[Any]:
     ) as error:
         if memory_shortage(error):
             raise
-        if not Path(
-            f"{path}.index"
-        ).exists():  # a run that deletes or replaces a checkpoint deletes the index first
+        # A run that deletes or replaces a checkpoint deletes the index first.
+        if not Path(f"{path}.index").exists():
             raise UserError(
                 f"{path}: this checkpoint is missing; if a training run has just deleted it, run "
                 "the same command again"
@@ -206,20 +199,19 @@ def _refuse_unreadable(path: str) -> None:
 
 @contextmanager
 def _plain_path(checkpoint: str) -> Iterator[str]:
-    """Returns a context that provides a path of a checkpoint without the characters of patterns, by
-    links if needed.
+    """Returns a context that provides a path of a checkpoint without the characters of patterns.
 
-    TensorFlow takes a path with one of them for a pattern of file names.
+    TensorFlow takes a path with one of them for a pattern of file names. Links then have other
+    names.
     """
     if not set("*?[\\") & set(checkpoint):
         yield checkpoint
         return
     with tempfile.TemporaryDirectory() as folder:
+        link = f"{folder}/{CHECKPOINT}"
         for file in _files(checkpoint):
-            Path(folder, CHECKPOINT + file.name.removeprefix(Path(checkpoint).name)).symlink_to(
-                file.absolute()
-            )
-        yield str(Path(folder, CHECKPOINT))
+            Path(link + file.suffix).symlink_to(file.absolute())
+        yield link
 
 
 def key(*names: str) -> str:
@@ -230,8 +222,10 @@ def key(*names: str) -> str:
     return f"{'/'.join(escaped)}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def _unescaped(name: str) -> str:
-    """Returns a variable's name from a checkpoint key, in which ".S" stands for "/" and ".." for a
-    single dot.
+def _variable_name(stored_key: str) -> str:
+    """Returns the name of the variable that is stored under a key of a weight.
+
+    In keys, ".S" stands for "/" and ".." for a single dot.
     """
+    name = stored_key.removeprefix("weights/").removesuffix(key(""))
     return re.sub(r"\.(.)", lambda match: "/" if match[1] == "S" else match[1], name)

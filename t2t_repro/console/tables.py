@@ -51,9 +51,8 @@ def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int) -> s
     for table in tables:
         used = _used(table, columns)
         is_number = [_is_number(table, column) for column in used]
-        parts = _parts(
-            [_aligned(table, column) for column in used], [*is_number, True].index(True), width
-        )
+        text_count = is_number.index(True) if any(is_number) else len(used)
+        parts = _parts([_aligned(table, column) for column in used], text_count, width)
         notes = [wrapped(note, width) for note in table.notes]
         blocks.append("\n\n".join([wrapped(table.title, width), *parts, *notes]))
     return "\n\n\n".join(blocks) + "\n"

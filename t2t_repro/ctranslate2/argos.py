@@ -34,7 +34,8 @@ def export_argos(
     the folder.
     """
     refuse_impossible(folder, card)
-    sources, (source, target) = folder.vocabulary.sources, card.languages
+    sources = folder.vocabulary.sources
+    source, target = card.languages
     with new_version(export_dir) as (temporary, version):
         name = f"translate-{source}_{target}-1_{version.name}"
         package = temporary / name
@@ -42,8 +43,14 @@ def export_argos(
         write(folder, checkpoint, package / "model", quantization)
         write_file(package / TOKENIZER, getattr(sources, "sentencepiece", sources).model)
         write_file(package / "minisbd" / "sentences.onnx", splitter())
-        metadata = {"package_version": f"1.{version.name}", "argos_version": "1.11"}
-        metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
+        metadata = {
+            "package_version": f"1.{version.name}",
+            "argos_version": "1.11",
+            "from_code": source,
+            "from_name": source,
+            "to_code": target,
+            "to_name": target,
+        }
         write_file(package / "metadata.json", json.dumps(metadata, indent=2))
         card.write(package, "argostranslate", USE.format(name, source, target))
         archive = shutil.make_archive(str(package), "zip", temporary, name)

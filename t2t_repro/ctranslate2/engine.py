@@ -21,7 +21,7 @@ import ctranslate2
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.console.progress import say
 from t2t_repro.console.quiet import quiet_tensorflow
-from t2t_repro.ctranslate2 import POSITIONS
+from t2t_repro.ctranslate2.limits import POSITIONS
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.decoding.engine import Engine, Output
 from t2t_repro.decoding.long_lines import Segment
@@ -53,35 +53,42 @@ class CTranslate2Engine(Engine):
     def __init__(
         self, path: Path, positions: int, quantization: str, decode_hparams: DecodeHParams
     ) -> None:
-        self._positions, self._seed = positions, decode_hparams.sampling_seed
+        self._positions = positions
+        self._seed = decode_hparams.sampling_seed
         cores = len(os.sched_getaffinity(0))
         # CTranslate2 draws by a generator of each thread, so a random output is the same again only
         # with one thread.
         self.threads = 1 if decode_hparams.is_random else min(cores, MAX_THREADS)
         ctranslate2.set_random_seed(self._seed % (1 << 32))
-        options = {"inter_threads": self.threads, "intra_threads": cores // self.threads}
         try:
             self._translator = ctranslate2.Translator(
-                str(path), "cpu", compute_type=quantization, **options
+                str(path),
+                "cpu",
+                compute_type=quantization,
+                inter_threads=self.threads,
+                intra_threads=cores // self.threads,
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{path}: damaged ({first_line(error)}); delete this folder") from None
-        self._source_pieces, self._target_pieces = _pieces(path, "source"), _pieces(path, "target")
+        self._source_pieces = _pieces(path, "source")
+        self._target_pieces = _pieces(path, "target")
         self._ids = {piece: number for number, piece in enumerate(self._target_pieces)}
 
     def check(self, decode_hparams: DecodeHParams) -> None:
         """Raises UserError if CTranslate2 has nothing like one of the decode hparams."""
-        ngrams, is_random = decode_hparams.repeat_ngram_size, decode_hparams.is_random
-        for feature, is_used in {
+        forbids_repeats = decode_hparams.repeat_ngram_size > 0
+        has_finite_penalty = decode_hparams.repeat_ngram_penalty < math.inf
+        is_too_long = decode_hparams.max_input_size > self._positions
+        is_other_seed = decode_hparams.sampling_seed != self._seed
+        missing = {
             "well_formed": decode_hparams.well_formed,
-            f"a max_input_size above {self._positions}": decode_hparams.max_input_size
-            > self._positions,
-            "a repeat_ngram_penalty below inf": ngrams
-            and decode_hparams.repeat_ngram_penalty < math.inf,
-            "coverage_penalty with repeat_ngram_size": ngrams and decode_hparams.coverage_penalty,
-            "another sampling_seed than the first": is_random
-            and decode_hparams.sampling_seed != self._seed,
-        }.items():
+            f"a max_input_size above {self._positions}": is_too_long,
+            "a repeat_ngram_penalty below inf": forbids_repeats and has_finite_penalty,
+            "coverage_penalty with repeat_ngram_size": forbids_repeats
+            and decode_hparams.coverage_penalty > 0,
+            "another sampling_seed than the first": decode_hparams.is_random and is_other_seed,
+        }
+        for feature, is_used in missing.items():
             if is_used:
                 raise UserError(
                     f"decode_hparams: CTranslate2 lacks {feature}; omit it, or give "
@@ -94,21 +101,15 @@ class CTranslate2Engine(Engine):
         """Returns the outputs of each segment, ranked by our length penalty, with unfinished
         outputs last.
         """
-        alpha, beta, is_random = (
-            decode_hparams.alpha,
-            decode_hparams.coverage_penalty,
-            decode_hparams.is_random,
-        )
+        beta = decode_hparams.coverage_penalty
+        is_random = decode_hparams.is_random
         has_prefix = any(segment.prefix_ids for segment in segments)
         if beta and has_prefix:
             raise UserError(
                 "CTranslate2 cannot combine coverage_penalty and prefixes; give --engine=tensorflow"
             )
-        is_ranked = (
-            not is_random
-            and decode_hparams.beam_size > 1
-            and bool(alpha or beta or decode_hparams.n > 1)
-        )
+        has_beam = not is_random and decode_hparams.beam_size > 1
+        is_ranked = has_beam and bool(decode_hparams.alpha or beta or decode_hparams.n > 1)
         needs_scores = needs_scores or is_ranked
         options = _options(decode_hparams, is_ranked) | {"return_scores": needs_scores}
         lengths = [
@@ -116,33 +117,33 @@ class CTranslate2Engine(Engine):
             for segment in segments
         ]
         results = self._translate(segments, max(lengths), options)
+        # CTranslate2 has one limit for a batch.
         is_cut = False
         for number, (length, result) in enumerate(zip(lengths, results, strict=True)):
-            if max(len(ids) for ids, _ in result) > length:  # CTranslate2 has one limit for a batch
-                if options["beam_size"] > 1:
-                    [results[number]] = self._translate(
-                        segments[number : number + 1], length, options
-                    )
-                else:
-                    results[number], is_cut = [(ids[:length], score) for ids, score in result], True
+            if max(len(ids) for ids, _ in result) <= length:
+                continue
+            if has_beam:
+                segment = segments[number : number + 1]
+                [results[number]] = self._translate(segment, length, options)
+            else:
+                results[number] = [(ids[:length], score) for ids, score in result]
+                is_cut = True
 
-        log_probs = (score for result in results for _, score in result)
-        if needs_scores and (
-            beta or has_prefix or is_random or decode_hparams.repeat_ngram_size or is_cut
-        ):
+        log_probs = [score for result in results for _, score in result]
+        is_penalized = beta or decode_hparams.repeat_ngram_size
+        if needs_scores and (is_penalized or has_prefix or is_random or is_cut):
             # In these searches, CTranslate2's scores are no log-probabilities of the outputs.
-            rows = zip(segments, results, strict=True)
-            pairs = [(segment.ids, ids) for segment, result in rows for ids, _ in result]
-            log_probs = (pair_score.log_prob for pair_score in self.score(pairs))
-        for result in results:
-            for number, (ids, score) in enumerate(result):
-                log_prob = next(log_probs)
-                bonus = score - log_prob if beta else 0.0
-                result[number] = ids, log_prob / ((5 + len(ids)) / 6) ** alpha + bonus
-            result.sort(
-                key=lambda output: (output[0][-1:] != [EOS_ID], 0 if is_random else -output[1])
-            )
-        return [result[: decode_hparams.n] for result in results]
+            pairs = [
+                (segment.ids, ids)
+                for segment, result in zip(segments, results, strict=True)
+                for ids, _ in result
+            ]
+            log_probs = [pair_score.log_prob for pair_score in self.score(pairs)]
+        remaining = iter(log_probs)
+        return [
+            _ranked(result, list(itertools.islice(remaining, len(result))), decode_hparams)
+            for result in results
+        ]
 
     def _translate(
         self, segments: Sequence[Segment], length: int, options: dict[str, Any]
@@ -156,26 +157,24 @@ class CTranslate2Engine(Engine):
                 for segment in segments
             ]
             options = options | {"target_prefix": prefixes}
-        sources = self._sources(segment.ids for segment in segments)
         results = self._translator.translate_batch(
-            sources,
+            self._sources(segment.ids for segment in segments),
             max_decoding_length=min(length, self._positions),
             return_end_token=True,
             **options,
         )
-        rows = [
-            zip(result.hypotheses, result.scores or itertools.repeat(0.0), strict=False)
-            for result in results
-        ]
-        return [
-            [([self._ids[piece] for piece in pieces], score) for pieces, score in row]
-            for row in rows
-        ]
+        outputs = []
+        for result in results:
+            rows = [[self._ids[piece] for piece in pieces] for pieces in result.hypotheses]
+            scores = result.scores or [0.0] * len(rows)
+            outputs.append(list(zip(rows, scores, strict=True)))
+        return outputs
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs, without attention."""
         sources, targets = zip(*pairs, strict=True)
-        if (longest := max(map(len, sources + targets))) > self._positions:
+        longest = max(map(len, sources + targets))
+        if longest > self._positions:
             cure = f"shorten it to {self._positions:,}, or give --engine=tensorflow"
             raise UserError(f"a text has {counted(longest, 'token')}; {cure}")
         # CTranslate2 adds the end token, also to an output that reached the length limit.
@@ -183,14 +182,31 @@ class CTranslate2Engine(Engine):
             [self._target_pieces[number] for number in ids if number != EOS_ID] for ids in targets
         ]
         results = self._translator.score_batch(self._sources(sources), texts, max_input_length=0)
-        pairs_of_results = zip(results, targets, strict=True)
         return [
             PairScore(tuple(result.log_probs[: len(target)]), ())
-            for result, target in pairs_of_results
+            for result, target in zip(results, targets, strict=True)
         ]
 
     def _sources(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
         return [[self._source_pieces[number] for number in ids[:-1]] for ids in rows]
+
+
+def _ranked(
+    outputs: Sequence[Output], log_probs: Sequence[float], decode_hparams: DecodeHParams
+) -> list[Output]:
+    """Returns the n best outputs of a segment, with our scores in place of CTranslate2's. Random
+    outputs keep their order. Unfinished outputs come last.
+    """
+    ranked = []
+    for (ids, score), log_prob in zip(outputs, log_probs, strict=True):
+        length_penalty = ((5 + len(ids)) / 6) ** decode_hparams.alpha
+        # CTranslate2 has added its coverage penalty to the log-probability.
+        bonus = score - log_prob if decode_hparams.coverage_penalty else 0.0
+        ranked.append((ids, log_prob / length_penalty + bonus))
+    if not decode_hparams.is_random:
+        ranked.sort(key=lambda output: -output[1])
+    ranked.sort(key=lambda output: output[0][-1:] != [EOS_ID])
+    return ranked[: decode_hparams.n]
 
 
 def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:
@@ -202,9 +218,8 @@ def _options(decode_hparams: DecodeHParams, is_ranked: bool) -> dict[str, Any]:
         "length_penalty": 0,
         "coverage_penalty": decode_hparams.coverage_penalty,
         "no_repeat_ngram_size": decode_hparams.repeat_ngram_size,
-        "max_batch_size": int(
-            decode_hparams.coverage_penalty > 0
-        ),  # CTranslate2 takes padding for uncovered tokens
+        # CTranslate2 takes padding for uncovered tokens, so a batch then has one text. 0: any size
+        "max_batch_size": int(decode_hparams.coverage_penalty > 0),
         "max_input_length": 0,
         "min_decoding_length": 0,
     }
@@ -237,23 +252,23 @@ def load(
         raise UserError(
             "--output_dir: CTranslate2 runs only one model; give one folder, or --engine=tensorflow"
         )
-    if quantization not in (supported := sorted(ctranslate2.get_supported_compute_types("cpu"))):
-        cure = f"give one of {', '.join(supported)}"
+    supported = sorted(ctranslate2.get_supported_compute_types("cpu"))
+    if quantization not in supported:
         raise UserError(
-            f"--quantization={quantization}: CTranslate2 lacks it on this processor; {cure}"
+            f"--quantization={quantization}: CTranslate2 lacks it on this processor; give one of "
+            f"{', '.join(supported)}"
         )
-    [folder], [checkpoint] = folders, checkpoints
+    [folder] = folders
+    [checkpoint] = checkpoints
     is_relative = folder.hparams.max_relative_position > 0
     positions = 1 << 20 if is_relative else max(POSITIONS, folder.hparams.max_length)
     cache = subfolder(folder.path, CACHE)
     identity = hashlib.sha256(repr((FORMAT, folder.identity(checkpoint))).encode()).hexdigest()[:12]
     path = cache / f"{quantization}-{identity}"
-    is_final = path.is_dir() and not os.access(cache, os.W_OK)  # no process can delete it
-    cure = "make it writable and free space, or give --engine=tensorflow"
-    with (
-        named_errors(cache, cure),
-        nullcontext() if is_final else locked(cache / ".lock", "", waits=True),
-    ):
+    # No process can delete a conversion in a folder that cannot be written.
+    is_final = path.is_dir() and not os.access(cache, os.W_OK)
+    lock = nullcontext() if is_final else locked(cache / ".lock", "", waits=True)
+    with named_errors(cache, "make it writable and free space, or give --engine=tensorflow"), lock:
         if not path.is_dir():
             _convert(folder, checkpoint, path, quantization)
         return CTranslate2Engine(path, positions, quantization, decode_hparams)
@@ -269,7 +284,8 @@ def _convert(folder: ModelFolder, checkpoint: str, path: Path, quantization: str
     with quiet_tensorflow():
         from t2t_repro.ctranslate2 import export
     with unfinished_folder(path.parent) as temporary:
-        (converted := temporary / path.name).mkdir()
+        converted = temporary / path.name
+        converted.mkdir()
         export.write(folder, checkpoint, converted, quantization)
         for outdated in path.parent.glob(f"{quantization}-*"):
             shutil.rmtree(outdated)

@@ -21,7 +21,7 @@ from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, Transform
 from keras import ops
 
 from t2t_repro.checkpoints.model_folder import ModelFolder
-from t2t_repro.ctranslate2 import POSITIONS
+from t2t_repro.ctranslate2.limits import POSITIONS
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -112,10 +112,12 @@ def specification(model: Any, vocabulary: Vocabulary) -> TransformerSpec:
     pieces = vocabulary.pieces(range(vocabulary.size))
     # CTranslate2 has the same padding and end pieces for both sides, but two vocabularies can name
     # them differently.
-    reserved, sources = EOS_ID + 1, vocabulary.sources
+    reserved = EOS_ID + 1
+    sources = vocabulary.sources
     source_pieces = [*pieces[:reserved], *sources.pieces(range(reserved, sources.size))]
     # The same holds for the unknown piece. CTranslate2 would add one to a vocabulary that has none.
-    unknown, source_unknown = vocabulary.unknown_id or PAD_ID, sources.unknown_id or PAD_ID
+    unknown = vocabulary.unknown_id or PAD_ID
+    source_unknown = sources.unknown_id or PAD_ID
     name = pieces[unknown] if unknown != PAD_ID else source_pieces[source_unknown]
     pieces[unknown] = source_pieces[source_unknown] = spec.config.unk_token = name
     spec.register_source_vocabulary(source_pieces)
@@ -149,9 +151,8 @@ def _decoder(model: Any) -> TransformerDecoderSpec:
         TransformerDecoderSpec, hparams.decoder_layers, hparams, model.target_position
     )
     spec.start_from_zero_embedding = True
-    spec.alignment_heads = np.int16(
-        hparams.num_heads
-    )  # returned attention is the mean of all heads, as in t2t-decoder
+    # Returned attention is the mean of all heads, as in t2t-decoder.
+    spec.alignment_heads = np.int16(hparams.num_heads)
     spec.embeddings.weight = _array(model.target_embedding.table)
     spec.projection.weight = _array(model.softmax.table)
     if hparams.use_softmax_bias:
@@ -168,18 +169,19 @@ def _new_stack(kind: Any, layers: int, hparams: HParams, position: Callable[[Any
     `position` is the model's layer that returns the vectors of the positions of a tensor [B, T, D].
     """
     is_relative = hparams.max_relative_position > 0
-    options = {
-        "head_dim": _head_width(hparams),
-        "pre_norm": hparams.norm_before,
-        "relative_position": is_relative,
-    }
-    spec = kind(layers, hparams.num_heads, activation=ACTIVATIONS[hparams.activation], **options)
+    spec = kind(
+        layers,
+        hparams.num_heads,
+        activation=ACTIVATIONS[hparams.activation],
+        head_dim=_head_width(hparams),
+        pre_norm=hparams.norm_before,
+        relative_position=is_relative,
+    )
     spec.scale_embeddings = hparams.multiply_embedding_mode == "sqrt_depth"
     if not is_relative:
         positions = max(POSITIONS, hparams.max_length)
-        zeros = np.zeros(
-            (1, positions, hparams.hidden_size), np.float32
-        )  # the sum has this shape if pos is "none"
+        # The sum has this shape even if pos is "none".
+        zeros = np.zeros((1, positions, hparams.hidden_size), np.float32)
         spec.position_encodings.encodings = (zeros + _array(position(zeros)))[0]
     return spec
 
@@ -194,11 +196,10 @@ def _set_layers(spec: Any, layers: Sequence[Any], last_norm: Any) -> None:
         if isinstance(spec, TransformerDecoderSpec):
             sublayers.insert(1, target.attention)
             _set_cross_attention(target.attention, layer.cross_attention)
-        for linear, kernel, bias in (
-            (target.ffn.linear_0, layer.feed_forward.kernel1, layer.feed_forward.bias1),
-            (target.ffn.linear_1, layer.feed_forward.kernel2, layer.feed_forward.bias2),
-        ):
-            linear.weight, linear.bias = _array(kernel).T, _array(bias)
+        target.ffn.linear_0.weight = _array(layer.feed_forward.kernel1).T
+        target.ffn.linear_0.bias = _array(layer.feed_forward.bias1)
+        target.ffn.linear_1.weight = _array(layer.feed_forward.kernel2).T
+        target.ffn.linear_1.bias = _array(layer.feed_forward.bias2)
         for sublayer, residual in zip(sublayers, layer.residuals, strict=True):
             _set_norm(sublayer.layer_norm, residual.norm)
     if isinstance(last_norm, LayerNorm):
@@ -258,7 +259,8 @@ def _padded_columns(table: Any, heads: Heads) -> np.ndarray:
 
 
 def _set_norm(spec: Any, layer: Any) -> None:
-    spec.gamma, spec.beta = _array(layer.scale), _array(layer.bias)
+    spec.gamma = _array(layer.scale)
+    spec.beta = _array(layer.bias)
 
 
 def _array(weight: Any) -> np.ndarray:
@@ -270,13 +272,11 @@ def quantized(spec: TransformerSpec, quantization: str) -> TransformerSpec:
     """Returns the specification with weights of the type `quantization`."""
     spec.validate()
     spec.optimize(BFLOAT16.get(quantization, quantization))
-    for name, variable in spec.variables().items() if quantization in BFLOAT16 else ():
-        # Convert the weights that CTranslate2 has left in float32.
-        is_weight = (
-            not isinstance(variable, str)
-            and not variable.is_scalar()
-            and not name.endswith("_scale")
-        )
-        if is_weight and variable.dtype == "float32":
+    if quantization not in BFLOAT16:
+        return spec
+    # Convert the weights that CTranslate2 has left in float32.
+    for name, variable in spec.variables().items():
+        is_weight = not isinstance(variable, str) and not variable.is_scalar()
+        if is_weight and not name.endswith("_scale") and variable.dtype == "float32":
             variable.array = variable.array.astype(tf.bfloat16.as_numpy_dtype)
     return spec

@@ -22,19 +22,27 @@ SCORES |= dict.fromkeys(LOWER_CASE, (0, 0, -1))
 characters before them.
 """
 UNITS = ["<PAD>", "<UNK>", *SCORES]
-INSIDE, END, CLASSES = 0, 2, 3
-"""MiniSBD's classes of a character inside a sentence and of its last one, and their number."""
-FLOAT, INT64, INTS = 1, 7, 7
-"""ONNX's numbers of types. The numbers of fields below are also ONNX's."""
+INSIDE = 0
+"""MiniSBD's class of a character inside a sentence."""
+END = 2
+"""MiniSBD's class of the last character of a sentence."""
+CLASSES = 3
+FLOAT = 1
+INT64 = 7
+"""ONNX's numbers of types of tensors. The numbers of fields below are also ONNX's."""
+INTS = 7
+"""ONNX's number of the type of an attribute that is a list of integers."""
 
 
 def splitter() -> bytes:
-    """Returns the contents of the file: a table of scores, and a convolution that adds those of
-    three characters.
+    """Returns the contents of the file: a table of scores, and a convolution that adds the scores
+    of three characters.
     """
     table = np.array([SCORES.get(unit, (0, 0, 0)) for unit in UNITS], "<f4")
-    kernel, bias = np.zeros((CLASSES, 3, 3), "<f4"), np.zeros(CLASSES, "<f4")
-    kernel[END], bias[INSIDE] = np.eye(3), 1.5  # a sentence ends if the sum is higher
+    kernel = np.zeros((CLASSES, 3, 3), "<f4")
+    kernel[END] = np.eye(3)
+    bias = np.zeros(CLASSES, "<f4")
+    bias[INSIDE] = 1.5  # a sentence ends if the sum is higher
     swap = {1: "perm", 8: [0, 2, 1], 20: INTS}
     nodes: list[dict[int, Any]] = [
         {4: "Gather", 1: ["table", "units"], 2: "scores"},

@@ -7,6 +7,7 @@ a data directory without a description holds no finished data.
 import dataclasses
 import math
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -64,8 +65,8 @@ class Description:
     vocabulary.
     """
     corpora: dict = field(default_factory=dict)
-    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards. Older
-    files have none.
+    """For each split, its corpora as fields of `StoredCorpus`, in the order of their shards.
+    Empty for data of tensor2tensor.
     """
 
     def __post_init__(self) -> None:
@@ -192,7 +193,33 @@ class Data:
     """The data directory."""
 
 
-def has_data(data_dir: str, problem_name: str) -> bool:
+@dataclass(frozen=True)
+class ForeignFormat:
+    """A way to read data that another program generated, which has no description."""
+
+    program: str
+    """Name of the other program."""
+    has_data: Callable[[str, Problem], bool]
+    """Returns True if the data directory has the problem's data in this format."""
+    load: Callable[[str, Problem], Data]
+    """Returns the problem's data in the data directory."""
+
+
+FOREIGN_FORMATS: list[ForeignFormat] = []
+"""The formats that are looked for if a data directory has no description of a problem."""
+
+
+def foreign_format(data_dir: str, problem_name: str) -> ForeignFormat | None:
+    """Returns the format of a problem's data if another program generated it; else None."""
+    if has_description(data_dir, problem_name):
+        return None
+    problem = registry.problem(problem_name)
+    formats = (known for known in FOREIGN_FORMATS if known.has_data(data_dir, problem))
+    return next(formats, None)
+
+
+def has_description(data_dir: str, problem_name: str) -> bool:
+    """Returns True if t2t-datagen has generated a problem's data in the data directory."""
     return description_path(data_dir, problem_name.removesuffix(registry.REVERSED)).exists()
 
 
@@ -200,9 +227,13 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     """Returns the data of a problem. If the problem's name ends with "_rev", sources and targets
     are swapped.
 
+    The data is that of t2t-datagen or, if there is none, in one of the `FOREIGN_FORMATS`.
+
     Raises UserError if the data is missing or damaged, or the shards are not those that the
     description is about.
     """
+    if foreign := foreign_format(data_dir, problem_name):
+        return foreign.load(data_dir, registry.problem(problem_name))
     problem, vocabulary, description = load_problem(data_dir, problem_name)
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {}
@@ -214,9 +245,9 @@ def load_data(data_dir: str, problem_name: str) -> Data:
         records[split] = split_records = open_records(
             description.pairs[split], shards, problem.was_reversed, sizes, corpora
         )
-        pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
-        # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
-        if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
+        pairs = description.pairs[split]
+        fingerprint = split_records.index_fingerprint
+        if len(split_records) != pairs or description.shards.get(split) != fingerprint:
             raise UserError(
                 f"{data_dir}: the {split} shards ({counted(len(split_records), 'pair')}) are not "
                 f"those that {description_path(data_dir, problem.base_name)} describes "

@@ -88,12 +88,11 @@ class Job:
     @property
     def data_settings(self) -> dict[str, Any]:
         """The settings that change the shards or the vocabulary, by name."""
-        settings = {}
-        for field in dataclasses.fields(self.settings):
-            value, facts = getattr(self.settings, field.name), field.metadata
-            if not (facts.get("is_label") or (facts.get("is_new") and value == field.default)):
-                settings[field.name] = value
-        return settings
+        return {
+            field.name: getattr(self.settings, field.name)
+            for field in dataclasses.fields(self.settings)
+            if not field.metadata.get("is_label")
+        }
 
     @property
     def description_path(self) -> Path:

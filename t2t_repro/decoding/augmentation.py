@@ -7,10 +7,10 @@ would change the corpus, because translations from other batches can be rounded 
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,22 +46,18 @@ def resumed(folder: Path, augmentation: Augmentation) -> Augmentation:
     return existing
 
 
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[Callable[[Augmentation], None]]:
-    """Returns a context in which only this process writes to the folder of a corpus.
-
-    Yields a function that writes augment.json.
-    """
+def writing(folder: Path) -> AbstractContextManager[None]:
+    """Returns a context in which only this process writes to the folder of a corpus."""
     refusal = (
         f"{folder}: another t2t-augment is writing there; wait for its end, or give another "
         "--corpus_dir"
     )
-    with locked(folder / ".lock", refusal):
+    return locked(folder / ".lock", refusal)
 
-        def save(augmentation: Augmentation) -> None:
-            write_file(folder / FILE_NAME, to_json(augmentation))
 
-        yield save
+def save(folder: Path, augmentation: Augmentation) -> None:
+    """Writes augment.json."""
+    write_file(folder / FILE_NAME, to_json(augmentation))
 
 
 def augment(
@@ -72,20 +68,27 @@ def augment(
     `problem` is that of the model, `text` the path of the text, and `augmentation` the content if
     the folder is new.
     """
-    with writing(folder) as save:
+    with writing(folder):
         augmentation = resumed(folder, augmentation)
-        save(augmentation)
-        settings, lines = augmentation.settings, read_lines(text)
-        size, finished = settings["shard_lines"], augmentation.finished_shards
+        save(folder, augmentation)
+        settings = augmentation.settings
+        size = settings["shard_lines"]
+        finished = augmentation.finished_shards
         progress = Progress("augmenting", settings["lines"], "lines", finished * size)
+        lines = read_lines(text)
         for number in range(augmentation.shards):
             texts = list(itertools.islice(lines, size))
             if number < finished:
                 continue
-            input_file = InputFile(text, range(number * size, number * size + len(texts)))
-            path, advance = shard_path(folder, number), progress.advance
+            start = number * size
             pairs, dropped = write_shard(
-                path, translator, problem, texts, input_file, settings, advance
+                shard_path(folder, number),
+                translator,
+                problem,
+                texts,
+                InputFile(text, range(start, start + len(texts))),
+                settings,
+                progress.advance,
             )
             augmentation = replace(
                 augmentation,
@@ -93,7 +96,7 @@ def augment(
                 pairs=augmentation.pairs + pairs,
                 dropped=augmentation.dropped + dropped,
             )
-            save(augmentation)
+            save(folder, augmentation)
         progress.close()
     return augmentation
 
@@ -108,9 +111,14 @@ def write_shard(
     advance: Callable[[int], None] = lambda count: None,
 ) -> tuple[int, int]:
     """Translates texts and writes their shard. Returns its number of pairs, and the number of
-    dropped pairs.
+    pairs that were dropped because a side is empty.
 
-    `settings` are those of the augmentation, and `advance` is called as by `Translator.translate`.
+    Args:
+        path: the file of the shard.
+        problem: the model's problem.
+        input_file: the file of the text, and the numbers of these lines in it.
+        settings: `Augmentation.settings`.
+        advance: function that is called with the number of lines translated since the last call.
     """
     translations = translator.translate(
         texts,
@@ -128,15 +136,19 @@ def write_shard(
 def _pairs(
     problem: Problem, texts: Sequence[str], translations: list[Translation], settings: dict
 ) -> list[str]:
-    """Returns a line for each hypothesis, or "" if a side is empty. As in training, white space is
-    stripped.
-    """
+    """Returns a line for each hypothesis, or "" if a side is empty."""
     refuse_diverged(translation.score for translation in translations)
     translations, _ = finish_translations(problem, texts, translations)
-    pairs, tag = [], settings["train_tag"] and f"{settings['train_tag']} "
+    tag = f"{settings['train_tag']} " if settings["train_tag"] else ""
+    pairs = []
     for text, translation in zip(texts, translations, strict=True):
+        original = text.replace("\t", " ").strip()
         for hypothesis in translation.hypotheses:
-            sides = [side.replace("\t", " ").strip() for side in (text, hypothesis.text)]
-            source, target = sides if settings["synthetic"] == "target" else reversed(sides)
-            pairs.append("" if any(map(is_empty, sides)) else f"{tag}{source}\t{target}\n")
+            synthetic = hypothesis.text.replace("\t", " ").strip()
+            if is_empty(original) or is_empty(synthetic):
+                pairs.append("")
+            elif settings["synthetic"] == "source":
+                pairs.append(f"{tag}{synthetic}\t{original}\n")
+            else:
+                pairs.append(f"{tag}{original}\t{synthetic}\n")
     return pairs

@@ -7,9 +7,8 @@ the longest text.
 """
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,8 +38,9 @@ def unpadded(ids: list[int]) -> list[int]:
     before the padding.
     """
     length = output_length(ids)
-    has_end = ids[length : length + 1] == [EOS_ID]
-    return ids[: length + has_end]
+    if ids[length : length + 1] == [EOS_ID]:
+        length += 1
+    return ids[:length]
 
 
 def batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
@@ -69,7 +69,11 @@ def run_in_batches(
 ) -> Iterator[tuple[int, Result]]:
     """Yields (index in `items`, result of `run`) for each item, in no particular order.
 
-    `run` returns the results of one batch. As many `threads` call it at the same time.
+    Args:
+        run: returns the results of the items of one batch, in their order.
+        lengths: number of tokens of each item.
+        batch_size: maximum number of tokens in a batch of several items, counting padding.
+        threads: number of threads that may call `run` at the same time.
     """
 
     def run_batch(batch: list[int]) -> list[tuple[int, Result]]:
@@ -81,29 +85,24 @@ def run_in_batches(
         else:
             return list(zip(batch, results, strict=True))
         _say_once("a batch is too large for memory and is halved; a smaller batch_size is faster")
-        return run_batch(batch[: len(batch) // 2]) + run_batch(batch[len(batch) // 2 :])
+        middle = len(batch) // 2
+        return run_batch(batch[:middle]) + run_batch(batch[middle:])
 
     all_batches = list(batches(lengths, batch_size))
-    if (
-        len(all_batches) == 1
-    ):  # a single text, which is translated in less time than a thread needs to start
+    if len(all_batches) == 1:
+        # A single text is translated in less time than a thread needs to start.
         yield from run_batch(all_batches[0])
         return
-    running: deque[Future[list[tuple[int, Result]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for batch in all_batches:
-            if len(running) == threads:
-                yield from running.popleft().result()
-            running.append(pool.submit(run_batch, batch))
-        for future in running:
-            yield from future.result()
+        for results in pool.map(run_batch, all_batches):
+            yield from results
 
 
 def graph_run_in_batches(
     run: Callable[..., tuple[Any, ...]], ids: Sequence[Any], results: Sequence[Any], batch_size: int
 ) -> tuple[Any, ...]:
-    """Applies `run` to batches of texts inside a TensorFlow graph. The batches are those of
-    `batches`.
+    """Applies `run` to batches of texts inside a TensorFlow graph. The batches equal those that
+    `batches` yields.
 
     Args:
         run: function that takes, for each tensor in `ids`, that tensor's rows for a batch, int32
@@ -112,26 +111,26 @@ def graph_run_in_batches(
             the length of a text is that of the text's longest row.
         results: tensors [B, ...], into which the results of `run` are written. A dimension that is
             too small for a result grows; new elements are 0.
-        batch_size: as for `batches`.
+        batch_size: maximum number of tokens in a batch of several texts, counting padding.
 
     Returns:
         The results of all texts, [B, ...] each, in the order of the texts.
     """
     import tensorflow as tf
 
-    lengths = tf.reduce_max(
-        tf.stack([tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]), axis=0
-    )
+    lengths_of_ids = [tf.math.count_nonzero(array, axis=1, dtype=tf.int32) for array in ids]
+    lengths = tf.reduce_max(tf.stack(lengths_of_ids), axis=0)
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
 
     def run_batch(start: Any, results: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         longest = tf.maximum(lengths[order[start]], 1)
         rows = order[start : start + tf.maximum(batch_size // longest, 1)]
         outputs = run(*(tf.gather(array, rows)[:, :longest] for array in ids))
-        pairs = zip(results, outputs, strict=True)
-        return start + tf.size(rows), tuple(
-            _write_rows(result, rows, output) for result, output in pairs
+        written = tuple(
+            _write_rows(result, rows, output)
+            for result, output in zip(results, outputs, strict=True)
         )
+        return start + tf.size(rows), written
 
     # Without parallel_iterations=1, TensorFlow may run several batches at the same time and needs
     # memory for each.
@@ -154,8 +153,10 @@ def _write_rows(result: Any, rows: Any, output: Any) -> Any:
     import tensorflow as tf
 
     shape = tf.maximum(tf.shape(result)[1:], tf.shape(output)[1:])
-    result, output = (
-        tf.pad(tensor, tf.pad((shape - tf.shape(tensor)[1:])[:, None], [[1, 0], [1, 0]]))
-        for tensor in (result, output)
-    )
-    return tf.tensor_scatter_nd_update(result, rows[:, None], output)
+
+    def fitted(tensor: Any) -> Any:
+        missing = shape - tf.shape(tensor)[1:]
+        # Nothing is added before the first element of a dimension, nor to the first dimension.
+        return tf.pad(tensor, tf.pad(missing[:, None], [[1, 0], [1, 0]]))
+
+    return tf.tensor_scatter_nd_update(fitted(result), rows[:, None], fitted(output))

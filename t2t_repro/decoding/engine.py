@@ -1,6 +1,7 @@
-"""The interface of engines, which compute with a model: TensorFlow, or a faster library for CPUs."""  # noqa: E501
+"""The interface of engines, which compute with a model, and the register of engines.
 
-from __future__ import annotations
+TensorFlow is the built-in engine. Another one, such as a faster library for CPUs, registers itself.
+"""
 
 import abc
 from collections.abc import Sequence
@@ -8,20 +9,22 @@ from collections.abc import Sequence
 from t2t_repro.decoding.long_lines import Segment
 from t2t_repro.decoding.translation import PairScore
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.registry import Registry
 
 Output = tuple[list[int], float]
 """Token ids of an output, and its score. The last id is the end token, unless the output reached
 the length limit.
 """
 
+ENGINES = Registry("engine")
+"""The functions that load engines, by name.
 
-def computation(precision: str, engine: str, quantization: str) -> str:
-    """Returns how numbers are computed: TensorFlow's precision, or the engine and its type of
-    weights, as one string.
-
-    The string is part of the settings that journals and other files of unfinished work store.
-    """
-    return precision if engine == "tensorflow" else f"{engine} {quantization or precision}"
+Their arguments are model folders, the path of a checkpoint for each, `DecodeHParams`, and the
+precision: the type of the weights, by the engine's own name for it. They return an `Engine`, and
+raise UserError if it does not support these.
+"""
+register_engine = ENGINES.register
+"""Decorator that registers a function of `ENGINES`; see `Registry.register`."""
 
 
 class Engine(abc.ABC):

@@ -46,9 +46,8 @@ class Journal:
 
     def __init__(self, output: Path, settings: Any, resume: bool) -> None:
         self.path = output.with_name(f"{output.name}{UNFINISHED}")
-        self._head = (
-            HEAD_START + hashlib.sha256(repr(settings).encode()).hexdigest().encode() + b'"}\n'
-        )
+        digest = hashlib.sha256(repr(settings).encode()).hexdigest()
+        self._head = HEAD_START + digest.encode() + b'"}\n'
         self._file: IO[bytes] | None = None
         refuse_irregular(self.path)
         content = self._read(resume) if self.path.exists() else b""
@@ -64,9 +63,8 @@ class Journal:
         written.
         """
         entry = json.dumps([number, dataclasses.asdict(translation)]).encode()
-        with named_errors(
-            self.path, "free space, then run the same command, t2t-decoder with --resume"
-        ):
+        cure = "free space, then run the same command, t2t-decoder with --resume"
+        with named_errors(self.path, cure):
             if not self._file:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = open(self.path, "ab")  # noqa: SIM115, closed by __exit__
@@ -96,9 +94,8 @@ class Journal:
                 f"{self.path} is not a journal of t2t-decoder; move it away or choose another "
                 "output file"
             )
-        content = content[
-            : content.rfind(b"\n") + 1
-        ]  # drops the incomplete last line that a killed process can leave
+        # A killed process can leave an incomplete last line.
+        content = content[: content.rfind(b"\n") + 1]
         if content.count(b"\n") < 2:  # no translation
             return b""
         if not content.startswith(self._head):
@@ -148,22 +145,23 @@ def translate_lines(
         journal: holds earlier translations and stores each new one as soon as it is finished; None
             for no journal.
         label: label of the progress bar.
-        translator, texts, prefixes, input_file, options: as for `Translator.stream`.
+        options: other arguments of `Translator.stream`, of which translator, texts, prefixes and
+            input_file are the first.
     """
     translations = dict(journal.done) if journal else {}
     missing = [number for number in range(len(texts)) if number not in translations]
+    line_numbers = [input_file.line_numbers[number] for number in missing]
     progress = Progress(label, len(texts), "lines", done=len(translations))
     for index, translation in translator.stream(
         [texts[number] for number in missing],
         [prefixes[number] for number in missing] if prefixes else (),
-        input_file=InputFile(
-            input_file.name, [input_file.line_numbers[number] for number in missing]
-        ),
+        input_file=InputFile(input_file.name, line_numbers),
         **options,
     ):
-        translations[missing[index]] = translation
+        number = missing[index]
+        translations[number] = translation
         if journal:
-            journal.add(missing[index], translation)
+            journal.add(number, translation)
         progress.advance()
     progress.close()
     return [translations[number] for number in range(len(texts))]

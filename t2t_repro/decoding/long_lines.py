@@ -6,7 +6,7 @@ import bisect
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, is_empty
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -64,42 +64,51 @@ def cut_texts(
         input_file: the file that the texts come from, for line numbers and error messages.
     """
     refuse_unknown("long_lines", long_lines, LONG_LINES)
-
-    def count(texts: Sequence[str]) -> list[int]:
-        return [
-            len(ids) for ids in vocabulary.encode([text.strip() for text in texts], num_threads=1)
-        ]
-
-    def cut(index: int, tag: str, text: str, ids: list[int]) -> list[Segment]:
+    segments_of_texts = []
+    rows = vocabulary.encode_sources(texts)
+    pairs = zip(vocabulary.split_tags(texts), rows, strict=True)
+    for index, ((tag, text), ids) in enumerate(pairs):
         line_number = input_file.line_numbers[index]
-        if is_empty(text):
-            return []
+        segment = Segment(index, 0, line_number, text, ids)
         is_long = 0 < longest < len(ids)
-        if not is_long and long_lines != "sentences":
-            return [Segment(index, 0, line_number, text, ids)]
-        if long_lines == "error":
+        if is_empty(text):
+            segments = []
+        elif long_lines == "sentences" or (is_long and long_lines == "split"):
+            tag_ids = ids[:1] if tag else []
+            segments = _split(segment, tag_ids, longest if is_long else len(ids), vocabulary)
+        elif not is_long:
+            segments = [segment]
+        elif long_lines == "truncate":
+            kept_ids = [*ids[: longest - 1], EOS_ID]
+            segments = [replace(segment, ids=kept_ids, is_truncated=True)]
+        else:
             raise UserError(
                 f"{input_file.name}:{line_number + 1}: {len(ids)} tokens are more than {longest}; "
                 "shorten the line, use --long_lines=split, sentences or truncate, or raise "
                 "max_input_size"
             )
-        if long_lines == "truncate":
-            return [
-                Segment(
-                    index, 0, line_number, text, [*ids[: longest - 1], EOS_ID], is_truncated=True
-                )
-            ]
-        parts = split_text(text, (longest if is_long else len(ids)) - bool(tag), count)
-        strings = [string for string in parts if not is_empty(string)]
-        rows = vocabulary.encode([string.strip() for string in strings])
-        pairs = enumerate(zip(strings, rows, strict=True))
-        return [
-            Segment(index, number, line_number, string, ids[: bool(tag)] + row)
-            for number, (string, row) in pairs
-        ]
+        segments_of_texts.append(segments)
+    return segments_of_texts
 
-    pairs = zip(vocabulary.split_tags(texts), vocabulary.encode_sources(texts), strict=True)
-    return [cut(index, *tag_and_text, ids) for index, (tag_and_text, ids) in enumerate(pairs)]
+
+def _split(
+    whole: Segment, tag_ids: list[int], longest: int, vocabulary: Vocabulary
+) -> list[Segment]:
+    """Returns the segments of a text of which `whole` is the only segment. Each begins with
+    `tag_ids` and has at most `longest` tokens.
+    """
+
+    def count(texts: Sequence[str]) -> list[int]:
+        stripped = [text.strip() for text in texts]
+        return [len(ids) for ids in vocabulary.encode(stripped, num_threads=1)]
+
+    parts = split_text(whole.string, longest - len(tag_ids), count)
+    strings = [part for part in parts if not is_empty(part)]
+    rows = vocabulary.encode([string.strip() for string in strings])
+    return [
+        replace(whole, number=number, string=string, ids=tag_ids + row)
+        for number, (string, row) in enumerate(zip(strings, rows, strict=True))
+    ]
 
 
 def split_text(text: str, longest: int, count: Count) -> list[str]:
@@ -111,7 +120,7 @@ def split_text(text: str, longest: int, count: Count) -> list[str]:
     split between clauses, a clause between words, and a word between characters, into as few parts
     as possible. `count` returns the numbers of tokens of texts.
     """
-    return _shorten(split_sentences([text])[0], longest, count, (CLAUSE_END, SPACE, CHARACTER))
+    return _shorten(split_sentences(text), longest, count, (CLAUSE_END, SPACE, CHARACTER))
 
 
 def _shorten(
@@ -141,7 +150,9 @@ def _merge(parts: list[str], longest: int, count: Count) -> list[str]:
     """Joins neighboring parts while the result has at most `longest` tokens. Returns the joined
     parts.
     """
-    merged, start, number = [], 0, 1
+    merged = []
+    start = 0
+    number = 1
     while start < len(parts):
         number = _number(parts, start, 2 * number, longest, count)
         merged.append("".join(parts[start : start + number]))
@@ -171,7 +182,9 @@ def join_texts(texts: Sequence[str], sources: Sequence[str]) -> str:
     """
     result = texts[0]
     for text, before, after in zip(texts[1:], sources[:-1], sources[1:], strict=True):
-        result += (" " if before[-1:].isspace() or after[:1].isspace() else "") + text
+        if before[-1:].isspace() or after[:1].isspace():
+            result += " "
+        result += text
     return result
 
 
@@ -183,19 +196,24 @@ def join_translations(parts: Sequence[Translation], segments: Sequence[Segment])
     """
     if len(parts) == 1:
         return parts[0]
+    chain = itertools.chain.from_iterable
+    strings = [segment.string for segment in segments]
     offsets = [0, *itertools.accumulate(len(part.source_ids) for part in parts)]
     hypotheses = []
     for rank in zip(*(part.hypotheses for part in parts), strict=False):
-        text = join_texts([part.text for part in rank], [segment.string for segment in segments])
-        ids = tuple(token for part in rank for token in part.ids)
-        token_scores = tuple(score for part in rank for score in part.token_scores)
-        attention = (
+        attention = [
             index + offset
             for part, offset in zip(rank, offsets, strict=False)
             for index in part.attention
-        )
+        ]
         hypotheses.append(
-            Hypothesis(text, sum(part.score for part in rank), ids, token_scores, tuple(attention))
+            Hypothesis(
+                join_texts([part.text for part in rank], strings),
+                sum(part.score for part in rank),
+                tuple(chain(part.ids for part in rank)),
+                tuple(chain(part.token_scores for part in rank)),
+                tuple(attention),
+            )
         )
-    source_ids = tuple(token for part in parts for token in part.source_ids)
+    source_ids = tuple(chain(part.source_ids for part in parts))
     return Translation(tuple(hypotheses), source_ids, len(parts))

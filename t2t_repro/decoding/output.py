@@ -19,24 +19,21 @@ def finish_translations(
     """Replaces each hypothesis's text by the line that `Problem.finish` makes of it. Also returns
     its report.
     """
-    sources = [
-        text
-        for text, translation in zip(texts, translations, strict=True)
-        for _ in translation.hypotheses
-    ]
-    outputs = [
-        hypothesis.text for translation in translations for hypothesis in translation.hypotheses
-    ]
-    finished_outputs, report = problem.finish(sources, outputs)
-    remaining = iter(finished_outputs)
-
-    def finish(translation: Translation) -> Translation:
-        hypotheses = (
+    sources = []
+    outputs = []
+    for text, translation in zip(texts, translations, strict=True):
+        for hypothesis in translation.hypotheses:
+            sources.append(text)
+            outputs.append(hypothesis.text)
+    lines, report = problem.finish(sources, outputs)
+    remaining = iter(lines)
+    finished = []
+    for translation in translations:
+        hypotheses = [
             replace(hypothesis, text=next(remaining)) for hypothesis in translation.hypotheses
-        )
-        return replace(translation, hypotheses=tuple(hypotheses))
-
-    return [finish(translation) for translation in translations], report
+        ]
+        finished.append(replace(translation, hypotheses=tuple(hypotheses)))
+    return finished, report
 
 
 def refuse_diverged(scores: Iterable[float]) -> None:
@@ -52,10 +49,11 @@ def refuse_diverged(scores: Iterable[float]) -> None:
 
 def text_line(hypotheses: Sequence[Hypothesis], decode_hparams: DecodeHParams) -> str:
     """Returns one line with the outputs of one source; docs/decoding.md describes its columns."""
-    has_columns = decode_hparams.n > 1 or decode_hparams.write_beam_scores
+    if decode_hparams.n == 1 and not decode_hparams.write_beam_scores:
+        return hypotheses[0].text
     cells = []
     for hypothesis in hypotheses:
-        cells.append(hypothesis.text.replace("\t", " ") if has_columns else hypothesis.text)
+        cells.append(hypothesis.text.replace("\t", " "))
         if decode_hparams.write_beam_scores:
             cells += [f"{hypothesis.score:.6f}", str(len(hypothesis.ids))]
     return "\t".join(cells)

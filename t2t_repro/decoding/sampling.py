@@ -56,16 +56,18 @@ def sample(
     not its score.
 
     Args:
-        scoring, cache, limits: as for `beam_search`, but `scoring.bonus` must be None.
-        memory: as for `beam_search`, plus "random", float32 [B, K, L] in [0, 1): the random number
-            for each token.
+        scoring: the model, as `beam_search` uses it, but `scoring.bonus` must be None.
+        cache: what the model keeps of earlier positions; its tensors are [B * K, ...].
+        memory: what the model knows about the sources, and "random", float32 [B, K, L] in [0, 1):
+            the random number for each token. Its tensors are [B, ...].
+        limits: int64 [B], the maximum length of each sentence's outputs, counting the end token.
         decode_hparams: the function uses `n` (K), `alpha` and the fields `sampling_...`.
 
     Returns:
         K outputs per sentence in the order in which they were drawn, but outputs without an end
         token come last.
     """
-    count, alpha = decode_hparams.n, decode_hparams.alpha
+    count = decode_hparams.n
 
     def advance(state: State) -> State:
         # The logits of each output's next token [R, K, V], and the logarithm of their softmax's
@@ -81,6 +83,7 @@ def sample(
         tokens = tf.where(is_alive, drawn, tf.constant(PAD_ID, tf.int64))
         log_probs = state.alive_log_probs + tf.gather(logits, tokens, batch_dims=2) - normalizer
         is_end = is_alive & (tokens == EOS_ID)
+        scores = log_probs / length_penalty(state.t + 1, decode_hparams.alpha)
         # Append the tokens to the outputs: [R, K, 1 + t] --> [R, K, 2 + t]
         ids = tf.concat([state.alive_ids, tokens[:, :, None]], axis=2)
         state = state._replace(
@@ -88,15 +91,12 @@ def sample(
             alive_ids=ids,
             alive_log_probs=tf.where(is_alive & ~is_end, log_probs, MISSING),
             finished_ids=tf.where(is_end[:, :, None], ids, with_padding(state.finished_ids)),
-            finished_scores=tf.where(
-                is_end, log_probs / length_penalty(state.t + 1, alpha), state.finished_scores
-            ),
+            finished_scores=tf.where(is_end, scores, state.finished_scores),
             cache=cache,
         )
         # A sentence is done at its length limit, or when all its outputs have ended: bool [R]
-        is_done = (tf.cast(state.t, tf.int64) >= state.limits) | tf.reduce_all(
-            state.alive_log_probs == MISSING, axis=1
-        )
+        has_ended = tf.reduce_all(state.alive_log_probs == MISSING, axis=1)
+        is_done = has_ended | (tf.cast(state.t, tf.int64) >= state.limits)
         # Each output is its own parent: [R, K]
         parents = tf.tile(tf.range(count, dtype=tf.int64)[None], [tf.shape(tokens)[0], 1])
         return remove_done(state, parents, is_done, decode_hparams, scoring)
@@ -113,13 +113,14 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
         random: [R, K] in [0, 1), the random number for each token.
         decode_hparams: has temperature, top-k and top-p.
     """
-    top_k, top_p = decode_hparams.sampling_keep_top_k, decode_hparams.sampling_keep_top_p
-    logits, tokens = logits / decode_hparams.sampling_temp, None
-    if top_k or top_p < 1:
+    top_k = decode_hparams.sampling_keep_top_k
+    top_p = decode_hparams.sampling_keep_top_p
+    logits /= decode_hparams.sampling_temp
+    is_sorted = top_k > 0 or top_p < 1
+    if is_sorted:
         vocabulary = tf.shape(logits)[2]
-        logits, tokens = tf.math.top_k(
-            logits, tf.minimum(top_k, vocabulary) if top_k else vocabulary
-        )
+        count = tf.minimum(top_k, vocabulary) if top_k else vocabulary
+        logits, tokens = tf.math.top_k(logits, count)
     probabilities = tf.nn.softmax(logits)
     cumulative = tf.cumsum(probabilities, axis=2)
     if top_p < 1:  # keep a token if the likelier tokens have a total probability below top_p
@@ -133,4 +134,4 @@ def draw(logits: tf.Tensor, random: tf.Tensor, decode_hparams: DecodeHParams) ->
         tf.math.count_nonzero(cumulative <= threshold, axis=2),
         tf.math.count_nonzero(cumulative < cumulative[:, :, -1:], axis=2),
     )
-    return index if tokens is None else tf.cast(tf.gather(tokens, index, batch_dims=2), tf.int64)
+    return tf.cast(tf.gather(tokens, index, batch_dims=2), tf.int64) if is_sorted else index

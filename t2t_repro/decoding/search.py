@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from t2t_repro.data.vocabularies.text_rules import PAD_ID
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
-from t2t_repro.decoding.rules import coverage, with_prefix, without_repeats
+from t2t_repro.decoding.rules import Rules, coverage, with_prefix, without_repeats
 from t2t_repro.decoding.sampling import sample
-from t2t_repro.decoding.well_formed import TreeRules
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.model import DecodingModel
 
@@ -28,7 +27,7 @@ first may be missing.
   begin.
 - "random": float32 [B, n, L] in [0, 1), the random number for each token of each output, if outputs
   are drawn.
-- "facts": int32 [B, F], the facts about each source that the rules need; see `TreeRules.facts`.
+- "facts": int32 [B, F], the facts about each source that the rules need; see `Rules.facts`.
 """
 
 
@@ -36,7 +35,7 @@ def generate_outputs(
     model: DecodingModel,
     decode_hparams: DecodeHParams,
     sources: Sources,
-    rules: TreeRules | None = None,
+    rules: Rules | None = None,
 ) -> Hypotheses:
     """Returns n outputs of each source, with ids of int32, found by beam search or, if `is_random`,
     drawn at random.
@@ -47,7 +46,7 @@ def generate_outputs(
 
 
 def start_search(
-    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: TreeRules | None
+    model: DecodingModel, decode_hparams: DecodeHParams, sources: Sources, rules: Rules | None
 ) -> tuple[Scoring, dict[str, Any], dict[str, Any], tf.Tensor]:
     """Encodes the sources, and returns the arguments of `beam_search` and `sample`, without the
     decode hparams.
@@ -80,7 +79,7 @@ def start_search(
 
 
 def _scoring(
-    model: DecodingModel, decode_hparams: DecodeHParams, rules: TreeRules | None, has_prefix: bool
+    model: DecodingModel, decode_hparams: DecodeHParams, rules: Rules | None, has_prefix: bool
 ) -> Scoring:
     """Returns functions that call the model, apply the penalties in `decode_hparams`, and force
     prefixes.

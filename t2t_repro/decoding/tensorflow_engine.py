@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,10 +21,10 @@ from t2t_repro.decoding.beam_search import MISSING
 from t2t_repro.decoding.engine import Engine, Output
 from t2t_repro.decoding.ensemble import Ensemble
 from t2t_repro.decoding.long_lines import Segment
+from t2t_repro.decoding.rules import Rules
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
 from t2t_repro.decoding.translation import PairScore
-from t2t_repro.decoding.well_formed import TreeRules
 from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.layers.base import Layer, float32
@@ -44,11 +43,11 @@ class TensorFlowEngine(Engine):
     None.
     """
 
-    def __init__(self, model: Any, rules: Callable[[DecodeHParams], TreeRules | None]) -> None:
-        self._model, self._rules = model, rules
-        self.threads = max(
-            tf.config.threading.get_inter_op_parallelism_threads(), 1
-        )  # see `devices.set_threads`
+    def __init__(self, model: Any, rules: Callable[[DecodeHParams], Rules | None]) -> None:
+        self._model = model
+        self._rules = rules
+        # 0 means automatic, before `devices.set_threads` has set a number.
+        self.threads = max(tf.config.threading.get_inter_op_parallelism_threads(), 1)
         self._search_graphs: dict[Any, Any] = {}
         self._lock = threading.Lock()
         self._score_graph = tf.function(
@@ -79,23 +78,33 @@ class TensorFlowEngine(Engine):
             # random numbers.
             limit = sum(array.shape[1] for array in arrays.values()) + decode_hparams.extra_length
             limit += rules.min_extra if rules else 0
-            seed, count = decode_hparams.sampling_seed, decode_hparams.n
             arrays["random"] = np.stack(
                 [
-                    random_numbers(seed, segment.line_number, segment.number, limit, count)
+                    random_numbers(
+                        decode_hparams.sampling_seed,
+                        segment.line_number,
+                        segment.number,
+                        limit,
+                        decode_hparams.n,
+                    )
                     for segment in segments
                 ]
             )
         best = self._search_graph(decode_hparams, arrays)(arrays)
-        ids, scores = best.ids.numpy(), best.scores.numpy()
-        exists = (
-            scores > MISSING
-        )  # bool [B, n]: a small vocabulary or length limit allows fewer than n outputs
-        exists[:, 0] = (
-            True  # the first output exists even if the model has diverged: its score is then -inf
-        )
-        outputs = zip(map(unpadded, ids[exists].tolist()), scores[exists].tolist(), strict=True)
-        return [list(itertools.islice(outputs, count)) for count in exists.sum(axis=1).tolist()]
+        all_ids = best.ids.numpy().tolist()
+        all_scores = best.scores.numpy().tolist()
+        outputs = []
+        for rows, scores in zip(all_ids, all_scores, strict=True):
+            # A small vocabulary or length limit allows fewer than n outputs. The first one exists
+            # even if the model has diverged: its score is then -inf.
+            outputs.append(
+                [
+                    (unpadded(row), score)
+                    for place, (row, score) in enumerate(zip(rows, scores, strict=True))
+                    if place == 0 or score > MISSING
+                ]
+            )
+        return outputs
 
     def _search_graph(self, decode_hparams: DecodeHParams, arrays: Sources) -> Any:
         """Returns `generate_outputs` as a graph that takes `arrays`.
@@ -126,14 +135,11 @@ class TensorFlowEngine(Engine):
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[PairScore]:
         """Returns the scores of pairs."""
         sources, targets = zip(*pairs, strict=True)
-        log_probs, attention = (
-            x.numpy().tolist() for x in self._score_graph(padded(sources), padded(targets))
-        )
+        log_probs, attention = self._score_graph(padded(sources), padded(targets))
+        rows = zip(log_probs.numpy().tolist(), attention.numpy().tolist(), targets, strict=True)
         return [
             PairScore(tuple(row_log_probs[: len(target)]), tuple(row_attention[: len(target)]))
-            for row_log_probs, row_attention, target in zip(
-                log_probs, attention, targets, strict=True
-            )
+            for row_log_probs, row_attention, target in rows
         ]
 
 

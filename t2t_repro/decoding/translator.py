@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from t2t_repro.console.quiet import quiet_tensorflow
 from t2t_repro.data.vocabularies.text_rules import is_empty, one_line
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import run_in_batches
-from t2t_repro.decoding.engine import Engine, computation
+from t2t_repro.decoding.engine import ENGINES, Engine, register_engine
 from t2t_repro.decoding.long_lines import Segment, cut_texts, join_translations
 from t2t_repro.decoding.translation import (
     EMPTY,
@@ -30,22 +29,23 @@ from t2t_repro.decoding.translation import (
     Translation,
     with_tags,
 )
-from t2t_repro.errors import UserError, refuse_unknown, require_extra, text_list
+from t2t_repro.errors import UserError, text_list
 from t2t_repro.hparam import DecodeHParams, with_changes
-from t2t_repro.parsing.linearization import TreeSymbols
 
 if TYPE_CHECKING:
-    from t2t_repro.decoding.well_formed import TreeRules
+    from t2t_repro.decoding.rules import Rules
     from t2t_repro.models.model import Model
 
 Result = TypeVar("Result")
-ENGINES = {
-    "tensorflow": "t2t_repro.decoding.tensorflow_engine",
-    "ctranslate2": "t2t_repro.ctranslate2.engine",
-}
-"""Names of the libraries that can run a model, and the modules whose function `load` returns it.
-CTranslate2 runs only the Transformer; docs/ctranslate2.md says what differs.
-"""
+
+
+@register_engine("tensorflow")
+def _load_tensorflow(*arguments: Any) -> Any:
+    """TensorFlow, which runs all models."""
+    with quiet_tensorflow():
+        from t2t_repro.decoding import tensorflow_engine
+
+    return tensorflow_engine.load(*arguments)
 
 
 class Translator:
@@ -61,8 +61,7 @@ class Translator:
         decode_hparams: settings of the search and of batches.
         max_length: longest source that is translated whole if `max_input_size` is 0, in tokens
             counting the end token; 0 for no limit.
-        tree_symbols: the symbols of trees if the model is a parser (see `Problem.tree_symbols`);
-            else None.
+        output_rules: returns the rules for `well_formed`; see `Problem.output_rules`.
         tags: the tags of the model's target languages (see `ModelFolder.tags`); empty if sources
             need no tag.
     """
@@ -73,17 +72,15 @@ class Translator:
         vocabulary: Vocabulary,
         decode_hparams: DecodeHParams,
         max_length: int = 0,
-        tree_symbols: TreeSymbols | None = None,
+        output_rules: Callable[[Vocabulary], Rules | None] = lambda vocabulary: None,
         tags: Sequence[str] = (),
     ) -> None:
         self.model: Any = model
+        self.vocabulary = vocabulary
+        self.decode_hparams = decode_hparams
+        self.max_length = max_length
         self.tags = tags
-        self._tree_symbols = tree_symbols
-        self.vocabulary, self.decode_hparams, self.max_length = (
-            vocabulary,
-            decode_hparams,
-            max_length,
-        )
+        self._output_rules = output_rules
         if not isinstance(model, Engine):
             with quiet_tensorflow():
                 from t2t_repro.decoding.tensorflow_engine import TensorFlowEngine
@@ -109,23 +106,22 @@ class Translator:
             checkpoint_path: a checkpoint's path for each folder, separated by commas; empty for
                 default checkpoints.
             precision: dtype of weights and matrix products in TensorFlow, "float32" or "bfloat16".
-            engine: the program that runs the model, "tensorflow" or, for one model on a CPU,
-                "ctranslate2".
-            quantization: type of the weights in CTranslate2, e.g. "int8"; default: "float32".
+            engine: the library that runs the model: "tensorflow" or another name in `ENGINES`.
+            quantization: type of the weights in another engine, e.g. "int8"; default: "float32".
             decode_hparams: values for fields of `DecodeHParams`; other fields have the problem's
                 defaults.
 
         Raises UserError if a folder is missing or damaged, the folders do not fit together, or a
         value is wrong.
         """
-        folders, checkpoints = open_folders(output_dir, checkpoint_path)
-        decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
         if quantization and engine == "tensorflow":
             raise UserError(
                 f"quantization={quantization} has no effect with engine={engine}; omit it"
             )
+        folders, checkpoints = open_folders(output_dir, checkpoint_path)
+        decode_params = with_changes(folders[0].problem.decode_hparams, decode_hparams)
         return cls.from_folders(
-            folders, checkpoints, decode_params, computation(precision, engine, quantization)
+            folders, checkpoints, decode_params, quantization or precision, engine
         )
 
     @classmethod
@@ -135,23 +131,19 @@ class Translator:
         checkpoints: Sequence[str],
         decode_hparams: DecodeHParams,
         precision: str = "float32",
+        engine: str = "tensorflow",
     ) -> Translator:
-        """Returns what `from_dir` returns. `precision` is that of TensorFlow, or the return value
-        of `computation`.
+        """Returns what `from_dir` returns, for folders that are open already.
+
+        `precision` is the type of the weights, by the engine's own name for it.
         """
-        engine, _, precision = precision.rpartition(" ")
-        engine = engine or "tensorflow"
-        refuse_unknown("engine", engine, ENGINES)
-        if engine == "ctranslate2":
-            require_extra(engine, engine)
-        with quiet_tensorflow():
-            module = importlib.import_module(ENGINES[engine])
+        load = ENGINES.get(engine)
         return cls(
-            module.load(folders, checkpoints, decode_hparams, precision),
+            load(folders, checkpoints, decode_hparams, precision),
             folders[0].vocabulary,
             decode_hparams,
             min(folder.hparams.max_length for folder in folders),
-            folders[0].problem.tree_symbols,
+            folders[0].problem.output_rules,
             folders[0].tags,
         )
 
@@ -191,13 +183,17 @@ class Translator:
         Raises UserError if an argument has a wrong value, or if `long_lines` is "error" and a text
         is too long.
         """
-        options: Any = {
-            "target_language": target_language,
-            "long_lines": long_lines,
-            "input_file": input_file,
-        }
-        options |= {"details": details, "scores": scores}
-        return _in_order(self.stream(texts, prefixes, **options, **decode_hparams), advance)
+        translations = self.stream(
+            texts,
+            prefixes,
+            target_language=target_language,
+            long_lines=long_lines,
+            details=details,
+            scores=scores,
+            input_file=input_file,
+            **decode_hparams,
+        )
+        return _in_order(translations, advance)
 
     def stream(
         self,
@@ -214,31 +210,25 @@ class Translator:
         """Yields (index in `texts`, translation) as soon as a text is translated, in no particular
         order.
 
-        The arguments are those of `translate`.
+        Arguments and errors are those of `translate`; `changes` are its `decode_hparams`.
         """
         texts = with_tags(text_list("texts", texts), self.tags, target_language, input_file)
-        if prefixes := text_list("prefixes", prefixes):
-            prefixes = text_list("prefixes", prefixes, len(texts))
+        prefixes = text_list("prefixes", prefixes)
+        if prefixes:
+            text_list("prefixes", prefixes, len(texts))
         decode_hparams = with_changes(self.decode_hparams, changes)
         self.check(decode_hparams)
-        if any(prefixes) and self.rules(decode_hparams):
+        if any(prefixes) and decode_hparams.well_formed:
             raise UserError("prefixes cannot be combined with well_formed=true; omit one of them")
         longest = decode_hparams.max_input_size or self.max_length
         segments_of_texts = cut_texts(
             texts, self.vocabulary.sources, longest, long_lines, input_file
         )
         if any(prefixes):
-            rows = self.vocabulary.encode_targets(
-                ["" if is_empty(prefix) else prefix for prefix in prefixes]
-            )
-            for segments, prefix_ids in zip(segments_of_texts, rows, strict=True):
-                if (
-                    segments
-                ):  # the text's first segment gets the prefix, without the prefix's end token
-                    segments[0] = dataclasses.replace(segments[0], prefix_ids=prefix_ids[:-1])
-        yield from (
-            (index, EMPTY) for index, segments in enumerate(segments_of_texts) if not segments
-        )
+            self._add_prefixes(segments_of_texts, prefixes)
+        for index, segments in enumerate(segments_of_texts):
+            if not segments:
+                yield index, EMPTY
 
         all_segments = list(itertools.chain.from_iterable(segments_of_texts))
         parts_of_texts: dict[int, dict[int, Translation]] = defaultdict(dict)
@@ -250,16 +240,23 @@ class Translator:
             self.engine.threads,
         ):
             segment = all_segments[segment_index]
-            segments, parts = (
-                segments_of_texts[segment.text_index],
-                parts_of_texts[segment.text_index],
-            )
+            segments = segments_of_texts[segment.text_index]
+            parts = parts_of_texts[segment.text_index]
             parts[segment.number] = translation
             if len(parts) == len(segments):
-                yield (
-                    segment.text_index,
-                    join_translations([parts[number] for number in range(len(parts))], segments),
-                )
+                in_order = [parts[number] for number in range(len(parts))]
+                yield segment.text_index, join_translations(in_order, segments)
+
+    def _add_prefixes(
+        self, segments_of_texts: Sequence[list[Segment]], prefixes: Sequence[str]
+    ) -> None:
+        """Gives each text's prefix, without the prefix's end token, to the text's first segment."""
+        rows = self.vocabulary.encode_targets(
+            ["" if is_empty(prefix) else prefix for prefix in prefixes]
+        )
+        for segments, row in zip(segments_of_texts, rows, strict=True):
+            if segments:
+                segments[0] = dataclasses.replace(segments[0], prefix_ids=row[:-1])
 
     def score(
         self,
@@ -270,15 +267,13 @@ class Translator:
     ) -> list[PairScore]:
         """Returns the log-probability of each target as the translation of its source.
 
-        `advance` is called with the number of pairs scored since the last call; for
-        `target_language`, see `translate`.
+        `advance` is called with the number of pairs scored since the last call. If the model has
+        several target languages, `target_language` is that of sources without a tag.
         """
         sources = with_tags(text_list("sources", sources), self.tags, target_language)
         targets = text_list("targets", targets, len(sources))
-        source_ids, target_ids = (
-            self.vocabulary.encode_sources(sources),
-            self.vocabulary.encode_targets(targets),
-        )
+        source_ids = self.vocabulary.encode_sources(sources)
+        target_ids = self.vocabulary.encode_targets(targets)
         return self._score_all(source_ids, target_ids, self.decode_hparams.batch_size, advance)
 
     def check(self, decode_hparams: DecodeHParams) -> None:
@@ -286,19 +281,18 @@ class Translator:
         self.engine.check(decode_hparams)
         self.rules(decode_hparams)
 
-    def rules(self, decode_hparams: DecodeHParams) -> TreeRules | None:
-        """Returns the rules that the outputs must obey, or None if `decode_hparams` requires no
-        rules.
-        """
-        return self._tree_rules if decode_hparams.well_formed else None
+    def rules(self, decode_hparams: DecodeHParams) -> Rules | None:
+        """Returns the rules that the outputs must obey; None if they are free."""
+        return self._rules if decode_hparams.well_formed else None
 
     @functools.cached_property
-    def _tree_rules(self) -> TreeRules:
-        from t2t_repro.decoding.well_formed import (
-            tree_rules,
-        )  # imported here, because it loads TensorFlow
-
-        return tree_rules(self.vocabulary, self._tree_symbols)
+    def _rules(self) -> Rules:
+        if rules := self._output_rules(self.vocabulary):
+            return rules
+        raise UserError(
+            "well_formed=true is only for parsers and other problems with rules for their "
+            "outputs; omit it"
+        )
 
     def _translate_batch(
         self,
@@ -312,9 +306,11 @@ class Translator:
         ids = [output_ids for output_ids, _ in outputs]
         pair_scores = [PairScore((), ())] * len(ids)
         if details:
-            pairs = zip(segments, results, strict=True)
-            sources = [segment.ids for segment, segment_outputs in pairs for _ in segment_outputs]
+            sources = [
+                segment.ids for segment, row in zip(segments, results, strict=True) for _ in row
+            ]
             pair_scores = self._score_all(sources, ids, decode_hparams.batch_size)
+        texts = self.vocabulary.decode(ids)
         hypotheses = (
             Hypothesis(
                 one_line(text),
@@ -324,17 +320,16 @@ class Translator:
                 pair_score.attention,
             )
             for text, (output_ids, score), pair_score in zip(
-                self.vocabulary.decode(ids), outputs, pair_scores, strict=True
+                texts, outputs, pair_scores, strict=True
             )
         )
         return [
             Translation(
-                tuple(itertools.islice(hypotheses, count)),
+                tuple(itertools.islice(hypotheses, len(row))),
                 tuple(segment.ids),
-                1,
-                segment.is_truncated,
+                is_truncated=segment.is_truncated,
             )
-            for segment, count in zip(segments, map(len, results), strict=True)
+            for segment, row in zip(segments, results, strict=True)
         ]
 
     def _score_all(

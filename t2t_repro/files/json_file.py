@@ -6,7 +6,7 @@ import math
 import typing
 from typing import Any, TypeVar
 
-from t2t_repro.errors import UserError, shortened, unknown
+from t2t_repro.errors import UserError, check_type, unknown
 from t2t_repro.files.untrusted import parse_json
 
 T = TypeVar("T")
@@ -66,15 +66,6 @@ def check_types(kind: Any, fields: dict[str, Any], source: str) -> None:
         if name not in types:
             raise UserError(f"{source}: {unknown(f'field of {kind.__name__}', name, types)}")
         check_type(f"{source}: {name}", value, types[name])
-
-
-def check_type(name: str, value: Any, kind: type) -> None:
-    """Raises UserError unless a field's value is of type `kind`. An int is also a float, but a bool
-    is not an int.
-    """
-    accepted = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise UserError(f"{name}={shortened(repr(value))} must be of type {kind.__name__}")
 
 
 def from_json(kind: type[T], text: str, source: str) -> T:

@@ -9,30 +9,32 @@ from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.json_file import from_fields
 from t2t_repro.files.untrusted import as_text, parse_json, read_bytes
 
-CONFIG, GENERATION, ARCHITECTURE = "config.json", "generation_config.json", "MarianMTModel"
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+ARCHITECTURE = "MarianMTModel"
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "gelu": "gelu", "relu": "relu"}
 """Our names of the activations that can be imported, by transformers' names."""
 ONLY = {
-    **{
-        "is_encoder_decoder": True,
-        "is_decoder": False,
-        "static_position_embeddings": True,
-        "normalize_before": False,
-    },
-    **{"normalize_embedding": False, "add_final_layer_norm": False, "quantization_config": None},
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "static_position_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "quantization_config": None,
 }
 """Features with a single value that can be imported. A feature that config.json does not name has
 this value.
 """
 RULES = {
-    **{
-        "length_penalty": 1,
-        "no_repeat_ngram_size": 0,
-        "repetition_penalty": 1,
-        "min_length": 0,
-        "do_sample": False,
-    },
-    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id")),
+    "length_penalty": 1,
+    "no_repeat_ngram_size": 0,
+    "repetition_penalty": 1,
+    "min_length": 0,
+    "do_sample": False,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
 }
 """Rules for outputs that are not imported, with the values that change nothing."""
 MAX_SIZE = 1 << 20
@@ -78,7 +80,8 @@ class MarianConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "decoder_vocab_size", self.decoder_vocab_size or self.vocab_size)
         for name, value in vars(self).items():
-            if type(value) is int and not (0 if name.endswith("_id") else 1) <= value <= MAX_SIZE:
+            lowest = 0 if name.endswith("_id") else 1
+            if type(value) is int and not lowest <= value <= MAX_SIZE:
                 raise UserError(f"{name}={value} is out of range; copy the file again")
 
 
@@ -88,8 +91,10 @@ def read_config(folder: Path) -> MarianConfig:
     Raises UserError if a file is missing or damaged, the folder has another architecture, or the
     model has features that cannot be imported.
     """
-    config, source = read_json(folder / CONFIG), folder / CONFIG
-    names, kind = str(config.get("architectures") or ARCHITECTURE), config.get("model_type")
+    source = folder / CONFIG
+    config = read_json(source)
+    names = str(config.get("architectures") or ARCHITECTURE)
+    kind = config.get("model_type")
     if kind != "marian" or ARCHITECTURE not in names:
         shown = shortened(f"the architecture is {names}, model_type={kind}")
         raise UserError(f"{source}: {shown}; only {ARCHITECTURE} can be imported")
@@ -100,21 +105,19 @@ def read_config(folder: Path) -> MarianConfig:
         name: fields[name] for name, value in RULES.items() if fields.get(name, value) != value
     }
     features = from_fields(MarianConfig, known | {"unused": unused}, str(source))
-    refused = [name for name, value in ONLY.items() if fields.get(name, value) != value]
+    # Our search never outputs padding or a start token, and has no list of other forbidden pieces.
     special = [[features.pad_token_id], [features.decoder_start_token_id]]
-    heads, width = features.encoder_attention_heads, features.d_model
-    is_refused = {
+    heads = features.encoder_attention_heads
+    width = features.d_model
+    is_refused = {name: fields.get(name, value) != value for name, value in ONLY.items()} | {
         "activation_function": features.activation_function not in ACTIVATIONS,
-        "bad_words_ids": not all(
-            word in special for word in features.bad_words_ids
-        ),  # only padding is forbidden here
-        "d_model": width % 2,
-        "encoder_attention_heads": width % heads,
+        "bad_words_ids": not all(word in special for word in features.bad_words_ids),
+        "d_model": width % 2 > 0,
+        "encoder_attention_heads": width % heads > 0,
         "decoder_attention_heads": features.decoder_attention_heads != heads,
         "max_position_embeddings": features.max_position_embeddings * width > MAX_TABLE,
     }
-    refused += [name for name, value in is_refused.items() if value]
-    if refused:
+    if refused := [name for name in is_refused if is_refused[name]]:
         shown = ", ".join(shortened(f"{name}={fields.get(name)!r}") for name in refused)
         raise UserError(f"{source}: {shown}: no model here can have this; choose another model")
     return features

@@ -34,7 +34,15 @@ from t2t_repro.huggingface.names import (
     layer_weights,
     scaled,
 )
-from t2t_repro.huggingface.vocabulary import END, MODELS, PAD, TABLE, TARGET_TABLE, TOKENIZER
+from t2t_repro.huggingface.vocabulary import (
+    END,
+    PAD,
+    SOURCE_MODEL,
+    TABLE,
+    TARGET_MODEL,
+    TARGET_TABLE,
+    TOKENIZER,
+)
 from t2t_repro.huggingface.weights import SAFETENSORS
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
@@ -62,14 +70,13 @@ def export_huggingface(
     folder.
     """
     refuse_impossible(folder)
-    targets, sources = folder.vocabulary, folder.vocabulary.sources
+    targets = folder.vocabulary
+    sources = targets.sources
     # MarianTokenizer has only one id for the padding of both tables. In OPUS-MT's models, padding
     # is the last.
     pad = min(sources.size, targets.size) - 1
-    (source_pieces, source_ids), (target_pieces, target_ids) = (
-        piece_table(sources, pad),
-        piece_table(targets, pad),
-    )
+    source_pieces, source_ids = piece_table(sources, pad)
+    target_pieces, target_ids = piece_table(targets, pad)
     weights = marian_weights(folder.model(checkpoint), source_ids, target_ids)
     ids = {
         "pad_token_id": pad,
@@ -78,41 +85,42 @@ def export_huggingface(
         "forced_eos_token_id": 0,
     }
     config = marian_config(folder.hparams, weights) | ids
-    fields: dict[str, Any] = {
-        CONFIG: config,
-        GENERATION: {
-            **ids,
-            "bad_words_ids": [[pad]],
-            "max_length": min(MAX_OUTPUT, config["max_position_embeddings"]),
-            "num_beams": folder.problem.decode_hparams.beam_size,
-        },
-        TOKENIZER: {
-            "tokenizer_class": "MarianTokenizer",
-            "model_max_length": folder.hparams.max_length,
-            "separate_vocabs": targets.separate_source_size > 0,
-            "clean_up_tokenization_spaces": False,
-            **{name: code for name, code in zip(LANGUAGES, card.languages, strict=True) if code},
-        },
-        TABLE: source_pieces,
+    generation = ids | {
+        "bad_words_ids": [[pad]],
+        "max_length": min(MAX_OUTPUT, config["max_position_embeddings"]),
+        "num_beams": folder.problem.decode_hparams.beam_size,
     }
+    tokenizer: dict[str, Any] = {
+        "tokenizer_class": "MarianTokenizer",
+        "model_max_length": folder.hparams.max_length,
+        "separate_vocabs": targets.separate_source_size > 0,
+        "clean_up_tokenization_spaces": False,
+    }
+    for name, code in zip(LANGUAGES, card.languages, strict=True):
+        if code:
+            tokenizer[name] = code
+    contents = {
+        CONFIG: config, GENERATION: generation, TOKENIZER: tokenizer, TABLE: source_pieces
+    }  # fmt: skip
     if targets.separate_source_size:
-        fields[TARGET_TABLE] = target_pieces
+        contents[TARGET_TABLE] = target_pieces
+    # MarianTokenizer keeps the space after a tag, so none is written there.
+    example = "".join(folder.tags[:1]) + "A line of text."
     with new_version(export_dir) as (temporary, version):
-        for name, values in fields.items():
-            write_file(temporary / name, json.dumps(values, indent=2))
-        for name, vocabulary in zip(MODELS, (targets, sources), strict=True):
+        for name, content in contents.items():
+            write_file(temporary / name, json.dumps(content, indent=2))
+        for name, vocabulary in ((TARGET_MODEL, targets), (SOURCE_MODEL, sources)):
+            # A MarianVocabulary contains a SentencePiece model; other vocabularies are one.
             write_file(temporary / name, getattr(vocabulary, "sentencepiece", vocabulary).model)
         write_file(temporary / SAFETENSORS, safetensors(weights))
-        # MarianTokenizer keeps the space after a tag.
-        card.write(
-            temporary, "transformers", USE.format(text="".join(folder.tags[:1]) + "A line of text.")
-        )
+        card.write(temporary, "transformers", USE.format(text=example))
     return version
 
 
 def refuse_impossible(folder: ModelFolder) -> None:
     """Raises UserError if MarianMTModel or MarianTokenizer lacks a feature of the model."""
-    hparams, vocabulary = folder.hparams, folder.vocabulary
+    hparams = folder.hparams
+    vocabulary = folder.vocabulary
     possible: dict[str, list[Any]] = {
         "model": ["transformer"],
         "norm_before": [False],
@@ -123,8 +131,8 @@ def refuse_impossible(folder: ModelFolder) -> None:
     }
     features = [
         f"{name}={getattr(hparams, name)}"
-        for name in possible
-        if getattr(hparams, name) not in possible[name]
+        for name, values in possible.items()
+        if getattr(hparams, name) not in values
     ]
     if {vocabulary.kind, vocabulary.sources.kind} - {"sentencepiece", "marian"}:
         features.append(folder.origin.vocabulary)
@@ -139,16 +147,15 @@ def piece_table(vocabulary: Vocabulary, pad: int) -> tuple[dict[str, int], list[
     """Returns the ids in transformers by the pieces, and our ids in that order: the end, unknown,
     then all others.
 
-    `pad` is the id of padding.
+    `pad` is the id of padding in transformers. Raises UserError if two pieces have the same name.
     """
-    pieces, unknown = vocabulary.pieces(range(vocabulary.size)), vocabulary.unknown_id or PAD_ID
-    for number, piece in ((PAD_ID, PAD), (EOS_ID, END), (unknown, UNKNOWN)):
-        pieces[number] = piece
-    ids = [
-        EOS_ID,
-        unknown,
-        *(number for number in range(len(pieces)) if number not in (PAD_ID, EOS_ID, unknown)),
-    ]
+    pieces = vocabulary.pieces(range(vocabulary.size))
+    unknown = vocabulary.unknown_id or PAD_ID
+    pieces[PAD_ID] = PAD
+    pieces[EOS_ID] = END
+    pieces[unknown] = UNKNOWN
+    special = (PAD_ID, EOS_ID, unknown)
+    ids = [EOS_ID, unknown, *(number for number in range(len(pieces)) if number not in special)]
     ids.insert(pad, PAD_ID)
     table = {pieces[our_id]: number for number, our_id in enumerate(ids)}
     if len(table) < len(pieces):
@@ -263,12 +270,12 @@ def _array(weight: Any) -> np.ndarray:
 def safetensors(weights: dict[str, np.ndarray]) -> bytes:
     """Returns the contents of a file of weights in float32."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
+    start = 0
     for name, weight in weights.items():
-        start, end = end, end + weight.nbytes
+        end = start + weight.nbytes
         header[name] = {"dtype": "F32", "shape": weight.shape, "data_offsets": [start, end]}
+        start = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join(
-        [len(text).to_bytes(8, "little"), text, *(weight.tobytes() for weight in weights.values())]
-    )
+    values = [weight.tobytes() for weight in weights.values()]
+    return b"".join([len(text).to_bytes(8, "little"), text, *values])

@@ -11,14 +11,10 @@ import numpy as np
 
 from t2t_repro.hparam import HParams
 
-SHARED, ENCODER, DECODER, SOFTMAX = (
-    *(
-        "model.shared.weight",
-        "model.encoder.embed_tokens.weight",
-        "model.decoder.embed_tokens.weight",
-    ),
-    "lm_head.weight",
-)
+SHARED = "model.shared.weight"
+ENCODER = "model.encoder.embed_tokens.weight"
+DECODER = "model.decoder.embed_tokens.weight"
+SOFTMAX = "lm_head.weight"
 BIAS = "final_logits_bias"
 POSITIONS = {side: f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")}
 KERNELS = (
@@ -46,7 +42,7 @@ sizes there.
 WRITERS = r"(shared|embed_tokens|embed_positions|lm_head|out_proj|fc2|_layer_norm)\.(weight|bias)$"
 """Weights that are multiplied by c, as a regular expression."""
 READERS = r"([qkv]_proj|fc1)\.weight$"
-"""Weights that are divided by c."""
+"""Weights that are divided by c, as a regular expression."""
 NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
 
 
@@ -60,20 +56,14 @@ def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]
     for side, norms in NORMS.items():
         rows = [row for row in KERNELS if side == "decoder" or "memory" not in row[0]]
         for number, norm in enumerate(norms):
-            rows.append(
-                (
-                    f"residual_{number}/norm/scale",
-                    f"residual_{number}/norm/bias",
-                    f"{norm}_layer_norm",
-                    "D",
-                )
-            )
+            ours = f"residual_{number}/norm"
+            rows.append((f"{ours}/scale", f"{ours}/bias", f"{norm}_layer_norm", "D"))
         for layer in range(getattr(hparams, f"{side}_layers")):
-            path, place = f"{hparams.model}/{side}/layer_{layer}", f"model.{side}.layers.{layer}"
-            for kernel, bias, modules, sizes in rows:
-                for name, kind, kind_sizes in ((kernel, "weight", sizes), (bias, "bias", sizes[0])):
-                    names = [f"{place}.{module}.{kind}" for module in modules.split()]
-                    yield side, f"{path}/{name}", names, kind_sizes
+            ours = f"{hparams.model}/{side}/layer_{layer}"
+            for kernel, bias, names, sizes in rows:
+                modules = [f"model.{side}.layers.{layer}.{name}" for name in names.split()]
+                yield side, f"{ours}/{kernel}", [f"{module}.weight" for module in modules], sizes
+                yield side, f"{ours}/{bias}", [f"{module}.bias" for module in modules], sizes[0]
 
 
 def scaled(
@@ -89,9 +79,10 @@ def scaled(
         return weights
     # The last norm is divided by c, because the matrix before the softmax is multiplied by it.
     divided = rf"{READERS}|decoder\.layers\.{decoder_layers - 1}\.final_layer_norm"
-    powers = {
-        name: -1 if re.search(divided, name) else bool(re.search(WRITERS, name)) for name in weights
-    }
-    return {
-        name: weight * weight.dtype.type(factor ** powers[name]) for name, weight in weights.items()
-    }
+    result = dict(weights)
+    for name, weight in weights.items():
+        if re.search(divided, name):
+            result[name] = weight * weight.dtype.type(1 / factor)
+        elif re.search(WRITERS, name):
+            result[name] = weight * weight.dtype.type(factor)
+    return result

@@ -20,7 +20,7 @@ from t2t_repro.decoding.translator import Translator
 from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.files.json_file import finite
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.insights.search_tree import SearchTree, search_tree
+from t2t_repro.insights.search_tree import Candidate, SearchTree, search_tree
 from t2t_repro.problem import Problem
 from t2t_repro.visualization.attention import KINDS, attention_weights, ids_attention, source_ids
 
@@ -58,22 +58,22 @@ class ExploredModel:
     def __init__(
         self, name: str, description: str, translator: Translator, example: str = ""
     ) -> None:
-        self.name, self.description, self.translator, self.example = (
-            name,
-            description,
-            translator,
-            example,
-        )
-        sampling = [
-            field for field in vars(translator.decode_hparams) if field.startswith("sampling_")
-        ]
-        self._changes = {field: getattr(DecodeHParams, field) for field in sampling}
+        self.name = name
+        self.description = description
+        self.translator = translator
+        self.example = example
+        self._changes = {
+            field: getattr(DecodeHParams, field)
+            for field in vars(translator.decode_hparams)
+            if field.startswith("sampling_")
+        }
         """Changes to the problem's decode hparams: beam search instead of random sampling."""
         translator.check(dataclasses.replace(translator.decode_hparams, n=1, **self._changes))
         self._attention_shapes: dict[str, tuple[int, ...]] = {}
         """Shape of the weights [L, H, 1, 1] of each kind of attention for an empty text."""
         if translator.model.has_attention:
-            weights = attention_weights(translator.model, *[np.array([EOS_ID], np.int32)] * 2)
+            empty = np.array([EOS_ID], np.int32)
+            weights = attention_weights(translator.model, empty, empty)
             self._attention_shapes = {kind: array.shape for kind, array in weights.items()}
 
     @classmethod
@@ -87,16 +87,13 @@ class ExploredModel:
         """Returns the model's name, description, kinds of attention, layers, heads, and defaults of
         the search.
         """
-        layers, heads = (
-            max((shape[axis] for shape in self._attention_shapes.values()), default=0)
-            for axis in (0, 1)
-        )
+        shapes = self._attention_shapes.values()
         return {
             "name": self.name,
             "description": self.description,
             "kinds": {kind: KINDS[kind] for kind in self._attention_shapes},
-            "layers": layers,
-            "heads": heads,
+            "layers": max((shape[0] for shape in shapes), default=0),
+            "heads": max((shape[1] for shape in shapes), default=0),
             "beam_size": self.translator.decode_hparams.beam_size,
             "alpha": self.translator.decode_hparams.alpha,
             "example": self.example,
@@ -114,27 +111,27 @@ class ExploredModel:
             self.translator, self._check_source(source), **self._changes | changes
         )
         refuse_diverged([translation.score])
-        hypotheses = [
-            {
-                "text": hypothesis.text,
-                "score": hypothesis.score,
-                "log_prob": path[-1].log_prob,
-                "ids": hypothesis.ids,
-                "tokens": [
-                    {"label": label, "log_prob": log_prob}
-                    for label, log_prob in zip(
-                        vocabulary.pieces(hypothesis.ids), hypothesis.token_scores, strict=True
-                    )
-                ],
-                "has_end": hypothesis.ids[-1] == EOS_ID,
-            }
-            for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True)
-        ]
+        hypotheses = []
+        for hypothesis, path in zip(translation.hypotheses, tree.paths(), strict=True):
+            labels = vocabulary.pieces(hypothesis.ids)
+            hypotheses.append(
+                {
+                    "text": hypothesis.text,
+                    "score": hypothesis.score,
+                    "log_prob": path[-1].log_prob,
+                    "ids": hypothesis.ids,
+                    "tokens": [
+                        {"label": label, "log_prob": log_prob}
+                        for label, log_prob in zip(labels, hypothesis.token_scores, strict=True)
+                    ],
+                    "has_end": hypothesis.ids[-1] == EOS_ID,
+                }
+            )
+        settings = {"beam_size": beam_size, "alpha": alpha, "num_best": num_best}
         return {
             "source_tokens": vocabulary.sources.pieces(translation.source_ids),
             "hypotheses": hypotheses,
-            "search": {"beam_size": beam_size, "alpha": alpha, "num_best": num_best}
-            | self._describe_search(tree),
+            "search": settings | self._describe_search(tree),
         }
 
     def attention(self, source: str, target_ids: Sequence[int], kind: str) -> dict[str, Any]:
@@ -161,39 +158,42 @@ class ExploredModel:
         }
 
     def _check_source(self, source: str) -> str:
-        """Returns a source as one line. Raises UserError if it is empty or too long for the page."""  # noqa: E501
+        """Returns a source as one line. Raises UserError if it is empty or too long."""
         if len(source) > LIMITS["characters"]:
             raise UserError(
                 f"the source has {len(source):,} characters; shorten it to {LIMITS['characters']:,}"
             )
         source = one_line(source)
-        if (tokens := len(source_ids(self.translator, source))) > LIMITS["tokens"]:
+        tokens = len(source_ids(self.translator, source))
+        if tokens > LIMITS["tokens"]:
             raise UserError(f"the source has {tokens} tokens; shorten it to {LIMITS['tokens']}")
         return source
 
     def _describe_search(self, tree: SearchTree) -> dict[str, Any]:
-        outputs = {node: index for index, node in enumerate(tree.outputs)}
-        steps = [
-            [
-                {
-                    name: getattr(candidate, name)
-                    for name in ("parent", "token_log_prob", "log_prob", "fate", "score")
-                }
-                | {
-                    "id": candidate.node,
-                    "token": self.translator.vocabulary.pieces([candidate.token])[0],
-                    "output": outputs.get(candidate.node),
-                }
-                for candidate in step
-            ]
-            for step in tree.steps
-        ]
-        bounds = {
-            "best_possible": finite(tree.best_possible),
-            "worst_of_best": finite(tree.worst_of_best),
+        place_of = {node: place for place, node in enumerate(tree.outputs)}
+
+        def describe(candidate: Candidate) -> dict[str, Any]:
+            [piece] = self.translator.vocabulary.pieces([candidate.token])
+            return {
+                "id": candidate.node,
+                "parent": candidate.parent,
+                "token": piece,
+                "token_log_prob": candidate.token_log_prob,
+                "log_prob": candidate.log_prob,
+                "fate": candidate.fate,
+                "score": candidate.score,
+                "output": place_of.get(candidate.node),
+            }
+
+        return {
+            "limit": tree.limit,
+            "steps": [list(map(describe, step)) for step in tree.steps],
+            "end": {
+                "reason": "certain" if tree.is_certain else "limit",
+                "best_possible": finite(tree.best_possible),
+                "worst_of_best": finite(tree.worst_of_best),
+            },
         }
-        end = {"reason": "certain" if tree.is_certain else "limit"} | bounds
-        return {"limit": tree.limit, "steps": steps, "end": end}
 
 
 def example(problem: Problem) -> str:
@@ -202,7 +202,11 @@ def example(problem: Problem) -> str:
     Without a stated language, the end of the name of the file to train on, such as ".en.gz", is the
     language.
     """
-    side = int(problem.was_reversed)
-    file = str(getattr(problem.settings, "train", "")).split(",")[side:][:1]
-    names = [problem.name, problem.languages[side], *reversed("".join(file).split("."))]
+    language, target_language = problem.languages
+    # "a.en,a.de", or "" if the problem reads no files
+    file, _, target_file = str(getattr(problem.settings, "train", "")).partition(",")
+    if problem.was_reversed:
+        language = target_language
+        file = target_file.partition(",")[0]
+    names = [problem.name, language, *reversed(file.split("."))]
     return next((EXAMPLES[name] for name in names if name in EXAMPLES), "")

@@ -26,10 +26,12 @@ from t2t_repro.errors import UserError
 from t2t_repro.hparam import DecodeHParams, with_changes
 from t2t_repro.visualization.attention import source_ids
 
-ALIVE, FINISHED, PRUNED = "alive", "finished", "pruned"
-"""Fates of a candidate: it is among the K best alive hypotheses, among the K best finished ones, or
-dropped.
-"""
+ALIVE = "alive"
+"""Fate of a candidate that is among the K best alive hypotheses."""
+FINISHED = "finished"
+"""Fate of a candidate that is among the K best finished hypotheses."""
+PRUNED = "pruned"
+"""Fate of a candidate that is dropped."""
 ROOT = 0
 """Number of the tree's root, the empty hypothesis."""
 _STEPS: WeakKeyDictionary[Translator, dict[Any, Any]] = WeakKeyDictionary()
@@ -116,7 +118,8 @@ def search_tree(
     translator.check(params)
     if params.is_random:
         raise UserError("sampling_method=random draws outputs without a search tree; omit it")
-    inputs, rules = source_ids(translator, source, params), translator.rules(params)
+    inputs = source_ids(translator, source, params)
+    rules = translator.rules(params)
     sources = Sources(inputs=padded([inputs]))
     if rules:
         sources["facts"] = rules.facts([source])
@@ -129,10 +132,8 @@ def search_tree(
     tree = record_search(scoring._replace(step=step), cache, memory, limits, params)
     hypotheses = []
     for path in tree.paths():
-        ids, token_scores = (
-            tuple(node.token for node in path),
-            tuple(node.token_log_prob for node in path),
-        )
+        ids = tuple(node.token for node in path)
+        token_scores = tuple(node.token_log_prob for node in path)
         [text] = translator.vocabulary.decode([ids])
         hypotheses.append(Hypothesis(one_line(text), path[-1].score or 0.0, ids, token_scores))
     return Translation(tuple(hypotheses), tuple(inputs)), tree
@@ -159,9 +160,8 @@ def record_search(
         log_probs = state.alive_log_probs[0].numpy().tolist()
         state, candidates = beam_search.find_candidates(state, scoring, beam_size)
         state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)
-        nodes = candidates_of(
-            candidates, selection, list(zip(alive, log_probs, strict=True)), len(hypotheses)
-        )
+        alive_sums = list(zip(alive, log_probs, strict=True))
+        nodes = candidates_of(candidates, selection, alive_sums, len(hypotheses))
         steps.append([node for node in nodes if node.log_prob > beam_search.MISSING])
         hypotheses |= {node.node: (*hypotheses[node.parent], node.token) for node in steps[-1]}
         alive = [nodes[index].node for index in selection.alive[0].numpy().tolist()]
@@ -170,20 +170,23 @@ def record_search(
         if is_done.numpy().all():
             break
         state = beam_search.remove_done(state, selection.parents, is_done, decode_hparams, scoring)
-    best_possible, worst_of_best = (
-        float(bound[0]) for bound in beam_search.bounds(state, decode_hparams)
-    )
+    best_possible, worst_of_best = beam_search.bounds(state, decode_hparams)
     outputs = beam_search.add_outputs(state, selection.parents, is_done, decode_hparams, scoring)
     numbers = {ids: node for node, ids in hypotheses.items()}
     pairs = zip(outputs.ids[0].numpy().tolist(), outputs.scores[0].numpy().tolist(), strict=True)
     scores = {
         numbers[tuple(unpadded(ids))]: score for ids, score in pairs if score > beam_search.MISSING
     }
+    # Outputs that met the length limit have a score without an end token.
     steps[-1] = [
         dataclasses.replace(node, score=scores.get(node.node, node.score)) for node in steps[-1]
     ]
     return SearchTree(
-        tuple(map(tuple, steps)), tuple(scores), int(limits[0]), best_possible, worst_of_best
+        steps=tuple(map(tuple, steps)),
+        outputs=tuple(scores),
+        limit=int(limits[0]),
+        best_possible=float(best_possible[0]),
+        worst_of_best=float(worst_of_best[0]),
     )
 
 
@@ -210,7 +213,10 @@ def candidates_of(
             )
         parent_node, parent_log_prob = alive[parent]
         is_end = token == EOS_ID
-        kept, fate = (kept_finished, FINISHED) if is_end else (kept_alive, ALIVE)
+        if is_end:
+            fate = FINISHED if index in kept_finished else PRUNED
+        else:
+            fate = ALIVE if index in kept_alive else PRUNED
         nodes.append(
             Candidate(
                 node=first_node + index,
@@ -218,7 +224,7 @@ def candidates_of(
                 token=token,
                 token_log_prob=log_prob - parent_log_prob,
                 log_prob=log_prob,
-                fate=fate if index in kept else PRUNED,
+                fate=fate,
                 score=score if is_end else None,
             )
         )

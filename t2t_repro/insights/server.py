@@ -38,10 +38,10 @@ bytes in an address.
 """
 THREADS = 4
 """Number of requests that are answered at the same time. Others wait."""
-MAX_CONNECTIONS, MAX_WAITING = 100, 50
-"""Maximum number of open connections, and of those that wait for their client. A browser opens up
-to six.
-"""
+MAX_CONNECTIONS = 100
+"""Maximum number of open connections. A browser opens up to six."""
+MAX_WAITING = 50
+"""Maximum number of open connections that wait for their client."""
 SECONDS = 30
 """Seconds in which a client must send its whole request, and after which an answer that nobody
 reads is dropped.
@@ -63,7 +63,8 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
 
     @app.before_request
     def check_origin() -> None:
-        host, site = (request.headers.get(name, "") for name in ("Host", "Sec-Fetch-Site"))
+        host = request.headers.get("Host", "")
+        site = request.headers.get("Sec-Fetch-Site", "")
         # Flask's TRUSTED_HOSTS would compare names for us, but it does not know IPv6 addresses.
         if trusted_hosts and host not in trusted_hosts:
             raise UserError(
@@ -71,11 +72,9 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
             )
         # Other sites may have links to the page, but may not ask the model. Programs other than
         # browsers send nothing.
-        is_foreign = site not in ("", "none", "same-origin") or request.origin not in (
-            None,
-            request.host_url[:-1],
-        )
-        if is_foreign and request.path.startswith("/api/"):
+        is_foreign_site = site not in ("", "none", "same-origin")
+        is_foreign_origin = request.origin not in (None, request.host_url[:-1])
+        if (is_foreign_site or is_foreign_origin) and request.path.startswith("/api/"):
             raise UserError(f"a page of another site asks; open {request.host_url}")
 
     @app.get("/")
@@ -90,9 +89,8 @@ def create_app(models: Sequence[ExploredModel], trusted_hosts: Sequence[str] = (
     def translate() -> dict[str, Any]:
         beam_size = number("beam_size", int, 1, LIMITS["beam_size"])
         alpha = number("alpha", float, 0, LIMITS["alpha"])
-        return model().translate(
-            text("source"), beam_size, alpha, number("num_best", int, 1, beam_size)
-        )
+        num_best = number("num_best", int, 1, beam_size)
+        return model().translate(text("source"), beam_size, alpha, num_best)
 
     @app.get("/api/attention")
     def attention() -> dict[str, Any]:
@@ -125,7 +123,8 @@ def text(name: str) -> str:
 def number(name: str, kind: type[Number], lowest: float, highest: float) -> Number:
     """Returns a parameter of the request as a number in a range."""
     with contextlib.suppress(ValueError):
-        if lowest <= (value := kind(text(name))) <= highest:  # false for NaN
+        value = kind(text(name))
+        if lowest <= value <= highest:  # false for NaN
             return value
     rule = "number" if kind is float else "whole number"
     raise UserError(f"{name}={shortened(text(name))}: give a {rule} from {lowest:g} to {highest:g}")
@@ -142,11 +141,10 @@ def ids(name: str) -> list[int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that accepts connections at a host and port; port 0 stands for a free port."""  # noqa: E501
+    """Returns a socket that accepts connections at a host and port; 0 stands for a free port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UserError(
             f"--host={host} --port={port}: {error.strerror}; give another --port, 0 for a free "
@@ -170,7 +168,8 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
     if not ipaddress.ip_address(bound).is_loopback:
         return []
     names = [f"[{name}]" if ":" in name else name for name in (bound, host, "localhost")]
-    return [*(f"{name}:{port}" for name in names), *(names if port == HTTP_PORT else [])]
+    hosts = [f"{name}:{port}" for name in names]
+    return hosts + names if port == HTTP_PORT else hosts
 
 
 class Connection(HTTPChannel):

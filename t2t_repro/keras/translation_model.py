@@ -210,13 +210,13 @@ class TranslationModel(keras.Model):
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             batch = x["inputs"], x["targets"], self._seeds(x)
-            passes, auxiliary = passes_of_batch(
+            passes, auxiliary_loss = passes_of_batch(
                 self.model, self.hparams.rdrop_alpha, batch, _count(y)
             )
             loss = tf.add_n([self.compute_loss(x, y, logits, weights) for logits in passes]) / len(
                 passes
             )
-            scaled = self.optimizer.scale_loss(tf.add_n([loss, *auxiliary]))
+            scaled = self.optimizer.scale_loss(loss + auxiliary_loss)
         variables = self.trainable_variables
         gradients = tape.gradient(scaled, variables)
         # `step_batches` reads the number of steps when the first batch is requested, so only then
@@ -289,9 +289,13 @@ class TranslationModel(keras.Model):
     @functools.cached_property
     def translator(self) -> Translator:
         """The translator of this model, whose results follow the model's weights."""
-        search, symbols = self.problem.decode_hparams, self.problem.tree_symbols
         return Translator(
-            self.model, self.vocabulary, search, self.hparams.max_length, symbols, self.tags
+            self.model,
+            self.vocabulary,
+            self.problem.decode_hparams,
+            self.hparams.max_length,
+            self.problem.output_rules,
+            self.tags,
         )
 
     @python_errors()

@@ -47,7 +47,8 @@ def scores(
     the paper's BLEU, which needs them.
     """
     scores = [
-        score(*item, translations, [references]) for item in metrics(references, language).items()
+        score(label, metric, translations, [references])
+        for label, metric in metrics(references, language).items()
     ]
     return scores + paper_scores(translations, references, language)
 
@@ -55,24 +56,22 @@ def scores(
 def metrics(
     references: Sequence[str], language: str = "", names: Collection[str] = DEFAULT_METRICS
 ) -> dict[str, Metric]:
-    """Returns those of sacreBLEU's metrics that suit the language, by label: BLEU and chrF, each
-    cased and lower-cased, and TER.
+    """Returns the metrics of sacreBLEU that suit the language, by label: BLEU and chrF, each cased
+    and lower-cased, and TER.
 
-    `references` and `language` are as for `scores`; `names` are some of "bleu", "chrf" and "ter".
+    `names` are some of "bleu", "chrf" and "ter". If `language` is "", the script of the references
+    decides.
     """
     metrics: dict[str, Metric] = {"chrF": CHRF(), "chrF, lower-cased": CHRF(lowercase=True)}
     with contextlib.suppress(RuntimeError):  # of a tokenizer that is not installed
         if tokenizer := languages.tokenizer(language, references):
-            # The first BLEU warns of text that looks tokenised. `force` suppresses a second
-            # warning.
-            lower_cased = BLEU(tokenize=tokenizer, lowercase=True, force=True)
             is_asian = tokenizer != "13a"  # then each character is a word of TER
-            ter = TER(normalized=is_asian, asian_support=is_asian)
             metrics = {
                 "BLEU": BLEU(tokenize=tokenizer),
-                "BLEU, lower-cased": lower_cased,
+                # BLEU warns of text that looks tokenised. `force` suppresses a second warning.
+                "BLEU, lower-cased": BLEU(tokenize=tokenizer, lowercase=True, force=True),
                 **metrics,
-                "TER": ter,
+                "TER": TER(normalized=is_asian, asian_support=is_asian),
             }
     return {
         label: metric
@@ -87,12 +86,10 @@ def paper_scores(
     """Returns BLEU by the paper's method with punctuation as it is, and with Unicode punctuation
     replaced by ASCII.
 
-    The arguments are as for `scores`. Returns no scores if Moses has no rules for the language or
-    it has no spaces.
+    Returns no scores if Moses has no rules for the language, or the language has no spaces.
     """
-    language = (
-        languages.iso_code(language) or language
-    )  # a user's problem may call its language "german"
+    # A user's problem may call its language "german".
+    language = languages.iso_code(language) or language
     codes = sacremoses.corpus.NonbreakingPrefixes().available_langs.values()
     if language not in codes or languages.tokenizer(language) != "13a":
         return []
@@ -109,7 +106,8 @@ def paper_bleu(
     are split.
 
     Args:
-        translations, references, language: as for `scores`, but `language` must not be "".
+        translations, references: untokenised lines.
+        language: code of a language for which Moses has rules.
         replaces_punctuation: true to replace Unicode punctuation in translations and references
             first; false to keep it, as the first version of get_ende_bleu.sh does. Later versions
             of the script replace it only in the translations, because their reference,
@@ -119,17 +117,19 @@ def paper_bleu(
     # Without its own tokenisation and smoothing, sacreBLEU computes the same score as
     # multi-bleu.perl.
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    label, tokeniser = PAPER_BLEU, f"sacremoses-{version('sacremoses')}-{language}-escaped"
+    label = PAPER_BLEU_ASCII if replaces_punctuation else PAPER_BLEU
+    splits_compounds = language == COMPOUND_LANGUAGE
+    tokeniser = f"sacremoses-{version('sacremoses')}-{language}-escaped"
     if replaces_punctuation:
-        label, tokeniser = PAPER_BLEU_ASCII, f"{tokeniser}+ascii-punctuation"
-    if language == COMPOUND_LANGUAGE:
+        tokeniser += "+ascii-punctuation"
+    if splits_compounds:
         tokeniser += "+compounds-split"
 
-    def tokens(lines: Sequence[str]) -> list[str]:
-        lines = moses_tokens(
-            [ascii_punctuation(line) for line in lines] if replaces_punctuation else lines, language
-        )
-        return [split_compounds(line) for line in lines] if language == COMPOUND_LANGUAGE else lines
+    def tokens(lines: Sequence[str]) -> Sequence[str]:
+        if replaces_punctuation:
+            lines = list(map(ascii_punctuation, lines))
+        lines = moses_tokens(lines, language)
+        return list(map(split_compounds, lines)) if splits_compounds else lines
 
     return score(label, metric, tokens(translations), [tokens(references)], tokeniser)
 
@@ -179,12 +179,12 @@ def missing_bleu(scores: Sequence[Score], language: str) -> str:
         return f"BLEU: not computed, because {missing_words(language)}"
     if scores[0].label != "BLEU" or any(score.label == PAPER_BLEU for score in scores):
         return ""
-    reason = f"Moses has no rules for language {language!r}"
-    if not language:
-        reason = (
-            "its tokens depend on the target language; give --target_language, e.g. "
-            "--target_language=de"
-        )
+    reason = (
+        f"Moses has no rules for language {language!r}"
+        if language
+        else "its tokens depend on the target language; give --target_language, e.g. "
+        "--target_language=de"
+    )
     return f"BLEU, the paper's way: not computed, because {reason}"
 
 
@@ -211,9 +211,8 @@ def score(
     the tokeniser.
     """
     for lines in references:
-        if not translations or len(translations) != len(
-            lines
-        ):  # sacreBLEU would ignore surplus lines
+        # sacreBLEU would ignore surplus lines.
+        if not translations or len(translations) != len(lines):
             raise ValueError(
                 f"translations: {len(translations)}, references: {len(lines)}; the counts must be "
                 "equal"

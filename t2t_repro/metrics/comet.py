@@ -41,9 +41,8 @@ class Comet(Metric):
 
     def get_signature(self) -> Signature:
         signature = Signature({"num_refs": 1})
-        signature.info |= {
-            "version": None
-        } | self._signature  # the version is not that of sacreBLEU
+        # The version is not that of sacreBLEU.
+        signature.info |= {"version": None, **self._signature}
         return signature
 
     def _extract_corpus_statistics(
@@ -72,15 +71,16 @@ def comet(
     `model` is the folder of a model that unbabel-comet has downloaded or trained, or its
     checkpoint. Raises UserError if comet-score or the model is missing, or comet-score fails.
     """
-    if not (path := shutil.which(PROGRAM)):
+    path = shutil.which(PROGRAM)
+    if not path:
         raise UserError(
             f"COMET needs the program {PROGRAM}; in another Python environment, run: pip install "
             "unbabel-comet 'setuptools<81'; then add that environment's folder bin to PATH"
         )
-    checkpoint = Path(
-        model if model.endswith(".ckpt") else f"{model}/checkpoints/model.ckpt"
-    ).absolute()
-    program, folder = Path(path).absolute(), checkpoint.parent.parent
+    program = Path(path).absolute()
+    checkpoint = Path(model if model.endswith(".ckpt") else f"{model}/checkpoints/model.ckpt")
+    checkpoint = checkpoint.absolute()
+    folder = checkpoint.parent.parent
     for file in (checkpoint, folder / "hparams.yaml"):
         if not file.is_file():
             raise UserError(
@@ -88,20 +88,17 @@ def comet(
                 "folder"
             )
     say(f"{PROGRAM} runs {model}; without a GPU, this may take minutes")
+    names = [str(number) for number in range(len(translations))]
+    texts = dict(zip(names, translations, strict=True)) | {"s": sources, "r": references}
     with tempfile.TemporaryDirectory() as work:
-        names = [str(number) for number in range(len(translations))]
-        for name, lines in zip(
-            ("s", "r", *names), (sources, references, *translations), strict=True
-        ):
-            text = "".join(f"{line}\n" for line in lines).replace(
-                "\r", " "
-            )  # which would end a line of comet-score
-            Path(work, name).write_text(text, encoding="utf-8")
+        for name, lines in texts.items():
+            text = "".join(f"{line}\n" for line in lines)
+            # A carriage return would end a line of comet-score.
+            Path(work, name).write_text(text.replace("\r", " "), encoding="utf-8")
         command = [str(program), "-s", "s", "-r", "r", "-t", *names, "--model", str(checkpoint)]
         command += ["--to_json", "json", "--quiet", "--only_system"]
-        offline = os.environ | {
-            "HF_HUB_OFFLINE": "1"
-        }  # The model's folder lacks the encoder's tokenizer.
+        # The model's folder lacks the encoder's tokenizer.
+        offline = os.environ | {"HF_HUB_OFFLINE": "1"}
         process = subprocess.run(
             command, cwd=work, env=offline, capture_output=True, text=True, check=False
         )
@@ -112,17 +109,10 @@ def comet(
                 "it needs"
             )
         rows = json.loads(Path(work, "json").read_text(encoding="utf-8"))
-    is_cached = folder.parent.name == "snapshots"  # in Hugging Face's cache
-    name = (
-        folder.parents[1].name.removeprefix("models--").replace("--", "/")
-        if is_cached
-        else folder.name
-    )
+    name = folder.name
+    if folder.parent.name == "snapshots":  # in Hugging Face's cache
+        name = folder.parents[1].name.removeprefix("models--").replace("--", "/")
     packages = program.resolve().parents[1].glob("lib/python*/*-packages/unbabel_comet-*.dist-info")
     version = next((path.stem.split("-")[1] for path in packages), None)
-    return Comet(
-        translations,
-        [[row["COMET"] for row in rows[name]] for name in names],
-        model=name,
-        version=version,
-    )
+    line_scores = [[row["COMET"] for row in rows[number]] for number in names]
+    return Comet(translations, line_scores, model=name, version=version)

@@ -17,18 +17,16 @@ and references.
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a whole text, such as a test set, by one metric.
-
-    Attributes:
-        label: name of the metric, with its variant after a comma: "BLEU, lower-cased". score: 0 to
-        100; higher is better. signature: how the score was computed, as name:value pairs in
-        sacreBLEU's form. Only scores with equal
-            signatures are comparable.
-    """
+    """The score of a whole text, such as a test set, by one metric."""
 
     label: str
+    """Name of the metric, with its variant after a comma: "BLEU, lower-cased"."""
     score: float
+    """0 to 100; higher is better."""
     signature: str
+    """How the score was computed, as name:value pairs in sacreBLEU's form. Only scores with equal
+    signatures are comparable.
+    """
 
     @property
     def name(self) -> str:

@@ -51,10 +51,9 @@ def read(
     refuse_different_counts(paths, list(map(len, columns)), cure)
     if not columns[0]:
         raise UserError(f"{paths[0]}: empty; {cure}")
-    if isinstance(
-        dataset, FakeSGMLDataset
-    ):  # in these test sets, sacreBLEU keeps entities such as &amp;
-        columns = [[unescape(line) for line in lines] for lines in columns]
+    if isinstance(dataset, FakeSGMLDataset):
+        # In these test sets, sacreBLEU keeps entities such as &amp;
+        columns = [list(map(unescape, lines)) for lines in columns]
     return list(zip(*columns, strict=True))
 
 

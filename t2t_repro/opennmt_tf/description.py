@@ -63,33 +63,39 @@ def read_description(path: Path) -> dict[str, Any]:
         node for node in nodes if isinstance(node, ast.Call) and _has_arguments_of(models[0], node)
     ]
     positional = [argument for call in calls for argument in call.args]
-    if (
-        len(calls) > 1
-        or positional[2:]
-        or any(isinstance(argument, ast.Starred) for argument in positional)
-    ):
+    has_unnamed = len(positional) > 2 or any(isinstance(node, ast.Starred) for node in positional)
+    if len(calls) > 1 or has_unnamed:
         raise UserError(
             f"{path}: write a single call with the arguments of {models[0]}, and their names"
         )
-    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg in USED):
-        (name, values), value = HPARAMS.get(keyword.arg or "", ("", {})), _value(keyword.value)
-        if value not in values if values else type(value) not in (int, float):
-            choices, place = ", ".join(map(str, values)) or "a number", f"{path}:{keyword.lineno}"
-            shown = shortened(f"{keyword.arg or '**'}={value!r}")
-            raise UserError(f"{place}: {shown} cannot be imported; write {choices}")
-        hparams[name] = values[value] if values else value
+    for keyword in calls[0].keywords if calls else []:
+        if keyword.arg in USED:
+            name, value = _hparam(keyword, path)
+            hparams[name] = value
     return hparams
 
 
+def _hparam(keyword: ast.keyword, path: Path) -> tuple[str, Any]:
+    """Returns the name and the value here of an argument in a file."""
+    name, values = HPARAMS.get(keyword.arg or "", ("", {}))
+    value = _value(keyword.value)
+    if values and value in values:
+        return name, values[value]
+    # Not isinstance, which takes True for a number.
+    if not values and type(value) in (int, float):
+        return name, value
+    shown = shortened(f"{keyword.arg or '**'}={value!r}")
+    choices = ", ".join(map(str, values)) or "a number"
+    raise UserError(f"{path}:{keyword.lineno}: {shown} cannot be imported; write {choices}")
+
+
 def _has_arguments_of(model: str, call: ast.Call) -> bool:
-    """Returns True if a call makes the model, or names one of its arguments. WordEmbedder also has
-    one, dropout.
-    """
-    names = {keyword.arg for keyword in call.keywords}
+    """Returns True if a call makes the model, or names one of its arguments."""
     function = _value(call.func)
-    return function in (model, "__init__", "partial") or bool(
-        function != "WordEmbedder" and names & USED
-    )
+    if function in (model, "__init__", "partial"):
+        return True
+    # WordEmbedder has an argument of the same name, dropout.
+    return function != "WordEmbedder" and any(keyword.arg in USED for keyword in call.keywords)
 
 
 def _value(node: ast.AST) -> Any:

@@ -28,30 +28,30 @@ def report(
     decode_hparams: DecodeHParams,
 ) -> str:
     """Returns the report, in Markdown, of a model that was trained with `hparams_set`."""
+    origin = folder.origin
+    training = "Trained"
+    if results.train_seconds is not None:
+        training += f" in {results.train_seconds / 3600:.2f} hours"
+    if results.hardware:
+        count = f"{results.gpu_count} x " if results.gpu_count else ""
+        training += f" on {count}{results.hardware}"
+    training += f", in {origin.precision}"
+    if origin.warm_start_from:
+        training += f", from the weights of {origin.warm_start_from}"
     settings = [f"{name}={value}" for name, value in folder.problem.changed_settings.items()]
-    defaults = registry.hparams(hparams_set)
+    defaults = vars(registry.hparams(hparams_set))
     hparams = [
-        f"{name}={value}"
-        for name, value in vars(folder.hparams).items()
-        if value != getattr(defaults, name)
+        f"{name}={value}" for name, value in vars(folder.hparams).items() if value != defaults[name]
     ]
-    time = "" if results.train_seconds is None else f" in {results.train_seconds / 3600:.2f} hours"
-    count = f"{results.gpu_count} x " if results.gpu_count else ""
-    machine = f" on {count}{results.hardware}" if results.hardware else ""
-    start = (
-        f", from the weights of {folder.origin.warm_start_from}"
-        if folder.origin.warm_start_from
-        else ""
-    )
     return f"""# {hparams_set} on {folder.problem.name}
 
-Trained{time}{machine}, in {folder.origin.precision}{start}; seed {folder.origin.random_seed}; data
-{folder.origin.data_fingerprint}, vocabulary {folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed
-settings of the problem: {", ".join(settings) or "none"}; changed hparams: {", ".join(hparams) or "none"}.
+{training}; seed {origin.random_seed}; data {origin.data_fingerprint}, vocabulary
+{folder.vocabulary.fingerprint} of {folder.vocabulary.size:,}; changed settings of the problem:
+{", ".join(settings) or "none"}; changed hparams: {", ".join(hparams) or "none"}.
 Averaged checkpoints: {averaged_count(folder.checkpoint())}. Decoded with {decode_hparams}.
 
 {_figures(folder, hparams_set, scores, results)}
-{_remarks(folder, hparams_set, scores)}"""  # noqa: E501
+{_remarks(folder, hparams_set, scores)}"""
 
 
 def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Results) -> str:
@@ -66,37 +66,35 @@ def _figures(folder: ModelFolder, hparams_set: str, scores: Scores, results: Res
     ]
     for test_set, test_set_scores in scores.items():
         checkpoint = ", last checkpoint" if uses_last_checkpoint(folder.problem, test_set) else ""
-        lines += [
-            {
-                "what": f"{score.label}, {test_set}{checkpoint}",
-                "paper": printed.get(test_set)
-                if score.label in (PAPER_BLEU, PAPER_BLEU_ASCII, F1)
-                else None,
-                "here": score.score,
-                "signature": score.signature,
-            }
-            for score in test_set_scores
-        ]
+        for score in test_set_scores:
+            is_printed = score.label in (PAPER_BLEU, PAPER_BLEU_ASCII, F1)
+            lines.append(
+                {
+                    "what": f"{score.label}, {test_set}{checkpoint}",
+                    "paper": printed.get(test_set) if is_printed else None,
+                    "here": score.score,
+                    "signature": score.signature,
+                }
+            )
+
+    def measured(figure: float) -> str:
+        return f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}"
+
     columns = [
         Column("what", ""),
         Column("paper", "paper", "{:,}".format),
-        Column(
-            "here",
-            "here",
-            lambda figure: f"{figure:,}" if isinstance(figure, int) else f"{figure:.2f}",
-        ),
+        Column("here", "here", measured),
         Column("signature", "signature"),
     ]
     return to_markdown([Table("report", "Figures", lines)], columns)
 
 
 def _remarks(folder: ModelFolder, hparams_set: str, scores: Scores) -> str:
-    """Returns the reasons why figures are missing or not comparable with the paper's, one per line."""  # noqa: E501
+    """Returns why figures are missing or not comparable with the paper's, a reason in each line."""
     printed = printed_figures(hparams_set, folder.problem.name)
-    missing = [name for name in folder.problem.test_sets if name not in scores]
-    remarks = (
-        [f"Not scored, because their text is missing: {', '.join(missing)}."] if missing else []
-    )
+    remarks = []
+    if missing := [name for name in folder.problem.test_sets if name not in scores]:
+        remarks.append(f"Not scored, because their text is missing: {', '.join(missing)}.")
     all_scores = [score for test_set_scores in scores.values() for score in test_set_scores]
     language = folder.problem.target_language
     if any(score.label == PAPER_BLEU for score in all_scores):

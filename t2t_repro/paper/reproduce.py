@@ -47,15 +47,12 @@ def evaluate(
     Raises UserError if the folder has no checkpoint, another run is using it, or no test set is
     available.
     """
-    defaults = vars(folder.problem.decode_hparams).items()
+    defaults = vars(folder.problem.decode_hparams)
     changes = [
         f"{name}={value}"
         for name, value in vars(decode_hparams).items()
-        if (name, value) not in defaults
+        if value != defaults[name] and name != "batch_size"  # which affects no output
     ]
-    changes = [
-        change for change in changes if not change.startswith("batch_size=")
-    ]  # it affects no output
 
     @functools.cache
     def translator(checkpoint: str) -> Translator:
@@ -63,48 +60,54 @@ def evaluate(
         return Translator.from_folders([folder], [checkpoint], decode_hparams)
 
     with ModelFolder.locked(folder.path):
-        average, scores = averaged(folder), Scores()
+        average = averaged(folder)
+        scores: Scores = {}
         for test_set, paths in test_set_files.ensure(folder.problem, data_dir, tmp_dir).items():
             sources, references = (list(read_lines(str(path))) for path in paths)
-            checkpoint, name = average, f"{test_set.replace('/', '_')}-{step_of(average)}"
+            checkpoint = average
+            name = f"{test_set.replace('/', '_')}-{step_of(average)}"
             if uses_last_checkpoint(folder.problem, test_set) and folder.checkpoints():
-                checkpoint, name = folder.checkpoints()[-1], f"{name}-last"
+                checkpoint = folder.checkpoints()[-1]
+                name += "-last"
             basis = repr((folder.identity(checkpoint), changes, sources)).encode()
-            path = (
-                subfolder(folder.path, "decoded")
-                / f"{name}-{hashlib.sha256(basis).hexdigest()[:8]}.txt"
-            )
-            if (outputs := _whole_lines(path)) is None or len(outputs) != len(sources):
+            name += f"-{hashlib.sha256(basis).hexdigest()[:8]}.txt"
+            path = subfolder(folder.path, "decoded") / name
+            outputs = _whole_lines(path)
+            if outputs is None or len(outputs) != len(sources):
                 outputs = _decode(translator(checkpoint), folder.problem, test_set, sources, path)
             scores[test_set] = folder.problem.scores(outputs, references)
             say(f"{test_set}: {scores[test_set][0].label} {scores[test_set][0].score:.2f}")
-
-        comparable = {
-            name: score
-            for name in scores
-            for score in scores[name]
-            if score.label in (PAPER_BLEU, F1)
-        }
-        bleu = {
-            name: score.score for name, score in comparable.items() if score.label == PAPER_BLEU
-        }
-        f1 = {name: score.score for name, score in comparable.items() if score.label == F1}
         results = replace(
-            training_results(folder.path),
+            _comparable(scores, folder),
             steps=step_of(average),
-            dev_bleu=bleu.pop(folder.problem.dev_set, None),
-            bleu=bleu,
-            f1=finite(f1["test"]) if "test" in f1 else None,
-            signatures=[f"{name}: {score.signature}" for name, score in comparable.items()],
             search=",".join(changes),
         )
         write_results(folder.path, results)
         return scores, results
 
 
+def _comparable(scores: Scores, folder: ModelFolder) -> Results:
+    """Returns the results of the training, with the scores of the kinds that the paper has."""
+    bleu = {}
+    f1 = None
+    signatures = []
+    for test_set, test_set_scores in scores.items():
+        for score in test_set_scores:
+            if score.label == PAPER_BLEU:
+                bleu[test_set] = score.score
+            elif score.label == F1 and test_set == "test":
+                f1 = finite(score.score)
+            if score.label in (PAPER_BLEU, F1):
+                signatures.append(f"{test_set}: {score.signature}")
+    dev_bleu = bleu.pop(folder.problem.dev_set, None)
+    training = training_results(folder.path)
+    return replace(training, dev_bleu=dev_bleu, bleu=bleu, f1=f1, signatures=signatures)
+
+
 def uses_last_checkpoint(problem: Problem, test_set: str) -> bool:
-    """Returns True for the dev set of a problem with other test sets. Like Table 3's, it is not
-    that of the average.
+    """Returns True for the dev set of a problem with other test sets.
+
+    The last checkpoint decodes it, as for the paper's Table 3; the average decodes the others.
     """
     return test_set == problem.dev_set and len(problem.test_sets) > 1
 
@@ -113,18 +116,20 @@ def averaged(folder: ModelFolder) -> str:
     """Returns the path of the average of the last checkpoints. Computes the average if it does not
     exist.
     """
-    checkpoints, count = folder.checkpoints(), folder.hparams.num_last_checkpoints
+    checkpoints = folder.checkpoints()
     if not checkpoints:
         return folder.checkpoint()
-    path, existing = folder.path / "averaged" / Path(checkpoints[-1]).name, 0
+    path = str(folder.path / "averaged" / Path(checkpoints[-1]).name)
+    averaged_checkpoints = 0
     with suppress(UserError):  # a damaged average is computed again
-        read_checkpoint(str(path))
-        existing = averaged_count(str(path))
+        read_checkpoint(path)
+        averaged_checkpoints = averaged_count(path)
     # An average of more checkpoints than the folder still has is valid: users may have deleted
     # checkpoints since then.
-    if not min(count, len(checkpoints)) <= existing <= count:
+    count = folder.hparams.num_last_checkpoints
+    if not min(count, len(checkpoints)) <= averaged_checkpoints <= count:
         average_checkpoints(folder, 0)
-    return str(path)
+    return path
 
 
 def _whole_lines(path: Path) -> list[str] | None:

@@ -20,42 +20,43 @@ MAX_FIGURE = 1e15
 
 @dataclass(frozen=True)
 class Results:
-    """The results of one trained model. A figure that was not measured is None or empty.
-
-    Attributes:
-        steps: training steps taken. dev_perplexity: perplexity on the dev split, per subword of the
-        model's vocabulary. dev_bleu: BLEU on the dev split, computed as tensor2tensor's first
-        get_ende_bleu.sh does (`PAPER_BLEU`). bleu: BLEU on each other test set, computed as for
-        `dev_bleu`. Keys are the test sets' names. f1: labelled F1 in percent, computed as EVALB
-        does. train_seconds: wall time of the training run in seconds. hardware: name of the GPU, or
-        "8 x P100, then 1 x H200" if the run moved between machines. gpu_count: number of devices;
-        None if the run moved between machines. signatures: "TEST_SET: SIGNATURE" for each test set.
-        The signature states how the test set's score was computed. search: decode_hparams that
-        differ from the problem's own, for example "beam_size=1".
-    """
+    """The results of one trained model. A figure that was not measured is None or empty."""
 
     steps: int | None = None
+    """Number of training steps taken."""
     dev_perplexity: float | None = None
+    """Perplexity on the dev split, per subword of the model's vocabulary."""
     dev_bleu: float | None = None
+    """BLEU on the dev split, as tensor2tensor's first get_ende_bleu.sh computes it
+    (`PAPER_BLEU`).
+    """
     bleu: dict[str, float] = field(default_factory=dict)
+    """BLEU on the other test sets, by name, computed in the same way."""
     f1: float | None = None
+    """Labelled F1 in percent, as EVALB computes it."""
     train_seconds: float | None = None
+    """Wall time of the training run in seconds."""
     hardware: str = ""
+    """Name of the GPU, or "8 x P100, then 1 x H200" if the run moved between machines."""
     gpu_count: int | None = None
+    """Number of devices; None if the run moved between machines."""
     signatures: list[str] = field(default_factory=list)
+    """"TEST_SET: SIGNATURE" for each test set. The signature states how the score was computed."""
     search: str = ""
+    """Decode hparams that differ from the problem's, for example "beam_size=1"."""
 
 
 def training_results(folder: str | Path) -> Results:
     """Returns the steps, dev perplexity, time and hardware in the metrics log of a model folder."""
     lines = read_metrics(folder)
     timed_lines = [line for line in lines if "seconds" in line]
-    machines = list(
-        dict.fromkeys((line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines)
+    machines = dict.fromkeys(
+        (line.get("hardware", ""), line.get("gpu_count")) for line in timed_lines
     )
-    hardware, gpu_count = machines[0] if machines else ("", None)
-    if len(machines) > 1:
-        hardware, gpu_count = ", then ".join(f"{count} x {name}" for name, count in machines), None
+    hardware = ", then ".join(f"{count} x {name}" for name, count in machines)
+    gpu_count = None
+    if len(machines) == 1:
+        [(hardware, gpu_count)] = machines
     steps = lines[-1]["step"] if lines else None
     # A perplexity from an earlier step or from a partial evaluation does not describe this model.
     perplexities = [
@@ -99,13 +100,11 @@ def read_results(folder: str | Path) -> Results | None:
 
 
 def _is_valid(value: Any, default: Any) -> bool:
-    """Returns True if a value has the type of its field's default. The default of a figure is None."""  # noqa: E501
-    if isinstance(default, list):
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    if isinstance(default, dict):
-        return isinstance(value, dict) and all(_is_valid(item, None) for item in value.values())
-    return (
-        isinstance(value, str)
-        if default == ""
-        else type(value) in (int, float) and 0 <= value <= MAX_FIGURE
-    )
+    """Returns True if a value has the type of its field's default, which is None for a figure."""
+    if default is None:
+        return type(value) in (int, float) and 0 <= value <= MAX_FIGURE
+    if type(value) is not type(default):
+        return False
+    if isinstance(value, dict):
+        return all(_is_valid(item, None) for item in value.values())
+    return all(isinstance(item, str) for item in value)

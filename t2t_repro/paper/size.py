@@ -24,7 +24,7 @@ per factor.
 
 
 def parameters(hparams: HParams, vocab_size: int) -> int:
-    """Returns the number of trainable parameters, with a vocabulary that source and target share."""  # noqa: E501
+    """Returns the number of trainable parameters. Source and target share the vocabulary."""
     return parameter_count(_model(hparams, vocab_size))
 
 
@@ -55,18 +55,18 @@ def step_flops(hparams: HParams, vocab_size: int, source_length: int, target_len
 def multiplications(
     hparams: HParams, vocab_size: int, source_length: int, target_length: int
 ) -> int:
-    """Returns the number of multiplications of the forward pass in training, for one sentence pair."""  # noqa: E501
-    variables = (model := _model(hparams, vocab_size)).trainable_variables
+    """Returns the number of multiplications of the forward pass for a sentence pair."""
+    model = _model(hparams, vocab_size)
+    variables = model.trainable_variables
     with tf.__internal__.FuncGraph("forward").as_default() as graph:
         values = [
             tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in variables
         ]
-        pair = (
-            tf.compat.v1.placeholder("int64", [1, length])
-            for length in (source_length, target_length)
-        )
+        inputs = tf.compat.v1.placeholder("int64", [1, source_length])
+        targets = tf.compat.v1.placeholder("int64", [1, target_length])
+        examples = tf.compat.v1.placeholder("uint32", [1])
         with keras.StatelessScope(zip(variables, values, strict=True)):
-            model(*pair, tf.compat.v1.placeholder("uint32", [1]))
+            model(inputs, targets, examples)
     return _multiplications(graph)
 
 
@@ -77,23 +77,20 @@ def _multiplications(graph: Any) -> int:
     total = 0
     for operation in graph.get_operations():
         if "MatMul" in operation.type:
-            is_transposed = operation.get_attr(
-                "transpose_a" if operation.type == "MatMul" else "adj_x"
-            )
-            summed = operation.inputs[0].shape[-2 if is_transposed else -1]
+            transposed = "transpose_a" if operation.type == "MatMul" else "adj_x"
+            *_, rows, columns = operation.inputs[0].shape
+            summed = rows if operation.get_attr(transposed) else columns
             total += operation.outputs[0].shape.num_elements() * summed
         elif "Conv" in operation.type:
-            *window, _ = operation.inputs[
-                1
-            ].shape  # the kernel's height, width and number of input channels
+            # The kernel's height, width and numbers of input and output channels.
+            *window, _ = operation.inputs[1].shape
             total += operation.outputs[0].shape.num_elements() * math.prod(window)
-        elif operation.type in (
-            "While",
-            "StatelessWhile",
-        ):  # made by ops.scan, which reads an element at each pass
-            lists = [
-                tensor.op for tensor in operation.inputs if tensor.op.type == "TensorListFromTensor"
-            ]
+        elif operation.type in ("While", "StatelessWhile"):
+            # A loop of ops.scan, which reads an element of a list at each pass.
+            inputs = [tensor.op for tensor in operation.inputs]
+            passes = max(
+                op.inputs[0].shape[0] for op in inputs if op.type == "TensorListFromTensor"
+            )
             body = graph._get_function(operation.get_attr("body").name).graph
-            total += max(list_.inputs[0].shape[0] for list_ in lists) * _multiplications(body)
+            total += passes * _multiplications(body)
     return total

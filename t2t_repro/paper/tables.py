@@ -2,14 +2,13 @@
 trained models.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.model_folder import MAY_DIFFER, ModelFolder
+from t2t_repro.checkpoints.model_folder import ModelFolder, hparams_fingerprint
 from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.tables import Column, Table
 from t2t_repro.errors import counted, refuse_unknown
@@ -24,7 +23,8 @@ TEST_SET_PREFIX = "measured_bleu:"
 """Prefix of the name of a column with a test set's measured BLEU, for example
 "measured_bleu:wmt14/full".
 """
-_one_decimal, _two_decimals = "{:.1f}".format, "{:.2f}".format
+_one_decimal = "{:.1f}".format
+_two_decimals = "{:.2f}".format
 
 
 def _power(value: float) -> str:
@@ -175,11 +175,11 @@ class TrainedModel:
     @classmethod
     def read(cls, path: str, tflops: Mapping[str, float]) -> Self:
         """Returns the model in a model folder, with its results."""
-        folder, results = ModelFolder(path), read_results(path)
+        folder = ModelFolder(path)
+        results = read_results(path)
         steps = max(map(step_of, folder.checkpoints()), default=0)
-        if not results or (
-            steps and results.steps != steps
-        ):  # training continued after results.json was written
+        # Training may have continued after results.json was written.
+        if not results or (steps and results.steps != steps):
             results = training_results(path)
         return cls(folder, results, sustained_tflops(results.hardware, tflops))
 
@@ -187,22 +187,19 @@ class TrainedModel:
         """Returns True if the model was trained from scratch with the row's hparams set on the
         row's problem.
         """
-        sets = [
-            registry.hparams(experiment.hparams_set)
+        if self.folder.origin.warm_start_from:
+            return False
+        fingerprints = [
+            hparams_fingerprint(registry.hparams(experiment.hparams_set))
             for experiment in row.experiments
             if experiment.corpus.problem == self.folder.problem.name
         ]
-        return not self.folder.origin.warm_start_from and any(
-            dataclasses.replace(
-                self.folder.hparams, **{name: getattr(ours, name) for name in MAY_DIFFER}
-            )
-            == ours
-            for ours in sets
-        )
+        return hparams_fingerprint(self.folder.hparams) in fingerprints
 
     def line(self) -> Line:
         """Returns the cells that describe the model and its results, by column name."""
-        results, cost = self.results, None
+        results = self.results
+        cost = None
         if results.train_seconds and results.gpu_count and self.tflops:
             cost = rows.flops_by_time(results.train_seconds, results.gpu_count, self.tflops)
         return {
@@ -221,10 +218,12 @@ class TrainedModel:
         """Returns notes to print below the table: the scores' signatures, and facts that limit
         comparability.
         """
-        results, origin = self.results, self.folder.origin
+        results = self.results
+        origin = self.folder.origin
         notes = list(results.signatures)
-        if results.steps is not None and results.steps < (end := self.folder.hparams.train_steps):
-            notes.append(f"trained for {results.steps:,} of {counted(end, 'step')}")
+        train_steps = self.folder.hparams.train_steps
+        if results.steps is not None and results.steps < train_steps:
+            notes.append(f"trained for {results.steps:,} of {counted(train_steps, 'step')}")
         if origin.precision != "float32":
             notes.append(f"trained in {origin.precision}")
         if origin.warm_start_from:
@@ -253,10 +252,9 @@ def sustained_tflops(hardware: str, user_values: Mapping[str, float]) -> float |
     name counts.
     """
     for values in (user_values, rows.SUSTAINED_TFLOPS):
-        if names := [
-            name for name in values if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware)
-        ]:
-            return values[max(names, key=len)]
+        for name in sorted(values, key=len, reverse=True):
+            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", hardware):
+                return values[name]
     return None
 
 
@@ -272,13 +270,10 @@ def _table(
         line: Line = {"row": row.name, "training": row.figures.get("training")}
         line |= {f"paper_{name}": figure for name, figure in row.figures.items()}
         if row.experiments:
-            hparams_set, row_vocab_size = (
-                row.experiments[0].hparams_set,
-                row.experiments[0].vocab_size,
-            )
-            line["hparams_set"] = hparams_set
+            ours = row.experiments[0]
+            line["hparams_set"] = ours.hparams_set
             line["parameters"] = size.parameters(
-                registry.hparams(hparams_set), vocab_size or row_vocab_size
+                registry.hparams(ours.hparams_set), vocab_size or ours.vocab_size
             )
         row_models = [model for model in models if model.reproduces(row)]
         lines += [line | model.line() for model in row_models] or [line]
@@ -288,20 +283,22 @@ def _table(
 
 def _cost(row: Row, experiment: Experiment, vocab_size: int) -> Line:
     """Returns the line of a system in the table of training costs, for one language pair."""
-    hparams, corpus = registry.hparams(experiment.hparams_set), experiment.corpus
-    vocab_size, tokens = vocab_size or experiment.vocab_size, experiment.tokens
+    hparams = registry.hparams(experiment.hparams_set)
+    corpus = experiment.corpus
+    vocab_size = vocab_size or experiment.vocab_size
     step_flops = size.step_flops(hparams, vocab_size, corpus.source_length, corpus.target_length)
+    token_flops = step_flops / hparams.batch_size
+    products = experiment.tokens and token_flops * experiment.tokens
     pair = "EN-FR" if corpus == rows.EN_FR else "EN-DE"
-    paper_flops = row.figures.get("flops_enfr" if corpus == rows.EN_FR else "flops_ende")
-    products = tokens and step_flops / hparams.batch_size * tokens
+    paper_flops = row.figures.get(f"flops_{corpus.problem.removeprefix('wmt_')}")
     return {
         "row": row.name,
         "pair": pair,
         "hparams_set": experiment.hparams_set,
         "published_parameters": experiment.parameters,
         "parameters": size.parameters(hparams, vocab_size),
-        "token_flops": step_flops / hparams.batch_size,
-        "published_tokens": tokens,
+        "token_flops": token_flops,
+        "published_tokens": experiment.tokens,
         "published_flops_by_products": products,
         "paper_flops": paper_flops,
         "share_of_products": products and paper_flops and products / paper_flops,

@@ -36,37 +36,33 @@ class Bracket:
 class Quote:
     """A quotation mark, with the facts that `insert_quote` needs if `delete_label` has deleted the
     mark.
-
-    Attributes:
-        position: position of the mark among the counted words, or the position at which it would be
-        inserted. brackets_before: number of brackets that start before the mark. enclosing: numbers
-        of the brackets that contain the mark.
     """
 
     tag: str
     word: str
     position: int
+    """Position of the mark among the counted words, or that at which it would be inserted."""
     brackets_before: int
+    """Number of brackets that start before the mark."""
     enclosing: list[int]
+    """Numbers of the brackets that contain the mark."""
 
 
 @dataclass(slots=True)
 class BracketedSentence:
-    """The words and brackets of a sentence on one line of the gold file or the test file.
-
-    Attributes:
-        words: the words that EVALB counts, each as (tag, word): those whose tag is not in
-        `delete_label`. brackets: all constituents in the order of their first words, outer before
-        inner. quotes: the quotation marks whose tag is in `quote_label`. length: number of words
-        whose tag is not in `delete_label_for_length`. faults: EVALB's messages about brackets that
-        do not fit.
-    """
+    """The words and brackets of a sentence on one line of the gold file or the test file."""
 
     words: list[tuple[str, str]] = field(default_factory=list)
+    """The words that EVALB counts, each as (tag, word): those whose tag is not in `delete_label`.
+    """
     brackets: list[Bracket] = field(default_factory=list)
+    """All constituents in the order of their first words, outer before inner."""
     quotes: list[Quote] = field(default_factory=list)
+    """The quotation marks whose tag is in `quote_label`."""
     length: int = 0
+    """Number of words whose tag is not in `delete_label_for_length`."""
     faults: list[str] = field(default_factory=list)
+    """EVALB's messages about brackets that do not fit."""
 
     @classmethod
     def read(cls, line: str, parameters: Parameters, place: str) -> Self:
@@ -79,7 +75,10 @@ class BracketedSentence:
         sentence = cls()
         # EVALB's stack of brackets, as numbers by depth. A surplus ")" reads below the stack, where
         # EVALB finds a 0, so that it moves the end of the first bracket.
-        open_brackets, ends, depth, token = defaultdict[int, int](int), dict[int, int](), 0, ""
+        open_brackets = defaultdict[int, int](int)
+        ends: dict[int, int] = {}
+        depth = 0
+        token = ""
         for match in TOKEN.finditer(line):
             token = match[0]
             label, word, other = match.groups()

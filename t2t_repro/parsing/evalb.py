@@ -35,20 +35,20 @@ class Status(IntEnum):
 class Counts:
     """Counts of one sentence, or sums over several. If a sentence is skipped or its words differ,
     all counts are 0.
-
-    Attributes:
-        matched: gold brackets that the test tree also has. gold: brackets in the gold tree. test:
-        brackets in the test tree. crossing: test brackets that cross a gold bracket: the two
-        overlap, and neither contains the other. words: words whose tag is not in `delete_label`.
-        correct_tags: words that are counted in `words` and have the same tag in both trees.
     """
 
     matched: int = 0
+    """Gold brackets that the test tree also has."""
     gold: int = 0
+    """Brackets in the gold tree."""
     test: int = 0
+    """Brackets in the test tree."""
     crossing: int = 0
+    """Test brackets that cross a gold bracket: the two overlap, and neither contains the other."""
     words: int = 0
+    """Words whose tag is not in `delete_label`."""
     correct_tags: int = 0
+    """Words that are counted in `words` and have the same tag in both trees."""
 
     @property
     def recall(self) -> float:
@@ -65,41 +65,38 @@ class Counts:
 
 @dataclass(frozen=True)
 class Sentence(Counts):
-    """The counts of one sentence, as in a row of EVALB's output.
-
-    Attributes:
-        number: line number, starting at 1. length: number of words of the gold tree whose tag is
-        not in `delete_label_for_length`. status: OK, ERROR (the words differ, or brackets do not
-        fit) or SKIP (no word of the test line counts). messages: EVALB's messages about the
-        sentence. Each of them counts as an error for MAX_ERROR.
-    """
+    """The counts of one sentence, as in a row of EVALB's output."""
 
     number: int
+    """Line number, starting at 1."""
     length: int
+    """Number of words of the gold tree whose tag is not in `delete_label_for_length`."""
     status: Status = Status.OK
+    """OK, ERROR (the words differ, or brackets do not fit) or SKIP (no word of the test line
+    counts).
+    """
     messages: tuple[str, ...] = ()
+    """EVALB's messages about the sentence. Each of them counts as an error for MAX_ERROR."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary(Counts):
-    """EVALB's summary of several sentences. A sentence is valid if its status is OK.
-
-    Attributes:
-        sentences, errors, skipped, valid: number of all sentences, and of those with status ERROR,
-        SKIP and OK. complete_match: percentage of valid sentences whose test brackets equal the
-        gold brackets. average_crossing: crossing brackets per valid sentence. no_crossing,
-        two_or_less_crossing: percentage of valid sentences with 0, and with at most 2, crossing
-        brackets.
-    """
+    """EVALB's summary of several sentences. A sentence is valid if its status is OK."""
 
     sentences: int
     errors: int
+    """Number of sentences with status ERROR."""
     skipped: int
+    """Number of sentences with status SKIP."""
     valid: int
     complete_match: float
+    """Percentage of valid sentences whose test brackets equal the gold brackets."""
     average_crossing: float
+    """Crossing brackets per valid sentence."""
     no_crossing: float
+    """Percentage of valid sentences without crossing brackets."""
     two_or_less_crossing: float
+    """Percentage of valid sentences with at most 2 crossing brackets."""
 
     @property
     def f_measure(self) -> float:
@@ -113,24 +110,23 @@ def summarise(sentences: Iterable[Sentence]) -> Summary:
     `cutoff_len` words.
     """
     sentences = list(sentences)
+    statuses = [sentence.status for sentence in sentences]
     valid = [sentence for sentence in sentences if sentence.status == Status.OK]
-    sums = {
-        field.name: sum(getattr(sentence, field.name) for sentence in valid)
-        for field in fields(Counts)
-    }
+    crossings = [sentence.crossing for sentence in valid]
     complete = sum(sentence.matched == sentence.gold == sentence.test for sentence in valid)
     return Summary(
         sentences=len(sentences),
-        errors=sum(sentence.status == Status.ERROR for sentence in sentences),
-        skipped=sum(sentence.status == Status.SKIP for sentence in sentences),
+        errors=statuses.count(Status.ERROR),
+        skipped=statuses.count(Status.SKIP),
         valid=len(valid),
-        **sums,
+        **{
+            field.name: sum(getattr(sentence, field.name) for sentence in valid)
+            for field in fields(Counts)
+        },
         complete_match=_percent(complete, len(valid)),
-        average_crossing=sums["crossing"] / len(valid) if valid else 0.0,
-        no_crossing=_percent(sum(sentence.crossing == 0 for sentence in valid), len(valid)),
-        two_or_less_crossing=_percent(
-            sum(sentence.crossing <= 2 for sentence in valid), len(valid)
-        ),
+        average_crossing=sum(crossings) / len(valid) if valid else 0.0,
+        no_crossing=_percent(crossings.count(0), len(valid)),
+        two_or_less_crossing=_percent(sum(count <= 2 for count in crossings), len(valid)),
     )
 
 
@@ -140,7 +136,8 @@ def score_files(gold: str, test: str, parameters: Parameters = COLLINS) -> Itera
     Raises UserError if the files do not have the same number of lines, at a word at which EVALB
     stops, or if there are more errors than `parameters.max_error` allows.
     """
-    gold_lines, test_lines = list(read_lines(gold)), list(read_lines(test))
+    gold_lines = list(read_lines(gold))
+    test_lines = list(read_lines(test))
     cure = "line n of one must belong to line n of the other"
     refuse_different_counts((gold, test), (len(gold_lines), len(test_lines)), cure)
     errors = 0
@@ -167,11 +164,10 @@ def score_trees(
     Raises UserError at a word at which EVALB stops. Its message calls the gold lines and the test
     lines by `names`.
     """
-    for number, lines in enumerate(zip(gold, test, strict=True), 1):
-        gold_tree, test_tree = (
-            BracketedSentence.read(line, parameters, f"{name}:{number}")
-            for line, name in zip(lines, names, strict=True)
-        )
+    gold_name, test_name = names
+    for number, (gold_line, test_line) in enumerate(zip(gold, test, strict=True), 1):
+        gold_tree = BracketedSentence.read(gold_line, parameters, f"{gold_name}:{number}")
+        test_tree = BracketedSentence.read(test_line, parameters, f"{test_name}:{number}")
         yield _score(gold_tree, test_tree, parameters, number)
 
 
@@ -191,7 +187,8 @@ def _score(
         if not parameters.same_word(gold_word, test_word):
             message = f"Words unmatch ({gold_word}|{test_word})"
             return Sentence(number, gold.length, Status.ERROR, (*faults, message))
-    gold_spans, test_spans = gold.spans(parameters), test.spans(parameters)
+    gold_spans = gold.spans(parameters)
+    test_spans = test.spans(parameters)
     return Sentence(
         number,
         gold.length,

@@ -27,27 +27,29 @@ of these lines.
 class Parameters:
     """EVALB's parameters. The defaults are those of COLLINS.prm, as in published results on the
     Penn Treebank.
-
-    Attributes:
-        max_error: limit on sentences with errors. As in EVALB, one error more is still allowed, and
-            the next one stops the scoring.
-        cutoff_len: maximum number of words of the sentences in EVALB's second summary. labeled:
-        True if only brackets with the same label match; False if the same span is enough.
-        delete_label: labels of constituents, and tags of words, that do not count. Such a
-        constituent's children count. delete_label_for_length: tags of words that do not count in a
-        sentence's length. quote_label: tags of quotation marks. A mark that is deleted by
-        `delete_label` in only one tree counts in both. eq_label: pairs of labels that count as
-        equal. eq_word: pairs of words that count as equal.
     """
 
     max_error: int = 10
+    """Limit on sentences with errors. As in EVALB, one error more is still allowed, and the next
+    one stops the scoring.
+    """
     cutoff_len: int = 40
+    """Maximum number of words of the sentences in EVALB's second summary."""
     labeled: bool = True
+    """True if only brackets with the same label match; False if the same span is enough."""
     delete_label: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+    """Labels of constituents, and tags of words, that do not count. Such a constituent's children
+    count.
+    """
     delete_label_for_length: frozenset[str] = frozenset({"-NONE-"})
+    """Tags of words that do not count in a sentence's length."""
     quote_label: frozenset[str] = frozenset()
+    """Tags of quotation marks. A mark that `delete_label` deletes in only one tree counts in both.
+    """
     eq_label: frozenset[tuple[str, str]] = frozenset({("ADVP", "PRT")})
+    """Pairs of labels that count as equal."""
     eq_word: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of words that count as equal."""
 
     def same_label(self, label: str, other: str) -> bool:
         """Returns True if two labels are equal or a pair in `eq_label`, in either order."""
@@ -74,9 +76,8 @@ def read_parameters(path: str) -> Parameters:
         line = line.rstrip(string.whitespace)
         name, *words = re.split(r"\s+", line, flags=re.ASCII)
         key = name.lower()
-        if (
-            line.startswith("#") or len(line) < 3 or name == "DEBUG"
-        ):  # DEBUG 1 makes EVALB list the brackets
+        # DEBUG 1 makes EVALB list the brackets.
+        if line.startswith("#") or len(line) < 3 or name == "DEBUG":
             continue
         if name in NUMBERS and words:
             digits = re.match("[+-]?[0-9]{1,9}", words[0])

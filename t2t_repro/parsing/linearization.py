@@ -21,28 +21,32 @@ WORD_SYMBOLS = ("tag", ANY, WORD)
 TOKEN = re.compile(r"[()][^\s()]*|[^\s()]+", re.ASCII)
 
 FORMS = {
-    ",": [","],
-    ":": [":", ";", "-", "--", "...", "–", "—", "…"],  # noqa: RUF001
-    ".": [".", "?", "!"],
-    "``": ["``", "`", "“", "‘"],  # noqa: RUF001
-    "''": ["''", "”", '"'],
-    "-LRB-": ["-LRB-", "-LCB-", "-LSB-", "[", "{"],
-    "-RRB-": ["-RRB-", "-RCB-", "-RSB-", "]", "}"],
-    "$": ["$", "US$", "C$"],
-    "#": ["#"],
+    ",": ",",
+    ":": ": ; - -- ... – — …",  # noqa: RUF001
+    ".": ". ? !",
+    "``": "`` ` “ ‘",  # noqa: RUF001
+    "''": "'' ” \"",
+    "-LRB-": "-LRB- -LCB- -LSB- [ {",
+    "-RRB-": "-RRB- -RCB- -RSB- ] }",
+    "$": "$ US$ C$",
+    "#": "#",
 }
 """Punctuation marks, brackets and signs, listed under the tag that they always have."""
-TAGS = {form: tag for tag, forms in FORMS.items() for form in forms}
+TAGS = {form: tag for tag, forms in FORMS.items() for form in forms.split()}
 """Tags by word, from `FORMS`. An apostrophe has no entry, because it can be a possessive (POS) or a
 quotation mark.
 """
 APOSTROPHE = "'"
 
-WORD_KINDS = NO_WORD, ORDINARY, MARK, EITHER = range(4)
-"""Kinds of words, which decide the tags that fit a word. EVALB must count an `ORDINARY` word and
-ignore a punctuation mark (`MARK`). An apostrophe (`EITHER`) may be both. `NO_WORD` is padding after
-the last word of a sentence.
-"""
+NO_WORD = 0
+"""Kind of the padding after the last word of a sentence. Kinds decide the tags that fit a word."""
+ORDINARY = 1
+"""Kind of a word that EVALB must count."""
+MARK = 2
+"""Kind of a punctuation mark, which EVALB must ignore."""
+EITHER = 3
+"""Kind of an apostrophe, which EVALB may count or ignore."""
+WORD_KINDS = (NO_WORD, ORDINARY, MARK, EITHER)
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,22 @@ class TreeSymbols:
 class Repairs:
     """Counts of the repairs that `delinearise` made to turn outputs into trees; see its rules."""
 
-    trees: int = 0  # that needed at least one repair
-    words_missing: int = 0  # words without a symbol
-    words_extra: int = 0  # dropped symbols without a word
-    brackets_closed: int = 0  # constituents whose closing bracket was missing or came too late
-    brackets_dropped: int = (
-        0  # closing brackets without an open constituent of that label; brackets without a label
-    )
-    constituents_empty: int = 0  # removed constituents without a word
-    roots_joined: int = 0  # trees that got the root TOP
-    tags_changed: int = 0  # tags that would have made EVALB delete a word or count punctuation
+    trees: int = 0
+    """Trees that needed at least one repair."""
+    words_missing: int = 0
+    """Words without a symbol."""
+    words_extra: int = 0
+    """Dropped symbols without a word."""
+    brackets_closed: int = 0
+    """Constituents whose closing bracket was missing or came too late."""
+    brackets_dropped: int = 0
+    """Closing brackets without an open constituent of that label; brackets without a label."""
+    constituents_empty: int = 0
+    """Removed constituents without a word."""
+    roots_joined: int = 0
+    """Trees that got the root TOP."""
+    tags_changed: int = 0
+    """Tags that would have made EVALB delete a word or count punctuation."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
@@ -115,7 +125,9 @@ def tag_of(word: str) -> str:
 
 def kind_of(word: str) -> int:
     """Returns the kind of a word: `ORDINARY`, `MARK` or `EITHER`."""
-    return EITHER if word == APOSTROPHE else MARK if tag_of(word) in PUNCTUATION else ORDINARY
+    if word == APOSTROPHE:
+        return EITHER
+    return MARK if tag_of(word) in PUNCTUATION else ORDINARY
 
 
 def kinds_of(line: str) -> list[int]:
@@ -144,15 +156,16 @@ def linearise(tree: Tree, word_symbol: str = "tag") -> str:
     "word" writes the words.
     """
 
-    def symbol(leaf: Tree) -> str:
-        return {"tag": leaf.label, ANY: tag_of(leaf.word), WORD: leaf.word}[word_symbol]
+    symbol = {
+        "tag": lambda leaf: leaf.label,
+        ANY: lambda leaf: tag_of(leaf.word),
+        WORD: lambda leaf: leaf.word,
+    }[word_symbol]
 
-    return tree.fold(
-        symbol,
-        lambda constituent, parts: " ".join(
-            [f"({constituent.label}", *parts, f"){constituent.label}"]
-        ),
-    )
+    def constituent_text(constituent: Tree, parts: list[str]) -> str:
+        return " ".join([f"({constituent.label}", *parts, f"){constituent.label}"])
+
+    return tree.fold(symbol, constituent_text)
 
 
 def delinearise(
@@ -183,7 +196,8 @@ def delinearise(
         tags_by_form: True to replace a tag with which EVALB would delete a word or count a
             punctuation mark. EVALB does not score a sentence if such a tag deletes a word in only
             one of the two trees.
-        word_symbol: as for `linearise`. For "word", the tag of each symbol is `tag_of(symbol)`.
+        word_symbol: what stands for a word in the output: "tag", "XX" or "word". For "word", the
+            tag of each symbol is `tag_of(symbol)`.
     """
     if not words:
         raise ValueError("a tree needs a word")
@@ -210,12 +224,15 @@ def _tag_words(
     leaves_by_symbol: list[list[Tree]] = [[] for _ in symbols] or [[]]
     last_position = 0
     for word, position in zip(words, _align(symbols, words), strict=True):
+        tag = ANY
         if position is None:
             repairs.words_missing += 1
         else:
             last_position = position
-        tag = tag_of(word) if position is None or symbols[position] == ANY else symbols[position]
-        if tags_by_form and not fits(tag, kind_of(word)):
+            tag = symbols[position]
+        if tag == ANY:
+            tag = tag_of(word)
+        elif tags_by_form and not fits(tag, kind_of(word)):
             tag = tag_of(word)
             repairs.tags_changed += 1
         leaves_by_symbol[last_position].append(Tree(tag, word=word))
@@ -243,15 +260,16 @@ def _build(
 
     next_leaves = iter(leaves_by_symbol)
     for token in tokens:
-        bracket, label = token[0], token[1:]
+        bracket = token[0]
+        label = token[1:]
         if bracket not in "()":
             open_constituents[-1][1].extend(next(next_leaves))
-        elif not label or (
-            bracket == ")" and all(label != name for name, _ in open_constituents[1:])
-        ):
+        elif not label:
             repairs.brackets_dropped += 1
         elif bracket == "(":
             open_constituents.append((label, []))
+        elif all(label != name for name, _ in open_constituents[1:]):
+            repairs.brackets_dropped += 1
         else:
             while open_constituents[-1][0] != label:
                 repairs.brackets_closed += 1
@@ -288,12 +306,14 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     # first i symbols are aligned with the first j words.
     edits = [list(range(len(words) + 1))]
     for symbol_tag in symbol_tags:
-        above, row = edits[-1], [len(edits)]
+        above = edits[-1]
+        row = [len(edits)]
         for j, word_tag in enumerate(word_tags):
             row.append(min(above[j + 1] + 1, row[j] + 1, above[j] + (symbol_tag != word_tag)))
         edits.append(row)
     positions: list[int | None] = [None] * len(words)
-    i, j = len(symbols), len(words)
+    i = len(symbols)
+    j = len(words)
     while i and j:
         # The loop goes from the last word to the first and prefers skipping a word or symbol to
         # aligning the two. If several words compete for a symbol, the first of them therefore gets
@@ -303,6 +323,7 @@ def _align(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
         elif edits[i][j] == edits[i - 1][j] + 1:
             i -= 1
         else:
-            i, j = i - 1, j - 1
+            i -= 1
+            j -= 1
             positions[j] = i
     return positions

@@ -30,17 +30,14 @@ TRACE = "-NONE-"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A constituent or a tagged word.
-
-    Attributes:
-        label: the constituent's label or the word's part of speech; "" for a treebank's outer
-        bracket. children: the constituents and words inside; empty for a word. word: the word; ""
-        for a constituent.
-    """
+    """A constituent or a tagged word."""
 
     label: str
+    """The constituent's label or the word's part of speech; "" for a treebank's outer bracket."""
     children: tuple[Tree, ...] = ()
+    """The constituents and words inside; empty for a word."""
     word: str = ""
+    """The word; "" for a constituent."""
 
     def leaves(self) -> list[Tree]:
         """Returns the tagged words from left to right."""

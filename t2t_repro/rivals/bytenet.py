@@ -12,12 +12,12 @@ text.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_repro.hparam import LAYERS, RATE, TRANSFORMER_ONLY, HParams
+from t2t_repro.hparam import LAYERS, RATE, HParams, hparam, training_hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.layer_norm import LayerNorm
@@ -30,22 +30,20 @@ DILATIONS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class ByteNetHParams(HParams):
-    """ByteNet's hparams. `hidden_size` is d; the embeddings and the residual path have width 2 d."""  # noqa: E501
+    """ByteNet's hparams. `hidden_size` is d. Embeddings and the residual path have width 2 d."""
 
     model: str = "bytenet"
-    kernel_height: int = 3
+    kernel_height: int = hparam(3, LAYERS)
     """k: kernel width of the convolutions, in positions."""
-    last_activation: str = "relu"
+    last_activation: str = hparam("relu", ["relu", "linear"], affects="outputs")
     """Function of the vectors before the pre-softmax projection: "relu", as in the publication, or
     "linear" for none, with which small models that share all embeddings learn better
     (docs/rivals.md).
     """
-    embedding_dropout: float = 0.0
+    embedding_dropout: float = training_hparam(0.0, RATE)
     """Dropout rate on the embeddings."""
 
-    choices: ClassVar = HParams.choices | {"last_activation": ("relu", "linear")}
-    ranges: ClassVar = HParams.ranges | {"kernel_height": LAYERS, "embedding_dropout": RATE}
-    unused = tuple(name for name in TRANSFORMER_ONLY if name != "norm_epsilon")
+    unused = transformer_only("norm_epsilon")
 
 
 def unfolded_length(length: Any) -> Any:

@@ -13,13 +13,13 @@ the embeddings, C and D widths of a layer's input and output, k kernel width, V 
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.errors import UserError, counted
-from t2t_repro.hparam import LAYERS, OPTIONAL_WIDTH, TRANSFORMER_ONLY, WIDTH, HParams
+from t2t_repro.hparam import COUNT, LAYERS, OPTIONAL_WIDTH, WIDTH, HParams, hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
@@ -57,25 +57,20 @@ class ConvS2SHParams(HParams):
     kernel width 3, then 2 layers of width 1,024 and kernel width 1. Empty: all have hidden_size and
     kernel_height.
     """
-    kernel_height: int = 3
-    """k: kernel width of the convolutions, in positions, if `convolutions` is empty."""
-    output_embedding_size: int = 0
+    kernel_height: int = hparam(3, LAYERS, needs={"convolutions": ['""']})
+    """k: kernel width of the convolutions, in positions."""
+    output_embedding_size: int = hparam(0, OPTIONAL_WIDTH)
     """Width of the vectors before the pre-softmax projection; 0 means hidden_size."""
+    max_length: int = hparam(256, COUNT)
+    """Maximum length of a source or target in training, in tokens, counting the end token, and
+    number of learned position vectors.
+    """
 
-    ranges: ClassVar = HParams.ranges | {
-        "kernel_height": LAYERS,
-        "output_embedding_size": OPTIONAL_WIDTH,
-    }
-    unused = (*TRANSFORMER_ONLY, "initializer")  # section 3.5 has the distribution of its weights
+    unused = transformer_only()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_shared_width("output_embedding_size")
-        if self.convolutions and self.kernel_height != type(self).kernel_height:
-            raise UserError(
-                f"kernel_height={self.kernel_height} has no effect with "
-                f"convolutions={self.convolutions}, which has the kernel widths; omit one of them"
-            )
         count = max(self.encoder_layers, self.decoder_layers)
         if len(self.layers) != count:
             raise UserError(
@@ -104,11 +99,6 @@ class ConvS2SHParams(HParams):
                 )
             layers += [ConvolutionLayer(width, kernel)] * count
         return tuple(layers)
-
-    @property
-    def shapes_weights(self) -> list[str]:
-        """Names of the fields that determine the names and shapes of the model's weights."""
-        return [*super().shapes_weights, "max_length"]
 
 
 class NormalizedLinear(Layer):

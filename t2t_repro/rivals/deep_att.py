@@ -14,12 +14,12 @@ end of a text.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_repro.hparam import OPTIONAL_WIDTH
+from t2t_repro.hparam import OPTIONAL_WIDTH, hparam
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.rivals.attentive_lstm import Memory
@@ -38,17 +38,14 @@ from t2t_repro.rivals.recurrent import (
 @dataclass(frozen=True)
 class DeepAttHParams(RecurrentHParams):
     model: str = "deep_att"
-    embedding_size: int = 0
+    embedding_size: int = hparam(0, OPTIONAL_WIDTH)
     """E: width of the embeddings; 0 means hidden_size."""
 
-    sums_activation: str = "linear"
+    sums_activation: str = hparam("linear", ["linear", "tanh"], affects="outputs")
     """Function of the sums f that the layer above or the attention reads: "linear" for none, as in
     the publication, or "tanh", with which small models learn faster and at higher rates
     (docs/rivals.md).
     """
-
-    choices: ClassVar = RecurrentHParams.choices | {"sums_activation": ("linear", "tanh")}
-    ranges: ClassVar = RecurrentHParams.ranges | {"embedding_size": OPTIONAL_WIDTH}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,13 +15,13 @@ groups), G blocks of M positions.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import OPTIONAL_WIDTH, WIDTH, HParams
+from t2t_repro.hparam import NOT_NEGATIVE, OPTIONAL_WIDTH, WIDTH, HParams, hparam, training_hparam
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, standard_normal
 from t2t_repro.models.variants import FEED_FORWARD
@@ -41,26 +41,19 @@ loss divides by it.
 
 @dataclass(frozen=True)
 class ExpertsHParams(HParams):
-    moe_num_experts: int = 0
+    moe_num_experts: int = hparam(0, WIDTH)
     """n: number of experts in each mixture of experts. It must be set."""
-    moe_k: int = 2
+    moe_k: int = hparam(2, WIDTH, affects="outputs")
     """k: number of experts that the gating network chooses for each position. With groups, it
     chooses k groups, and then k experts in each of them. With k = 1, a gate is always 1, so only
     the balancing losses train the network.
     """
-    moe_groups: int = 0
+    moe_groups: int = hparam(0, OPTIONAL_WIDTH)
     """a: number of groups of experts, which divides moe_num_experts; 0 for no groups."""
-    moe_loss_coef: float = 1e-3
+    moe_loss_coef: float = training_hparam(1e-3, NOT_NEGATIVE)
     """Weight of the two losses that balance the experts (w_importance and w_load of Shazeer et al.
     2017).
     """
-
-    ranges: ClassVar = HParams.ranges | {
-        "moe_num_experts": WIDTH,
-        "moe_k": WIDTH,
-        "moe_groups": OPTIONAL_WIDTH,
-        "moe_loss_coef": (0, 1e38),
-    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,11 +68,6 @@ class ExpertsHParams(HParams):
                     f"moe_groups={groups}: must divide moe_num_experts={self.moe_num_experts}, "
                     f"and both the number of groups and their size must exceed moe_k={self.moe_k}"
                 )
-
-    @property
-    def shapes_weights(self) -> list[str]:
-        """Names of the fields that determine the names and shapes of the model's weights."""
-        return [name for name in super().shapes_weights if name not in ("moe_k", "moe_loss_coef")]
 
 
 class Experts(Layer):

@@ -27,12 +27,12 @@ an LSTM. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 from keras import ops
 
-from t2t_repro.hparam import OPTIONAL_WIDTH
+from t2t_repro.hparam import OPTIONAL_WIDTH, hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.models.transformer import shift_right
@@ -55,15 +55,12 @@ class MoEHParams(RecurrentHParams, ExpertsHParams):
     """The model's hparams. `filter_size` is the inner width of each expert."""
 
     model: str = "moe"
-    cell_size: int = 0
+    cell_size: int = hparam(0, OPTIONAL_WIDTH)
     """C: number of cells of each LSTM, whose output is projected to hidden_size. 0 means
     hidden_size cells and no projection.
     """
 
-    ranges: ClassVar = (
-        RecurrentHParams.ranges | ExpertsHParams.ranges | {"cell_size": OPTIONAL_WIDTH}
-    )
-    unused = tuple(name for name in RecurrentHParams.unused if name != "filter_size")
+    unused = transformer_only("multiply_embedding_mode", "filter_size")
 
 
 def make_experts(hparams: MoEHParams, dtype: Any) -> Experts:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import keras
 
-from t2t_repro.hparam import POSITIVE, TRANSFORMER_ONLY, HParams
+from t2t_repro.hparam import POSITIVE, HParams, hparam, training_hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
@@ -26,21 +26,25 @@ class RecurrentHParams(HParams):
     learn far faster (docs/rivals.md).
     """
 
-    attention_mechanism: str = "bahdanau"
+    attention_mechanism: str = hparam("bahdanau", ["bahdanau", "tanh_product"], affects="outputs")
     """Logit of query q and key k: "bahdanau" for v . tanh(q W_q + k W_k) (Bahdanau et al. 2015),
     "tanh_product" for v . (tanh(q W_q) * tanh(k W_k)), a matrix product (Shazeer et al. 2017,
     appendix G).
     """
 
-    output_factor: float = 1.0
+    output_factor: float = hparam(1.0, POSITIVE, affects="outputs")
     """Factor of the top layer's outputs before the softmax. Outputs of LSTMs are small at first, so
     that small models whose softmax has the matrix of the embeddings learn faster with a larger
     factor (docs/rivals.md).
     """
 
-    choices: ClassVar = HParams.choices | {"attention_mechanism": ("bahdanau", "tanh_product")}
-    ranges: ClassVar = HParams.ranges | {"output_factor": POSITIVE}
-    unused = tuple(name for name in TRANSFORMER_ONLY if name != "multiply_embedding_mode")
+    initializer: str = training_hparam("uniform_unit_scaling", ["uniform_unit_scaling", "uniform"])
+    """Distribution of initial weights. "uniform_unit_scaling": kernels are uniform, with a variance
+    that depends on their sizes (Glorot and Bengio 2010). "uniform": kernels and embeddings are
+    uniform up to 0.1 * initializer_gain.
+    """
+
+    unused = transformer_only("multiply_embedding_mode")
 
     @property
     def embedding_width(self) -> int:

@@ -25,9 +25,12 @@ from t2t_repro.data.vocabularies.tags import split_tag
 from t2t_repro.data.vocabularies.text_rules import is_empty
 from t2t_repro.errors import UserError, counted, shortened, text_list
 
-GRPC_PORT, REST_PORT = 8500, 8501
-"""TensorFlow Serving's default ports for gRPC and for the REST API."""
-FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
+GRPC_PORT = 8500
+"""TensorFlow Serving's default port for gRPC."""
+REST_PORT = 8501
+"""TensorFlow Serving's default port for the REST API."""
+FIRST_PAUSE = 0.5
+MAX_PAUSE = 30.0
 """Seconds before the first repetition of a request. Each later pause is twice as long, up to the
 maximum.
 """
@@ -153,15 +156,12 @@ class Client(contextlib.AbstractContextManager):
                 return self._predict(sources)
             except RequestError as error:
                 if error.code not in TEMPORARY or repetitions == self.retries:
-                    cure = CURES.get(
-                        error.code, "check --signature_name, --target_language and the server's log"
-                    )
+                    other = "check --signature_name, --target_language and the server's log"
+                    cure = CURES.get(error.code, other)
                     raise UserError(f"{self.server}: {error}; {cure}") from None
                 if not repetitions:
-                    say(
-                        f"{self.server}: {error}; trying again up to "
-                        f"{counted(self.retries, 'time')}"
-                    )
+                    times = counted(self.retries, "time")
+                    say(f"{self.server}: {error}; trying again up to {times}")
             time.sleep(min(FIRST_PAUSE * 2**repetitions, MAX_PAUSE))
             repetitions += 1
 
@@ -170,10 +170,10 @@ class Client(contextlib.AbstractContextManager):
         language of each text.
         """
         has_languages = self.target_language or all(split_tag(text)[0] for text in texts)
-        languages = (
-            {"target_language": [self.target_language] * len(texts)} if has_languages else {}
-        )
-        return {"inputs": list(texts), **languages}
+        inputs = {"inputs": list(texts)}
+        if has_languages:
+            inputs["target_language"] = [self.target_language] * len(texts)
+        return inputs
 
     @functools.cached_property
     def _channel(self) -> Any:
@@ -199,22 +199,16 @@ class Client(contextlib.AbstractContextManager):
         from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
         request = PredictRequest()
-        request.model_spec.name, request.model_spec.signature_name = (
-            self.servable_name,
-            self.signature_name,
-        )
+        request.model_spec.name = self.servable_name
+        request.model_spec.signature_name = self.signature_name
         if self.servable_version:
             request.model_spec.version.value = self.servable_version
         for name, column in self._inputs(texts).items():
-            request.inputs[name].CopyFrom(
-                tf.make_tensor_proto([text.encode("utf-8") for text in column], tf.string)
-            )
+            values = [text.encode("utf-8") for text in column]
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(values, tf.string))
+        stub = PredictionServiceStub(self._channel)
         try:
-            outputs = (
-                PredictionServiceStub(self._channel)
-                .Predict(request, timeout=self.timeout_secs)
-                .outputs
-            )
+            outputs = stub.Predict(request, timeout=self.timeout_secs).outputs
         except grpc.RpcError as error:
             code = error.code().name
             raise RequestError(code, error.details() or code) from None
@@ -241,19 +235,13 @@ class Client(contextlib.AbstractContextManager):
             status, text = answered.result(self.timeout_secs)
         except TimeoutError:
             raise RequestError("DEADLINE_EXCEEDED", "timed out") from None
-        except (
-            OSError,
-            HTTPException,
-            UnicodeError,
-            OverflowError,
-        ) as error:  # the last two: no valid host or port
+        except (OSError, HTTPException, UnicodeError, OverflowError) as error:
+            # The last two mean that the host or port is not valid.
             raise RequestError("UNAVAILABLE", str(error) or type(error).__name__) from None
         try:
             answer = json.loads(text, strict=False, parse_int=float)
-        except (
-            ValueError,
-            RecursionError,
-        ):  # The answer is an error page, an old server's invalid JSON, or hostile.
+        except (ValueError, RecursionError):
+            # The answer is an error page, an old server's invalid JSON, or hostile.
             answer = None
         if status != 200 or not isinstance(answer, dict):
             reason = answer.get("error") if isinstance(answer, dict) else text
@@ -261,34 +249,25 @@ class Client(contextlib.AbstractContextManager):
         # If a signature has only one output, the API omits the output's name. The client needs two
         # outputs.
         outputs = answer.get("outputs")
-        return (
-            (outputs.get("outputs"), outputs.get("scores"))
-            if isinstance(outputs, dict)
-            else (None, None)
-        )
+        if not isinstance(outputs, dict):
+            return None, None
+        return outputs.get("outputs"), outputs.get("scores")
 
     def _post(self, body: bytes) -> tuple[int, str]:
         """Returns the HTTP status and the text of the server's answer to a request."""
         version = f"/versions/{self.servable_version}" if self.servable_version else ""
-        path, data = (
-            f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict",
-            bytearray(),
-        )
-        with contextlib.closing(
-            HTTPConnection(self.server, timeout=self.timeout_secs)
-        ) as connection:
+        path = f"/v1/models/{quote(self.servable_name, safe='')}{version}:predict"
+        data = bytearray()
+        connection = HTTPConnection(self.server, timeout=self.timeout_secs)
+        with contextlib.closing(connection):
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             with connection.getresponse() as response:
-                while piece := response.read1(
-                    1 << 16
-                ):  # only what has arrived, whatever length the server claims
+                # `read1` returns what has arrived, whatever length the server claims.
+                while piece := response.read1(1 << 16):
                     data += piece
                     if len(data) > MAX_ANSWER_BYTES:
-                        excess = (
-                            f"its answer has more than {MAX_ANSWER_BYTES:,} bytes; lower "
-                            "--batch_size"
-                        )
-                        raise RequestError("UNKNOWN", excess)
+                        excess = f"its answer has more than {MAX_ANSWER_BYTES:,} bytes"
+                        raise RequestError("UNKNOWN", f"{excess}; lower --batch_size")
         return response.status, data.decode("utf-8", errors="replace")
 
 
@@ -307,12 +286,11 @@ def _answer(texts: Any, scores: Any) -> Answer:
     Raises ValueError or TypeError if a text is not a string, a score is not a float, or their
     numbers differ.
     """
-    if not isinstance(texts, list):
-        texts, scores = [texts], [scores]
-    pairs = list(zip(texts, scores, strict=True))
-    if not pairs or not all(
-        isinstance(text, str) and isinstance(score, float) for text, score in pairs
-    ):
+    pairs = list(zip(texts, scores, strict=True)) if isinstance(texts, list) else [(texts, scores)]
+    for text, score in pairs:
+        if not isinstance(text, str) or not isinstance(score, float):
+            raise TypeError
+    if not pairs:
         raise ValueError
     # If a text has fewer than n hypotheses, the model adds empty hypotheses with score -inf. Drop
     # them.

@@ -63,30 +63,31 @@ class Served(tf.Module):
         self._nbest_params = dataclasses.replace(
             params, n=params.n if params.n > 1 else params.beam_size
         )
-        self._longest_source = (
-            params.max_input_size or translator.max_length
-        )  # in tokens; 0 for any length
+        # In tokens; 0 for any length.
+        self._longest_source = params.max_input_size or translator.max_length
         self._longest_target = self._longest_source and self._longest_source + params.extra_length
         # TensorFlow saves only variables that are attributes of this object.
         copies = getattr(translator.model, "non_trainable_variables", [])
         self._weights = [
             variable.value for variable in (*translator.model.trainable_variables, *copies)
         ]
-        self._vocabulary = graph_vocabulary(translator.vocabulary)
         sources = translator.vocabulary.sources
-        self._sources = (
-            self._vocabulary if sources is translator.vocabulary else graph_vocabulary(sources)
-        )
-        texts, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        self._vocabulary = graph_vocabulary(translator.vocabulary)
+        self._sources = self._vocabulary
+        if sources is not translator.vocabulary:
+            self._sources = graph_vocabulary(sources)
+        texts = tf.TensorSpec([None], tf.string)
+        ids = tf.TensorSpec([None, None], tf.int32)
         languages = [texts] if translator.tags else []
+        signatures: dict[str, tuple[Callable[..., dict[str, Any]], list[tf.TensorSpec]]] = {
+            "serving_default": (self.translate, [texts, *languages]),
+            "nbest": (self.translate_nbest, [texts, *languages]),
+            "tokens": (self.translate_tokens, [ids]),
+            "score": (self.score, [texts, texts, *languages]),
+        }
         self.functions = {
             name: tf.function(method, autograph=False, input_signature=specs)
-            for name, method, specs in (
-                ("serving_default", self.translate, [texts, *languages]),
-                ("nbest", self.translate_nbest, [texts, *languages]),
-                ("tokens", self.translate_tokens, [ids]),
-                ("score", self.score, [texts, texts, *languages]),
-            )
+            for name, (method, specs) in signatures.items()
         }
         """TensorFlow functions by signature name."""
 
@@ -121,24 +122,21 @@ class Served(tf.Module):
 
         Returns:
             "outputs": int32 [B, L], ids of the translations, including end tokens, padded with 0.
-            "scores": float32 [B], as in `translate`.
+            "scores": float32 [B], log-probability in nats divided by the length penalty.
         """
         has_ended = tf.cumsum(tf.cast(inputs == EOS_ID, tf.int32), axis=1) > 0
-        is_valid = (
-            (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size) & ~has_ended
+        is_known = (inputs > PAD_ID) & (inputs < self._translator.vocabulary.sources.size)
+        ids = _with_ends(
+            tf.ragged.boolean_mask(inputs, is_known & ~has_ended), self._longest_source
         )
-        inputs = _with_ends(tf.ragged.boolean_mask(inputs, is_valid), self._longest_source)
-        not_empty = tf.where(
-            tf.reduce_any((inputs != PAD_ID) & (inputs != EOS_ID), axis=1)
-        )  # nonempty rows, [W, 1]
-        sources = tf.gather(inputs, not_empty[:, 0])
+        # The indices of rows with more than an end token: [W, 1]
+        not_empty = tf.where(tf.reduce_any((ids != PAD_ID) & (ids != EOS_ID), axis=1))
+        sources = tf.gather_nd(ids, not_empty)
         best = self._search(sources, _decode(self._sources, sources), self._best_params)
-        shape = tf.stack([tf.shape(inputs)[0], tf.shape(best.ids)[2]])
+        shape = tf.stack([tf.shape(ids, tf.int64)[0], tf.shape(best.ids, tf.int64)[2]])
         return {
-            "outputs": tf.tensor_scatter_nd_update(
-                tf.fill(shape, PAD_ID), not_empty, best.ids[:, 0]
-            ),
-            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape[0]), not_empty, best.scores[:, 0]),
+            "outputs": tf.scatter_nd(not_empty, best.ids[:, 0], shape),
+            "scores": tf.scatter_nd(not_empty, best.scores[:, 0], shape[:1]),
         }
 
     def score(self, inputs: Any, targets: Any, target_language: Any = None) -> dict[str, Any]:
@@ -152,41 +150,42 @@ class Served(tf.Module):
         """
 
         def log_probs(source_ids: Any, target_ids: Any) -> tuple[Any]:
-            return (
-                tf.reduce_sum(
-                    target_log_probs(self._translator.model, source_ids, target_ids)[0], axis=1
-                ),
-            )
+            scores, _ = target_log_probs(self._translator.model, source_ids, target_ids)
+            return (tf.reduce_sum(scores, axis=1),)
 
-        target_ids = self._vocabulary.tokenize(graph_strip(graph_utf8(targets)))
-        ids = [
-            self._source_ids(*self._split_tags(graph_utf8(inputs), target_language)),
-            _with_ends(target_ids, self._longest_target),
-        ]
-        (sums,) = graph_run_in_batches(
-            log_probs, ids, [tf.zeros(tf.shape(inputs))], self._best_params.batch_size
+        source_ids = self._source_ids(*self._split_tags(graph_utf8(inputs), target_language))
+        target_ids = _with_ends(
+            self._vocabulary.tokenize(graph_strip(graph_utf8(targets))), self._longest_target
         )
-        return {"log_probs": sums, "lengths": tf.math.count_nonzero(ids[1], axis=1, dtype=tf.int32)}
+        (sums,) = graph_run_in_batches(
+            log_probs,
+            [source_ids, target_ids],
+            [tf.zeros(tf.shape(inputs))],
+            self._best_params.batch_size,
+        )
+        lengths = tf.math.count_nonzero(target_ids, axis=1, dtype=tf.int32)
+        return {"log_probs": sums, "lengths": lengths}
 
     def _translate(
         self, inputs: Any, target_language: Any, params: DecodeHParams
     ) -> dict[str, Any]:
-        """Translates strings [B]; returns "outputs", string [B, n], and "scores", float32 [B, n]."""  # noqa: E501
+        """Returns the translations of strings [B]: "outputs", string [B, n]; "scores", [B, n]."""
         tags, texts = self._split_tags(graph_utf8(inputs), target_language)
-        not_empty = tf.where(~graph_is_empty(texts))  # indices of the nonempty texts, [W, 1]
-        tags, texts = tf.gather(tags, not_empty[:, 0]), tf.gather_nd(texts, not_empty)
+        # The indices of the nonempty texts: [W, 1]
+        not_empty = tf.where(~graph_is_empty(texts))
+        tags = tf.gather(tags, not_empty[:, 0])
+        texts = tf.gather_nd(texts, not_empty)
         if self._splits_sentences:
             sentences = graph_split_sentences(texts)
             tags = tf.gather(tags, sentences.value_rowids())
-            outputs, scores = _joined(
-                sentences, *self._outputs(tags, sentences.flat_values, params)
-            )
+            outputs, scores = self._outputs(tags, sentences.flat_values, params)
+            outputs, scores = _joined(sentences, outputs, scores)
         else:
             outputs, scores = self._outputs(tags, texts, params)
-        shape = tf.stack([tf.shape(inputs)[0], params.n])
+        shape = tf.stack([tf.size(inputs, tf.int64), params.n])
         return {
             "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
-            "scores": tf.tensor_scatter_nd_update(tf.zeros(shape), not_empty, scores),
+            "scores": tf.scatter_nd(not_empty, scores, shape),
         }
 
     def _split_tags(self, texts: Any, languages: Any) -> tuple[Any, Any]:
@@ -201,14 +200,11 @@ class Served(tf.Module):
             return tf.zeros([tf.size(texts), 0], tf.int32), texts
         tags, rests = graph_split_tag(texts)
         if languages is not None:
+            names = list(self._translator.tags)
             needs_tag = (tags == "") & ~graph_is_empty(texts)
-            tags, names = (
-                tf.where(needs_tag, tf.strings.join([">>", languages, "<<"]), tags),
-                self._translator.tags,
-            )
-            wrong = tf.boolean_mask(
-                tags, (tags != "") & ~tf.reduce_any(tags[:, None] == list(names), axis=1)
-            )
+            tags = tf.where(needs_tag, tf.strings.join([">>", languages, "<<"]), tags)
+            is_known = tf.reduce_any(tags[:, None] == ["", *names], axis=1)
+            wrong = tf.boolean_mask(tags, ~is_known)
             message = (
                 f"unknown or missing target_language; the tags are {', '.join(names)}; the first "
                 "wrong one is"
@@ -216,9 +212,8 @@ class Served(tf.Module):
             tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong], 1)
         is_tag = tags[:, None] == list(id_of)  # [B, number of tags]
         ids = tf.where(is_tag, list(id_of.values()), PAD_ID)
-        return tf.ragged.boolean_mask(ids, is_tag), tf.where(
-            tf.reduce_any(is_tag, axis=1), rests, texts
-        )
+        texts = tf.where(tf.reduce_any(is_tag, axis=1), rests, texts)
+        return tf.ragged.boolean_mask(ids, is_tag), texts
 
     def _outputs(self, tags: Any, texts: Any, params: DecodeHParams) -> tuple[Any, Any]:
         """Returns the n best translations of nonempty texts, strings [W]: strings [W, n] and their
@@ -230,15 +225,15 @@ class Served(tf.Module):
         # The vocabulary needs one output per row: ids [W, n, L] --> ids [W * n, L] --> texts [W *
         # n] --> texts [W, n].
         ids = tf.reshape(best.ids, [tf.size(best.scores), tf.shape(best.ids)[2]])
-        return tf.reshape(
-            graph_one_line(_decode(self._vocabulary, ids)), tf.shape(best.scores)
-        ), best.scores
+        outputs = graph_one_line(_decode(self._vocabulary, ids))
+        return tf.reshape(outputs, tf.shape(best.scores)), best.scores
 
     def _search(self, sources: Any, texts: Any, params: DecodeHParams) -> Hypotheses:
         """Returns the n best outputs of sources, int32 [W, S]. `texts`, strings [W], are the
         sources as text.
         """
-        arrays, rules = {"inputs": sources}, self._translator.rules(params)
+        arrays = {"inputs": sources}
+        rules = self._translator.rules(params)
         if rules:
             arrays["facts"] = rules.graph_facts(texts, self._vocabulary)
         count = tf.shape(sources)[0]
@@ -248,9 +243,8 @@ class Served(tf.Module):
             batch = Sources(**dict(zip(arrays, rows, strict=True)))
             return generate_outputs(self._translator.model, params, batch, rules)
 
-        return Hypotheses(
-            *graph_run_in_batches(search, list(arrays.values()), results, params.batch_size)
-        )
+        inputs = list(arrays.values())
+        return Hypotheses(*graph_run_in_batches(search, inputs, results, params.batch_size))
 
     def _source_ids(self, tags: Any, texts: Any) -> Any:
         """Returns the ids of tags, int32 [B, (0 or 1)], and of stripped texts, strings [B], as
@@ -266,7 +260,8 @@ def _joined(sentences: Any, outputs: Any, scores: Any) -> tuple[Any, Any]:
     `outputs` and `scores` have a row for each of the M sentences of all texts: [M, n]. Returns both
     as [W, n].
     """
-    rows, count = sentences.value_rowids(), sentences.nrows()
+    rows = sentences.value_rowids()
+    count = sentences.nrows()
     is_last = rows != tf.concat([rows[1:], [-1]], axis=0)
     ends_in_space = tf.strings.regex_full_match(sentences.flat_values, f"(?s).*{WHITE_SPACE}")
     spaces = tf.where(ends_in_space & ~is_last, " ", "")[:, None]
@@ -302,9 +297,10 @@ def export(
     """Writes a SavedModel to a new version, a numbered folder in `export_dir`. Returns the folder's
     path.
 
-    `long_lines` is that of `Served`. `add_files` adds files to the SavedModel's folder, before a
-    server can see the folder. Raises UserError as `Served` does, or if another process is
-    exporting; and OSError if the version cannot be written.
+    With `long_lines` "sentences", each sentence of a text is translated separately; see `Served`.
+    `add_files` adds files to the SavedModel's folder, before a server can see the folder. Raises
+    UserError as `Served` does, or if another process is exporting; and OSError if the version
+    cannot be written.
     """
     served = Served(translator, long_lines)
     with new_version(export_dir) as (temporary, version):

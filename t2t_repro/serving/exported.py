@@ -17,9 +17,8 @@ class ExportedModel:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._model = tf.saved_model.load(
-            folder
-        )  # kept, because its functions do not own its variables
+        # The model is kept, because its functions do not own its variables.
+        self._model = tf.saved_model.load(folder)
         self._function = self._model.signatures["serving_default"]
 
     def translate(
@@ -38,11 +37,11 @@ class ExportedModel:
             raise UserError(
                 f"{self._folder}: an export takes no prefixes; omit them, or give a model folder"
             )
-        languages = (
-            {"target_language": tf.fill([len(texts)], target_language)} if target_language else {}
-        )
+        inputs = {"inputs": tf.constant(texts, tf.string)}
+        if target_language:
+            inputs["target_language"] = tf.fill([len(texts)], target_language)
         try:
-            results = self._function(inputs=tf.constant(texts, tf.string), **languages)
+            results = self._function(**inputs)
         except (tf.errors.InvalidArgumentError, TypeError) as error:
             raise UserError(
                 f"{self._folder}: {first_line(error)}; check --target_language"

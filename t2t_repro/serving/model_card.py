@@ -25,39 +25,29 @@ class ModelCard:
 
     def write(self, path: Path, library: str, use: str) -> None:
         """Writes README.md to a folder. `library` loads the model as `use` shows."""
-        origin, hparams, languages = (
-            self.folder.origin,
-            self.folder.hparams,
-            [*filter(None, self.languages)],
-        )
+        origin = self.folder.origin
+        hparams = self.folder.hparams
+        languages = [language for language in self.languages if language]
         fields = {
             "license": self.license,
             "pipeline_tag": "translation",
             "library_name": library,
             "language": languages,
         }
+        lines = [f"{name}: {json.dumps(value)}" for name, value in fields.items() if value]
         data = {
             "problem": origin.problem,
             "fingerprint": origin.data_fingerprint,
             "vocabulary": origin.vocabulary,
         }
         for name, value in self.folder.problem.changed_settings.items():
-            data[name] = re.sub(
-                r"[^,\s]*/", "", str(value)
-            )  # folders of the author's machine concern nobody
+            # Folders of the author's machine concern nobody.
+            data[name] = re.sub(r"[^,\s]*/", "", str(value))
         sections = [
-            "\n".join(
-                [
-                    "---",
-                    *(f"{name}: {json.dumps(value)}" for name, value in fields.items() if value),
-                    "---",
-                ]
-            ),
+            "\n".join(["---", *lines, "---"]),
             f"# {' to '.join(languages) or origin.problem}",
-            (
-                f"Model `{hparams.model}`, trained with t2t_repro: checkpoint of step "
-                f"{step_of(self.checkpoint):,}."
-            ),
+            f"Model `{hparams.model}`, trained with t2t_repro: checkpoint of step "
+            f"{step_of(self.checkpoint):,}.",
             f"## Use\n\n```\n{use.strip()}\n```",
             "\n".join(["## Scores\n\n```", *(self.scores or ["not measured"]), "```"]),
             f"## Data\n\n{_table(data)}",
@@ -67,10 +57,5 @@ class ModelCard:
 
 
 def _table(values: Mapping[str, object]) -> str:
-    return "\n".join(
-        [
-            "| name | value |",
-            "| --- | --- |",
-            *(f"| {name} | {value} |" for name, value in values.items()),
-        ]
-    )
+    rows = [f"| {name} | {value} |" for name, value in values.items()]
+    return "\n".join(["| name | value |", "| --- | --- |", *rows])

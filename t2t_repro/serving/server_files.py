@@ -34,7 +34,8 @@ pad_variable_length_inputs: true
 """
 
 MODELS = """\
-# For tensorflow_model_server --model_config_file=...; base_path is as the server sees it, e.g. inside its container.
+# For tensorflow_model_server --model_config_file=...; base_path is as the server sees it, e.g. \
+inside its container.
 model_config_list {{
   config {{
     name: "{name}"
@@ -43,7 +44,7 @@ model_config_list {{
     model_version_policy {{ latest {{ num_versions: 1 }} }}
   }}
 }}
-"""  # noqa: E501
+"""
 
 
 def warmup_texts(vocabulary: Vocabulary) -> list[str]:
@@ -52,7 +53,9 @@ def warmup_texts(vocabulary: Vocabulary) -> list[str]:
     """
     tags = vocabulary.tags.values()
     subwords = [
-        i for i in range(vocabulary.size) if not vocabulary.is_byte[i] and i > 2 and i not in tags
+        number
+        for number in range(3, vocabulary.size)
+        if not vocabulary.is_byte[number] and number not in tags
     ]
     return vocabulary.decode([subwords[-length:] for length in WARMUP_LENGTHS])
 
@@ -73,17 +76,16 @@ def write_warmup(
     """
     path = folder / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
+    batches = [*([text] for text in texts), texts[:WARMUP_BATCH]]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature in signatures:
-            for batch in [*([text] for text in texts), texts[:WARMUP_BATCH]]:
-                strings = tf.make_tensor_proto(batch, tf.string)
-                inputs = {"inputs": strings} | (
-                    {"targets": strings} if signature == "score" else {}
-                )
+            for batch in batches:
+                inputs = {"inputs": tf.make_tensor_proto(batch, tf.string)}
+                if signature == "score":
+                    inputs["targets"] = inputs["inputs"]
                 if target_language:
-                    inputs["target_language"] = tf.make_tensor_proto(
-                        [target_language] * len(batch), tf.string
-                    )
+                    languages = [target_language] * len(batch)
+                    inputs["target_language"] = tf.make_tensor_proto(languages, tf.string)
                 request = predict_pb2.PredictRequest(
                     model_spec=model_pb2.ModelSpec(name=servable_name, signature_name=signature),
                     inputs=inputs,
@@ -100,11 +102,9 @@ def write_description(
     """
     path = folder / "assets.extra" / "export.json"
     path.parent.mkdir(exist_ok=True)
-    # JSON has no infinity, which repeat_ngram_penalty may be: it is written as the string "inf".
-    fields = {
-        name: str(value) if value == math.inf else value
-        for name, value in vars(decode_hparams).items()
-    }
+    fields = dict(vars(decode_hparams))
+    if decode_hparams.repeat_ngram_penalty == math.inf:
+        fields["repeat_ngram_penalty"] = "inf"  # JSON has no infinity
     description = {"checkpoint": checkpoint, "precision": precision, "decode_hparams": fields}
     path.write_text(
         json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8"
@@ -115,9 +115,10 @@ def write_configs(export_dir: Path, servable_name: str) -> None:
     """Writes models.config and batching_parameters.txt to `export_dir`. Keeps existing files, which
     users may edit.
     """
-    for name, text in (
-        ("models.config", MODELS.format(name=servable_name)),
-        ("batching_parameters.txt", BATCHING),
-    ):
+    texts = {
+        "models.config": MODELS.format(name=servable_name),
+        "batching_parameters.txt": BATCHING,
+    }
+    for name, text in texts.items():
         if not (export_dir / name).exists():
             write_file(export_dir / name, text)

@@ -1,1 +1,6 @@
-"""Importing models that tensor2tensor trained."""
+"""tensor2tensor's models, data directories and names.
+
+Importing this package registers the format of its data.
+"""
+
+import t2t_repro.tensor2tensor.data  # noqa: F401

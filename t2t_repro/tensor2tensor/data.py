@@ -8,9 +8,8 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from t2t_repro import registry
 from t2t_repro.console.progress import say
-from t2t_repro.data.dataset import SPLITS, Data, Description, has_data, load_data
+from t2t_repro.data.dataset import FOREIGN_FORMATS, SPLITS, Data, Description, ForeignFormat
 from t2t_repro.data.records import Records, find_files, find_shards, index_path
 from t2t_repro.data.vocabularies.kinds import load_vocabularies
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -18,22 +17,10 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.problem import Problem
 
 
-def open_data(data_dir: str, problem_name: str) -> Data:
-    """Returns the data of a problem that our t2t-datagen or tensor2tensor's wrote. Errors are those
-    of both loaders.
-    """
-    if has_t2t_data(data_dir, problem_name):
-        return load_t2t_data(data_dir, registry.problem(problem_name))
-    return load_data(data_dir, problem_name)
-
-
-def has_t2t_data(data_dir: str, problem_name: str) -> bool:
-    """Returns True if the directory has shards of a problem that tensor2tensor can have, and no
-    description.
-    """
-    problem = registry.problem(problem_name)
-    has_shards = problem.t2t_vocabularies[1] and find_files(data_dir, problem.base_name, SPLITS[0])
-    return bool(has_shards) and not has_data(data_dir, problem_name)
+def has_t2t_data(data_dir: str, problem: Problem) -> bool:
+    """Returns True if the directory has shards of a problem that tensor2tensor can have."""
+    _, targets = problem.t2t_vocabularies
+    return bool(targets and find_files(data_dir, problem.base_name, SPLITS[0]))
 
 
 def load_t2t_data(data_dir: str, problem: Problem) -> Data:
@@ -79,3 +66,6 @@ def _load_records(data_dir: str, problem: Problem, vocabulary: Vocabulary) -> di
         say(f"{data_dir}: indexing {counted(new, 'shard')} of problem {problem.base_name}")
     sizes = vocabulary.sources.size, vocabulary.size
     return {split: Records(paths, problem.was_reversed, sizes) for split, paths in shards.items()}
+
+
+FOREIGN_FORMATS.append(ForeignFormat("tensor2tensor", has_t2t_data, load_t2t_data))

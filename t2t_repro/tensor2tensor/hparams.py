@@ -64,30 +64,31 @@ NO_ZERO = (
 """Hparams that can be 0 in tensor2tensor but not here."""
 
 
-def translate(old: dict[str, Any], sizes: dict[str, Any]) -> HParams:
+def translate(t2t_hparams: dict[str, Any], sizes: dict[str, Any]) -> HParams:
     """Returns our hparams for a model that tensor2tensor trained.
 
-    `old` are tensor2tensor's hparams, from its file hparams.json, and `sizes` are those of
-    `OldVariables.sizes`. A learning-rate schedule that does not exist here becomes that of
+    `t2t_hparams` has the values in tensor2tensor's file hparams.json, and `sizes` those that
+    `T2TVariables.sizes` returns. A learning-rate schedule that does not exist here becomes that of
     transformer_base_v3. batch_size is always that of transformer_base_v3, because tensor2tensor
     counts it in other units: padded positions on each GPU.
 
-    Raises UserError for what no Transformer here computes, or if `old` contradicts the weights.
+    Raises UserError for what no Transformer here computes, or if the hparams contradict the
+    weights.
     """
     for name, values in SUPPORTED.items():
-        if name in old and old[name] not in values:
+        if name in t2t_hparams and t2t_hparams[name] not in values:
             raise UserError(
-                f"{name}={shortened(repr(old[name]))} cannot be imported, only "
+                f"{name}={shortened(repr(t2t_hparams[name]))} cannot be imported, only "
                 f"{' or '.join(map(repr, values))}"
             )
-    # tensor2tensor's 0 means "no limit" or "not used" for some hparams. Ours have no such value,
-    # and get the default.
-    translated = {
-        name: old[name] for name in NUMBERS if name in old and (old[name] or name not in NO_ZERO)
-    }
-    _compare(translated, sizes)
-    translated["pos"] = old.get("pos", "timing") or "none"
-    return HParams(**{**translated, **_schedule(old), **sizes})
+    numbers = {name: t2t_hparams[name] for name in NUMBERS if name in t2t_hparams}
+    for name in NO_ZERO:
+        # tensor2tensor's 0 means "no limit" or "not used" here. Ours get the default.
+        if not numbers.get(name):
+            numbers.pop(name, None)
+    _compare(numbers, sizes)
+    pos = t2t_hparams.get("pos", "timing") or "none"
+    return HParams(**numbers | {"pos": pos} | _schedule(t2t_hparams) | sizes)
 
 
 def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
@@ -97,12 +98,12 @@ def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
     tensor2tensor's sets can have the same names as ours but other norms, for example, so only
     widths are compared.
 
-    `sizes` are those of `OldVariables.sizes`. Raises UserError if the set contradicts them.
+    `sizes` has the values that `T2TVariables.sizes` returns. Raises UserError if the set
+    contradicts them.
     """
     _compare(vars(hparams), sizes)
-    return replace(
-        hparams, **{"pos": "none" if sizes["max_relative_position"] else "timing", **sizes}
-    )
+    pos = "none" if sizes["max_relative_position"] else "timing"
+    return replace(hparams, **{"pos": pos} | sizes)
 
 
 def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
@@ -115,25 +116,19 @@ def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
             )
 
 
-def _schedule(old: dict[str, Any]) -> dict[str, Any]:
+def _schedule(t2t_hparams: dict[str, Any]) -> dict[str, Any]:
     """Returns the hparams of our learning rate, which is tensor2tensor's if it used Adam with a
     schedule that we have.
-
-    In its schedule "legacy" with "noam", the rate is 0.002 * 5000 * learning_rate times equation 3
-    of the paper.
     """
-    schedule = old.get("learning_rate_schedule", "")
-    if "adam" in str(old.get("optimizer")).lower():
-        rate = old.get("learning_rate")
-        if (
-            schedule == "legacy"
-            and old.get("learning_rate_decay_scheme") == "noam"
-            and isinstance(rate, int | float)
-        ):
+    schedule = str(t2t_hparams.get("learning_rate_schedule", ""))
+    rate = t2t_hparams.get("learning_rate")
+    has_noam = t2t_hparams.get("learning_rate_decay_scheme") == "noam"
+    if "adam" in str(t2t_hparams.get("optimizer")).lower():
+        if schedule == "legacy" and has_noam and isinstance(rate, int | float):
+            # The rate is then 0.002 * 5000 * learning_rate times equation 3 of the paper.
             return {"learning_rate_schedule": "constant*noam", "learning_rate_constant": 10 * rate}
-        if set(str(schedule).split("*")) <= SCHEDULE_FACTORS.keys() - {
-            "linear_decay"
-        }:  # theirs has another formula
+        # tensor2tensor's linear_decay has another formula than ours.
+        if {*schedule.split("*")} <= {*SCHEDULE_FACTORS} - {"linear_decay"}:
             return {"learning_rate_schedule": schedule}
     return {
         "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",

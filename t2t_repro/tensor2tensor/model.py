@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from t2t_repro import registry
-from t2t_repro.checkpoints.imported import write_imported
+from t2t_repro.checkpoints.imported import ImportedModel
 from t2t_repro.checkpoints.reader import (
     CHECKPOINT,
     Checkpoint,
@@ -21,8 +21,8 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.files.untrusted import parse_json, read_text
 from t2t_repro.hparam import HParams
 from t2t_repro.problem import Problem, SpaceID
-from t2t_repro.tensor2tensor import hparams as old_hparams
-from t2t_repro.tensor2tensor.variables import SCOPE, OldVariables
+from t2t_repro.tensor2tensor.hparams import fit, translate
+from t2t_repro.tensor2tensor.variables import SCOPE, T2TVariables
 
 BYTES = 258
 """Number of entries in the vocabulary of tensor2tensor's problems on bytes, which has no file."""
@@ -81,7 +81,7 @@ class Request:
     """
 
 
-class Import:
+class Import(ImportedModel):
     """A model of tensor2tensor: its weights, hparams and vocabulary in our form. `write` writes the
     model folder.
 
@@ -89,7 +89,7 @@ class Import:
     each other.
     """
 
-    variables_class: ClassVar[type[OldVariables]] = OldVariables
+    variables_class: ClassVar[type[T2TVariables]] = T2TVariables
     prefix: ClassVar[str] = CHECKPOINT
 
     def __init__(self, request: Request) -> None:
@@ -97,92 +97,78 @@ class Import:
             raise UserError(
                 "--t2t_model or --checkpoint: give one of them, the folder of a model or a file"
             )
-        self._request, self._folder = (
-            request,
-            Path(request.t2t_model or Path(request.checkpoint).parent),
-        )
+        self._request = request
+        self._folder = Path(request.t2t_model or Path(request.checkpoint).parent)
         self._flags = _flags(self._folder)
         if request.t2t_model:
             self.checkpoints = _last_checkpoints(self._folder, request.average_last, self.prefix)
         else:
             self.checkpoints = [find_checkpoint(request.checkpoint, "--checkpoint")]
-        from t2t_repro.models.model import (
-            model_without_values,
-        )  # imported here, because it loads TensorFlow
+        # imported here, because it loads TensorFlow
+        from t2t_repro.models.model import model_without_values
 
         self.variables = self.variables_class(self.checkpoints)
+        self.weights = self.variables.weights
+        self.step = self.variables.step
         self.hparams, self._hparams_source = self._hparams()
         source_size, size = self.variables.vocab_sizes()
         model = model_without_values(
             self.hparams, size, source_vocab_size=source_size if source_size != size else 0
         )
-        refuse_misfit(model, Checkpoint(self.variables.weights, ""), self.variables.path)
+        refuse_misfit(model, Checkpoint(self.weights, ""), self.variables.path)
         name = request.problem or self._flags.get("problem", "")
         self.problem = _problem(name, request)
-        self.vocabulary, self._vocabulary_paths = self._vocabulary(
-            name.removesuffix(registry.REVERSED)
-        )
-        if (
-            self.vocabulary.separate_source_size
-            and f"{SCOPE}target_embedding/table" not in self.variables.weights
-        ):
+        base_name = name.removesuffix(registry.REVERSED)
+        source, self._source_path = self._vocabulary("source", source_size, base_name)
+        target, self._target_path = self._vocabulary("target", size, base_name)
+        self.vocabulary = target.with_sources(source)
+        is_shared = f"{SCOPE}target_embedding/table" not in self.weights
+        if self.vocabulary.separate_source_size and is_shared:
             raise UserError(
                 f"{self.variables.path}: both sides share an embedding; give one --vocab for both"
             )
 
     def _hparams(self) -> tuple[HParams, str]:
         """Returns the hparams, and the name of their set or the path of their file."""
-        request, sizes = self._request, self.variables.sizes()
-        places = [
-            self._folder,
-            *self._places("output_dir"),
-        ]  # an average lies in another folder than its training
-        files = [str(place / HPARAMS) for place in places if (place / HPARAMS).is_file()]
+        request = self._request
+        sizes = self.variables.sizes()
         if request.hparams_set and not request.hparams_json:
-            return old_hparams.fit(
-                registry.hparams(request.hparams_set), sizes
-            ), request.hparams_set
-        if not (source := request.hparams_json or next(iter(files), "")):
+            return fit(registry.hparams(request.hparams_set), sizes), request.hparams_set
+        # An average lies in another folder than its training.
+        places = [self._folder, *self._places("output_dir")]
+        files = [str(place / HPARAMS) for place in places if (place / HPARAMS).is_file()]
+        if request.hparams_json:
+            files = [request.hparams_json]
+        if not files:
             raise UserError(
                 f"{self._folder}: no hparams.json there, and the weights do not tell the number "
                 "of heads; give --hparams_json or --hparams_set"
             )
-        old = parse_json(read_text(source), source)
+        source = files[0]
+        t2t_hparams = parse_json(read_text(source), source)
         try:
-            if not isinstance(old, dict):
+            if not isinstance(t2t_hparams, dict):
                 raise UserError("not a JSON object; restore the file")
-            return old_hparams.translate(old, sizes), source
+            return translate(t2t_hparams, sizes), source
         except UserError as error:
             raise UserError(f"{source}: {error}") from None
 
-    def _vocabulary(self, problem: str) -> tuple[Vocabulary, list[str]]:
-        """Returns the vocabulary of the targets with that of the sources, and the paths of their
-        one or two files.
+    def _vocabulary(self, side: str, size: int, problem: str) -> tuple[Vocabulary, str]:
+        """Returns the vocabulary of a side, "source" or "target", and the path of its file.
 
         Raises UserError if no vocabulary has one entry for each row of the embedding, or several
         vocabularies do.
         """
-        request = self._request
-        paths = request.source_vocab or request.vocab, request.target_vocab or request.vocab
-        found: list[tuple[Vocabulary, str]] = []
-        for side, path, size in zip(
-            ("source", "target"), paths, self.variables.vocab_sizes(), strict=True
-        ):
-            if not path:
-                found.append(self._vocabulary_file(size, side, problem))
-                continue
-            vocabulary = self._load(path, side)
-            if vocabulary.size != size:
-                raise UserError(
-                    f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of "
-                    f"{self.variables.path} has {size:,}; give the vocabulary of its training"
-                )
-            found.append((vocabulary, path))
-        (source, source_path), (target, target_path) = found
-        vocabulary = target.with_sources(source)
-        return vocabulary, [source_path, target_path] if vocabulary.separate_source_size else [
-            target_path
-        ]
+        path = getattr(self._request, f"{side}_vocab") or self._request.vocab
+        if not path:
+            return self._vocabulary_file(size, side, problem)
+        vocabulary = self._load(path, side)
+        if vocabulary.size != size:
+            raise UserError(
+                f"{path}: has {vocabulary.size:,} entries, but the {side} embedding of "
+                f"{self.variables.path} has {size:,}; give the vocabulary of its training"
+            )
+        return vocabulary, path
 
     def _load(self, path: str | Path, side: str) -> Vocabulary:
         return load_vocabulary(path, self._request.vocab_type)
@@ -192,18 +178,18 @@ class Import:
         its file.
         """
         places = [self._folder, *self._places("data_dir")]
-        files = sorted(
-            {file for place in places for file in place.glob("vocab.*") if file.is_file()}
-        )
-        files = [file for file in files if file.name.startswith(f"vocab.{problem}.")] or files
+        paths = {path for place in places for path in place.glob("vocab.*") if path.is_file()}
+        of_problem = {path for path in paths if path.name.startswith(f"vocab.{problem}.")}
+        files = sorted(of_problem or paths)
         fitting: dict[str, tuple[Vocabulary, str]] = {}
         for file in files:
             try:
                 vocabulary = self._load(file, side)
             except UserError:
+                # If there are several files, this one may belong to another problem.
                 if len(files) == 1:
                     raise
-                continue  # this file may belong to another problem
+                continue
             if vocabulary.size == size:
                 fitting.setdefault(vocabulary.fingerprint, (vocabulary, str(file)))
         if len(fitting) == 1:
@@ -237,48 +223,35 @@ class Import:
         """Returns lines that say what is imported, and which variables of the checkpoint are not
         used.
         """
-        hparams, problem = self.hparams, self.problem
-        count = sum(value.size for value in self.variables.weights.values())
+        hparams = self.hparams
+        vocabulary = self.vocabulary
+        layers = dict.fromkeys([str(hparams.encoder_layers), str(hparams.decoder_layers)])
+        vocabularies = f"{vocabulary.size:,} {vocabulary.kind} ({self._target_path})"
+        if vocabulary.separate_source_size:
+            sources = vocabulary.sources
+            vocabularies = (
+                f"{sources.size:,} {sources.kind} ({self._source_path}) to {vocabularies}"
+            )
         unused = [f"{kind} ({number})" for kind, number in sorted(self.variables.unused.items())]
-        sides = [self.vocabulary.sources, self.vocabulary][-len(self._vocabulary_paths) :]
-        vocabularies = " to ".join(
-            f"{vocabulary.size:,} {vocabulary.kind} ({path})"
-            for vocabulary, path in zip(sides, self._vocabulary_paths, strict=True)
-        )
-        layers = " and ".join(
-            map(str, dict.fromkeys([hparams.encoder_layers, hparams.decoder_layers]))
-        )
-        languages = problem.languages[:: -1 if problem.was_reversed else 1]
-        return "\n".join(
-            [
-                f"{', '.join(self.checkpoints)}: step {self.variables.step:,}, {count:,} "
-                f"parameters, layers: {layers}, width {hparams.hidden_size}, "
-                f"{'pre-norm' if hparams.norm_before else 'post-norm'}",
-                self._hparams_line(),
-                f"vocabulary: {vocabularies}",
-                f"problem: {problem.name}"
-                + (f", {' to '.join(languages)}" if all(languages) else ""),
-                f"not used: {', '.join(unused) or 'nothing'}",
-            ]
-        )
-
-    def write(self, output_dir: str) -> str:
-        """Writes the model folder, and returns the path of its checkpoint. Raises UserError if the
-        folder has files.
-        """
-        content = self.hparams, self.problem, self.vocabulary
-        return write_imported(output_dir, content, self.variables.weights, self.variables.step)
+        lines = [
+            f"{', '.join(self.checkpoints)}: step {self.step:,}, {self._size()}, "
+            f"layers: {' and '.join(layers)}, width {hparams.hidden_size}, "
+            f"{'pre-norm' if hparams.norm_before else 'post-norm'}",
+            self._hparams_line(),
+            f"vocabulary: {vocabularies}",
+            self._problem_line(),
+            f"not used: {', '.join(unused) or 'nothing'}",
+        ]
+        return "\n".join(lines)
 
 
 def _flags(folder: Path) -> dict[str, str]:
     """Returns the flags of tensor2tensor's run that wrote a folder, by name."""
-    files = [folder / name for name in FLAG_FILES if (folder / name).exists()]
-    matches = [
-        re.fullmatch(r"--(\w+)=(.*)", line)
-        for file in files
-        for line in read_text(file).splitlines()
-    ]
-    return {match[1]: match[2] for match in matches if match}
+    values: dict[str, str] = {}
+    for file in FLAG_FILES:
+        if (folder / file).exists():
+            values |= re.findall(r"^--(\w+)=(.*)$", read_text(folder / file), re.MULTILINE)
+    return values
 
 
 def _last_checkpoints(path: Path, count: int, prefix: str) -> list[str]:
@@ -287,15 +260,13 @@ def _last_checkpoints(path: Path, count: int, prefix: str) -> list[str]:
     """
     paths = checkpoints_in(path, prefix)
     if len(paths) < count:
-        others = [str(index.with_suffix("")) for index in path.glob("*ckpt-*.index") if not paths]
+        cure = "another folder"
+        if prefix == CHECKPOINT:
+            others = [str(index.with_suffix("")) for index in path.glob("*ckpt-*.index")]
+            cure = f"--checkpoint={others[0] if others and not paths else 'FILE'}"
         raise UserError(
             f"{path}: has {counted(len(paths), 'checkpoint')} {prefix}-*, not {count}; give "
-            f"--average_last={len(paths) or 1} or "
-            + (
-                f"--checkpoint={(others or ['FILE'])[0]}"
-                if prefix == CHECKPOINT
-                else "another folder"
-            )
+            f"--average_last={len(paths) or 1} or {cure}"
         )
     return paths[-count:]
 
@@ -306,19 +277,23 @@ def _problem(name: str, request: Request) -> Problem:
 
     t2t_text has the settings of the request, and otherwise those of the problem of the training.
     """
+    requested: dict[str, Any] = {}
+    if request.languages:
+        requested["languages"] = request.languages
+    if request.target_space_id >= 0:
+        requested["target_space"] = request.target_space_id
     defaults: dict[str, Any] = {}
-    given: dict[str, Any] = {"languages": request.languages} if request.languages else {}
-    given |= {"target_space": request.target_space_id} if request.target_space_id >= 0 else {}
-    direction = -1 if name.endswith(registry.REVERSED) else 1
+    languages: list[str] = []
     if name and registry.has_problem(name):
         training = registry.problem(name)
-        if not given:
+        if not requested:
             return training
-        languages = training.languages[::direction]
-        defaults = {
-            "languages": ",".join(languages) if all(languages) else "",
-            "target_space": training.target_space_id,
-        }
+        languages += training.languages
+        defaults["target_space"] = training.target_space_id
     elif pair := LANGUAGES_IN_NAME.match(name):
-        defaults = {"languages": ",".join(pair.groups()[::direction])}
-    return registry.problem("t2t_text", defaults | given)
+        languages += pair.groups()
+    if name.endswith(registry.REVERSED):
+        languages.reverse()
+    if languages and all(languages):
+        defaults["languages"] = ",".join(languages)
+    return registry.problem("t2t_text", defaults | requested)

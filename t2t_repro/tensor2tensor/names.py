@@ -50,6 +50,7 @@ ANSWERS: dict[str, dict[str, str]] = {
         "batch_shuffle_size length_bucket_step min_length_bucket pack_dataset use_fixed_batch_size": "a batch has batch_size target tokens, in pairs of similar lengths (docs/architecture.md); omit it",
         "moe_hidden_sizes": "write filter_size, the inner width of each expert",
         "kernel_height moe_k moe_loss_coef moe_num_experts": "only other models have it (docs/rivals.md); omit it, or choose one with --model",
+        "initializer": "only recurrent models have it (docs/rivals.md); the kernels of the others are drawn as with uniform_unit_scaling; omit it",
         "min_length": "drop short pairs from the text; omit it",
         "max_input_seq_length max_target_seq_length eval_drop_long_sequences": "pairs longer than max_length are dropped, also from the dev split; write max_length",
         "eval_run_autoregressive": "each evaluation also decodes dev lines; the flag --eval_decode_lines sets how many",

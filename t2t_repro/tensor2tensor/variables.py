@@ -24,14 +24,10 @@ UNUSED = {
 }
 """Kinds of variables that are not weights, and patterns of their names."""
 
-_LAYER, _NORM = (
-    r"body/(\w+)/(layer_\d+)",
-    r"layer_(?:prepost|post)process/layer_norm/layer_norm_(scale|bias)",
-)
-_SELF, _MEMORY = (
-    rf"{_LAYER}/self_attention/multihead_attention",
-    rf"{_LAYER}/encdec_attention/multihead_attention",
-)
+_LAYER = r"body/(\w+)/(layer_\d+)"
+_NORM = r"layer_(?:prepost|post)process/layer_norm/layer_norm_(scale|bias)"
+_SELF = rf"{_LAYER}/self_attention/multihead_attention"
+_MEMORY = rf"{_LAYER}/encdec_attention/multihead_attention"
 _RELATIVE = "dot_product_attention_relative/relative_positions"
 NAMES = {
     r"symbol_modality_\d+_\d+/(?:shared|input_emb)/weights_(?P<part>\d+)": "embedding/table",
@@ -64,74 +60,82 @@ def by_our_names(
     """Returns the weights of a checkpoint at `path`, by tensor2tensor's names, as float32 by our
     names.
 
+    `names` has patterns of their names and our names, and `only` is the end of the error messages.
+
     Raises UserError if no Transformer here has one of the weights, or two weights have the same
-    meaning. `names` and `only` are those of `OldVariables`.
+    meaning.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     for name, value in weights.items():
-        found = ((re.fullmatch(SCOPE + pattern, name), ours) for pattern, ours in names.items())
-        match, ours = next(((match, ours) for match, ours in found if match), (None, ""))
-        if match is None:
+        matches = [
+            (match, our_name)
+            for pattern, our_name in names.items()
+            if (match := re.fullmatch(SCOPE + pattern, name))
+        ]
+        if not matches:
             raise UserError(f"{path}: has a variable {name}, which no Transformer here has; {only}")
+        match, our_name = matches[0]
         part = match.groupdict().get("part", "0")
         number = "qkv".index(part) if part in "qkv" else int(part)
-        # Kernels of old versions have a leading dimension of 1.
+        # The first versions of tensor2tensor wrote kernels with a leading dimension of 1.
         matrix = value.reshape(value.shape[-2:]) if name.endswith("/kernel") else value
-        values = parts.setdefault(SCOPE + match.expand(ours), {})
+        values = parts.setdefault(SCOPE + match.expand(our_name), {})
         if number in values:
             raise UserError(f"{path}: has a second variable like {name}; {only}")
         values[number] = matrix.astype(np.float32)
-    return {  # tables are joined along V, kernels along their last dimension
-        name: np.concatenate(
-            [values[part] for part in sorted(values)], axis=0 if name.endswith("table") else -1
-        )
-        for name, values in parts.items()
-    }
+    joined = {}
+    for name, values in parts.items():
+        axis = 0 if name.endswith("table") else -1  # V of a table, the outputs of a kernel
+        joined[name] = np.concatenate([values[number] for number in sorted(values)], axis)
+    return joined
 
 
-class OldVariables:
-    """The weights in checkpoints that tensor2tensor wrote, one or more. With several, they are the
-    means.
+class T2TVariables:
+    """The weights in a checkpoint that tensor2tensor wrote, or their means over several.
 
     The paths are without ".index". Raises UserError if a checkpoint is missing or damaged, or has a
     weight that no Transformer here has.
     """
 
     names: ClassVar[Mapping[str, str]] = NAMES
+    """Patterns of the names of weights without `SCOPE`, and our names."""
     only: ClassVar[str] = ONLY
     """End of the error messages about another model."""
     scope: ClassVar[str] = SCOPE
     """Beginning of the names of weights in the checkpoint."""
     kinds: ClassVar[Mapping[str, str]] = UNUSED
+    """Kinds of variables that are not weights, and patterns of their names."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.path, self.step = paths[-1], 0
+        self.path = paths[-1]
+        self.step = 0
         self.unused: Counter[str] = Counter()
         """Number of variables of each of the `kinds`, or "other variables"."""
-        dtype = (
-            np.float64 if len(paths) > 1 else np.float32
-        )  # a sum of many weights needs the precision
-        checkpoints = [self._read(path, dtype) for path in paths]
-        means = {
-            name: np.mean([other[name] for other in checkpoints], axis=0) for name in checkpoints[0]
-        }
+        checkpoints = [self._read(path) for path in paths]
+        means: dict[str, np.ndarray] = {}
+        for name in checkpoints[0]:
+            values = [weights[name] for weights in checkpoints]
+            # A sum of many weights needs the precision of float64.
+            means[name] = np.mean(values, axis=0, dtype=np.float64).astype(np.float32)
         self.weights = by_our_names(means, self.path, self.names, self.only)
         """The weights, float32, by our names."""
 
-    def _read(self, path: str, dtype: type) -> dict[str, np.ndarray]:
-        """Returns the weights in a checkpoint by tensor2tensor's names. Sets `step` and `unused`."""  # noqa: E501
+    def _read(self, path: str) -> dict[str, np.ndarray]:
+        """Returns the weights in a checkpoint by tensor2tensor's names.
+
+        Sets `step` and `unused`.
+        """
         weights: dict[str, np.ndarray] = {}
         self.unused.clear()
         with open_checkpoint(path) as reader:
             for name in sorted(reader.get_variable_to_shape_map()):
-                kind = next(
-                    (kind for kind, pattern in self.kinds.items() if re.fullmatch(pattern, name)),
-                    "",
-                )
-                if name.startswith(self.scope) and not kind:
-                    weights[name] = np.asarray(reader.get_tensor(name), dtype)
+                kinds = [
+                    kind for kind, pattern in self.kinds.items() if re.fullmatch(pattern, name)
+                ]
+                if name.startswith(self.scope) and not kinds:
+                    weights[name] = reader.get_tensor(name)
                 else:
-                    self.unused[kind or "other variables"] += 1
+                    self.unused[kinds[0] if kinds else "other variables"] += 1
                 if name == "global_step":
                     self.step = int(reader.get_tensor(name))
         return weights
@@ -145,21 +149,13 @@ class OldVariables:
         width, filter_size = self._shape("encoder/layer_0/feed_forward/kernel1")
         values = self._shape(f"{attention}/output")[0]
         keys = (self._shape(f"{attention}/qkv")[1] - values) // 2
-        encoder, decoder = (
-            sum(
-                bool(re.fullmatch(rf"{SCOPE}{stack}/layer_\d+/self_attention/output", name))
-                for name in self.weights
-            )
-            for stack in ("encoder", "decoder")
-        )
-        has_softmax, has_target_embedding = (
-            self._has("softmax/table"),
-            self._has("target_embedding/table"),
-        )
+        encoder_layers = self._layers("encoder")
+        decoder_layers = self._layers("decoder")
+        has_softmax = self._has("softmax/table")
         sizes = {
-            "num_hidden_layers": encoder,
+            "num_hidden_layers": encoder_layers,
             "num_encoder_layers": 0,
-            "num_decoder_layers": decoder if decoder != encoder else 0,
+            "num_decoder_layers": decoder_layers if decoder_layers != encoder_layers else 0,
             "hidden_size": width,
             "filter_size": filter_size,
             "attention_key_channels": keys if keys != width else 0,
@@ -167,7 +163,7 @@ class OldVariables:
             "norm_before": self._has("encoder/norm/scale"),
             "use_target_space_embedding": self._has("target_space_embedding"),
             "shared_embedding_and_softmax_weights": not has_softmax,
-            "shared_embedding": has_softmax and not has_target_embedding,
+            "shared_embedding": has_softmax and not self._has("target_embedding/table"),
             "self_attention_type": "dot_product",
             "max_relative_position": 0,
         }
@@ -184,10 +180,14 @@ class OldVariables:
 
     def vocab_sizes(self) -> tuple[int, int]:
         """Returns the numbers of entries in the vocabularies of sources and targets."""
-        target = (
-            "target_embedding/table" if self._has("target_embedding/table") else "embedding/table"
-        )
-        return self._shape("embedding/table")[0], self._shape(target)[0]
+        source_size = self._shape("embedding/table")[0]
+        if self._has("target_embedding/table"):
+            return source_size, self._shape("target_embedding/table")[0]
+        return source_size, source_size
+
+    def _layers(self, stack: str) -> int:
+        pattern = rf"{SCOPE}{stack}/layer_\d+/self_attention/output"
+        return sum(bool(re.fullmatch(pattern, name)) for name in self.weights)
 
     def _has(self, name: str) -> bool:
         return SCOPE + name in self.weights

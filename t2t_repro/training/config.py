@@ -17,8 +17,6 @@ class RunConfig:
     for each.
     """
 
-    local_eval_frequency: int = 1500
-    """Number of steps between two evaluations on the dev split."""
     eval_steps: int = 0
     """Number of batches in an evaluation; 0: the whole dev split."""
     eval_decode_lines: int = 100
@@ -46,8 +44,7 @@ class RunConfig:
     """Number of GPUs to use on each machine; 0: all."""
     max_tokens_per_replica: int = field(default=MAX_TOKENS, metadata={"lower_bound": 1})
     """Maximum number of positions on each side (source or target) of a micro-batch, including
-    padding; a replica computes at most two micro-batches at the same time; affects only speed and
-    memory, and the balancing losses of experts.
+    padding; affects only speed and memory, and the balancing losses of experts.
     """
     precision: Precision = "float32"
     """Precision of matrix products. tf32: float32 with rounded factors, faster on NVIDIA GPUs since

@@ -25,7 +25,7 @@ def kept_checkpoints(hparams: HParams, config: RunConfig) -> int:
     limit = config.keep_checkpoint_max + config.max_checkpoints_by_score
     if config.save_checkpoints_secs:
         return limit  # the number of saves depends on the machine's speed
-    return min(limit, math.ceil(hparams.train_steps / config.local_eval_frequency))
+    return min(limit, math.ceil(hparams.train_steps / hparams.local_eval_frequency))
 
 
 def disk_need(parameters: int, hparams: HParams, config: RunConfig) -> int:
@@ -45,11 +45,13 @@ def refuse_full_disk(folder: Path, parameters: int, hparams: HParams, config: Ru
 
     Returns a warning if the disk will be full before the end of the run, else "".
     """
-    free, checkpoint = shutil.disk_usage(folder).free, CHECKPOINT * parameters
-    existing, best = len(checkpoints_in(folder)), bool(checkpoints_in(folder / BEST))
+    free = shutil.disk_usage(folder).free
+    checkpoint = CHECKPOINT * parameters
+    existing = len(checkpoints_in(folder))
+    has_best = bool(checkpoints_in(folder / BEST))
     limit = config.keep_checkpoint_max + config.max_checkpoints_by_score
-    first = checkpoint * (1 if best and existing >= limit else 2)
-    kept = best + min(existing, kept_checkpoints(hparams, config))
+    first = checkpoint if has_best and existing >= limit else 2 * checkpoint
+    kept = min(existing, kept_checkpoints(hparams, config)) + int(has_best)
     missing = disk_need(parameters, hparams, config) - kept * checkpoint
     if free < first:
         raise UserError(

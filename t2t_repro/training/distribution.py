@@ -112,7 +112,8 @@ def _cluster() -> tuple[list[str], int]:
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
-        cluster, task = config.get("cluster", {}), config.get("task", {})
+        cluster = config.get("cluster", {})
+        task = config.get("task", {})
         chiefs = cluster.get("chief", [])
         addresses = [*chiefs, *cluster.get("worker", [])]
         # tf.distribute ignores the task of a single worker.
@@ -125,7 +126,8 @@ def _cluster() -> tuple[list[str], int]:
         pass
     raise UserError(
         f"TF_CONFIG={shortened(text, 200)}: not like "
-        '{"cluster": {"worker": ["host:port", "host:port"]}, "task": {"type": "worker", "index": 0}}, with each '  # noqa: E501
+        '{"cluster": {"worker": ["host:port", "host:port"]}, '
+        '"task": {"type": "worker", "index": 0}}, with each '
         "address once and at most one chief; see docs/distributed.md, or unset it"
     )
 

@@ -8,6 +8,7 @@ target that hardly looks at the source. Its dev loss looks plausible, but its tr
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -49,16 +50,18 @@ SAMPLES = 5
 """Maximum number of lines in `Decoded.samples`."""
 
 
+Line = tuple[str, str, str]
+"""Source, reference and output of a decoded line, after `Problem.finish`."""
+
+
 @dataclass(frozen=True)
 class Decoded:
     scores: list[Score]
     """Scores of all decoded lines by the problem's metrics, the main score first."""
     lines: int
     """Number of decoded lines."""
-    samples: list[tuple[str, str, str]]
-    """Source, reference and output of the first decoded lines, at most `SAMPLES`, after
-    `Problem.finish`.
-    """
+    samples: list[Line]
+    """The first decoded lines, at most `SAMPLES`."""
     corpora: dict[str, Decoded] = field(default_factory=dict)
     """The result of each corpus with lines, by name. Empty if the split has only one corpus."""
 
@@ -126,23 +129,24 @@ class Evaluation:
         """Returns the text that t2t-trainer prints; `is_best` marks the best value of the measure
         `best_by` so far.
         """
-        mark, scores = " (best)" if is_best else "", self.score_text
-        if self.decoded and best_by != LOSS:
+        mark = " (best)" if is_best else ""
+        loss = f"dev loss {self.loss:.4f}"
+        scores = self.score_text
+        if best_by == LOSS or not self.decoded:
+            loss += mark
+        else:
             score = self.decoded.score_by(best_by)
-            is_main = score.name == self.decoded.scores[0].name
-            mark, scores = (
-                "",
-                f"{scores}{'' if is_main else f', {score.label} {score.score:.2f}'}{mark}",
-            )
+            if score.name != self.decoded.scores[0].name:
+                scores += f", {score.label} {score.score:.2f}"
+            scores += mark
         source_use = "" if self.source_use is None else f", source use {self.source_use:z.2f}"
-        corpora = [
-            f"{name}: dev loss {part.loss:.4f}{part.score_text}"
-            for name, part in self.corpora.items()
-        ]
-        return (
-            f"dev loss {self.loss:.4f}{mark}, perplexity {self.perplexity:.3f} a token, accuracy "
-            f"{self.accuracy:.1%}{source_use}{scores}{'; '.join(['', *corpora])}"
+        text = (
+            f"{loss}, perplexity {self.perplexity:.3f} a token, accuracy {self.accuracy:.1%}"
+            f"{source_use}{scores}"
         )
+        for name, part in self.corpora.items():
+            text += f"; {name}: dev loss {part.loss:.4f}{part.score_text}"
+        return text
 
 
 class Evaluator:
@@ -169,7 +173,9 @@ class Evaluator:
         decoder: DevDecoder | None = None,
         max_length: int = MAX_INT,
     ) -> None:
-        self._records, self._max_tokens, self._max_batches = records, max_tokens, max_batches
+        self._records = records
+        self._max_tokens = max_tokens
+        self._max_batches = max_batches
         self._max_length = max_length
         self._decoder = decoder
         if records and records.lengths.max(axis=0).min() > max_length:
@@ -179,16 +185,19 @@ class Evaluator:
                 "--hparams=max_length=N"
             )
 
-        def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Returns a batch's loss, summed over its target tokens, and its number of correctly
-            predicted tokens.
+        def sums(inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+            """Returns a batch's loss, summed over its target tokens, its number of correctly
+            predicted tokens, and its number of target tokens, float32 [3].
             """
             logits = model(inputs, targets)
             # If several tokens have the largest logit, as often in bfloat16, argmax predicts the
             # one of lowest id.
             predicted = tf.argmax(logits, axis=-1)
-            correct = tf.math.count_nonzero((predicted == targets) & (targets != 0))
-            return smoothed_cross_entropy(logits, targets, 0.0), correct
+            is_token = targets != 0
+            loss = smoothed_cross_entropy(logits, targets, 0.0)
+            correct = tf.math.count_nonzero((predicted == targets) & is_token, dtype=tf.float32)
+            tokens = tf.math.count_nonzero(is_token, dtype=tf.float32)
+            return tf.stack([loss, correct, tokens])
 
         self._sums = tf.function(sums, autograph=False, input_signature=[IDS, IDS])
 
@@ -197,30 +206,28 @@ class Evaluator:
         line, returns True.
         """
         corpora = self._records.corpora
-        sums = np.zeros(
-            [len(corpora), 3]
-        )  # each corpus's loss, correctly predicted tokens, and target tokens
         batches = list(batches_once(self._records, self._max_tokens, self._max_length))
-        is_sample = 0 < self._max_batches < len(batches)
-        if is_sample:
-            batches = [batches[number] for number in spread(len(batches), self._max_batches)]
+        num_sampled = 0
+        if 0 < self._max_batches < len(batches):
+            num_sampled = self._max_batches
+            batches = [batches[number] for number in spread(len(batches), num_sampled)]
+        sums = np.zeros([len(corpora), 3])
         for inputs, targets, examples in batches:
             if should_stop():
                 raise Stopped("the evaluation was interrupted")
-            number = sum(corpus.stop <= examples[0] for corpus in corpora)
-            sums[number] += [*map(float, self._sums(inputs, targets)), (targets != 0).sum()]
+            # All examples of a batch belong to one corpus.
+            earlier_corpora = [corpus for corpus in corpora if corpus.stop <= examples[0]]
+            sums[len(earlier_corpora)] += self._sums(inputs, targets).numpy()
         source_use = self.source_use()
         decoded = self._decoder(should_stop) if self._decoder else None
-        number = len(batches) if is_sample else 0
-        means = [
-            (total / max(tokens, 1), correct / max(tokens, 1))
-            for total, correct, tokens in (sums.sum(0), *sums)
-        ]
-        parts, results = {}, decoded.corpora if decoded else {}
-        for corpus, mean, tokens in zip(corpora, means[1:], sums[:, 2], strict=True):
-            if tokens and len(corpora) > 1:
-                parts[corpus.name] = Evaluation(*mean, decoded=results.get(corpus.name))
-        return Evaluation(*means[0], number, source_use, decoded, parts)
+        parts = {}
+        if len(corpora) > 1:
+            decoded_corpora = decoded.corpora if decoded else {}
+            for corpus, corpus_sums in zip(corpora, sums, strict=True):
+                if corpus_sums.any():  # else no batch of this corpus was evaluated
+                    part = decoded_corpora.get(corpus.name)
+                    parts[corpus.name] = Evaluation(*_means(corpus_sums), decoded=part)
+        return Evaluation(*_means(sums.sum(axis=0)), num_sampled, source_use, decoded, parts)
 
     def source_use(self) -> float | None:
         """Returns the rise of the loss, in nats per target token, if each target gets the source of
@@ -236,9 +243,17 @@ class Evaluator:
         if batch is None:
             return None
         inputs, targets, _ = batch
-        correct_pairs, _ = self._sums(inputs, targets)
-        wrong_pairs, _ = self._sums(np.roll(inputs, 1, axis=0), targets)
-        return (float(wrong_pairs) - float(correct_pairs)) / int((targets != 0).sum())
+        loss, _, tokens = map(float, self._sums(inputs, targets))
+        loss_of_wrong_pairs, _, _ = map(float, self._sums(np.roll(inputs, 1, axis=0), targets))
+        return (loss_of_wrong_pairs - loss) / tokens
+
+
+def _means(sums: np.ndarray) -> tuple[float, float]:
+    """Returns the mean loss and the accuracy, for sums of the loss, of correctly predicted tokens
+    and of target tokens.
+    """
+    loss, correct, tokens = sums.tolist()
+    return loss / max(tokens, 1), correct / max(tokens, 1)
 
 
 class DevDecoder:
@@ -256,30 +271,29 @@ class DevDecoder:
     """
 
     def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:
-        self._problem, vocabulary, max_length = (
-            folder.problem,
-            folder.vocabulary,
-            folder.hparams.max_length,
-        )
+        self._problem = folder.problem
+        vocabulary = folder.vocabulary
+        max_length = folder.hparams.max_length
         search = self._problem.decode_hparams
         search = replace(search, beam_size=min(search.beam_size, EVAL_BEAM))
         self.translator = Translator(
-            model, vocabulary, search, max_length, self._problem.tree_symbols, folder.tags
+            model, vocabulary, search, max_length, self._problem.output_rules, folder.tags
         )
-        self._corpora, is_short = records.corpora, records.lengths.max(axis=0) <= max_length
-        short = [
-            corpus.start + np.flatnonzero(is_short[corpus.start : corpus.stop])
-            for corpus in self._corpora
-        ]
-        numbers = [[int(part[place]) for place in spread(len(part), lines)] for part in short]
-        self._counts = [len(part) for part in numbers]
-        pairs = [records[number] for part in numbers for number in part]
+        self._corpora = records.corpora
+        is_short = records.lengths.max(axis=0) <= max_length
+        pairs = []
+        self._counts = []
+        """Number of lines of each corpus."""
+        for corpus in self._corpora:
+            short = corpus.start + np.flatnonzero(is_short[corpus.start : corpus.stop])
+            numbers = short[spread(len(short), lines)].tolist()
+            pairs += [records[number] for number in numbers]
+            self._counts.append(len(numbers))
         self._sources = vocabulary.decode_sources([source.tolist() for source, _ in pairs])
         # Outputs and references are compared after `finish`. In parsing, for example, `finish`
         # makes trees.
-        self._references, _ = self._problem.finish(
-            self._sources, vocabulary.decode(target.tolist() for _, target in pairs)
-        )
+        targets = vocabulary.decode(target.tolist() for _, target in pairs)
+        self._references, _ = self._problem.finish(self._sources, targets)
 
     def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> Decoded:
         """Decodes with the model's current weights. Raises `Stopped` if `should_stop` returns True
@@ -291,30 +305,28 @@ class DevDecoder:
                 raise Stopped("the evaluation was interrupted")
 
         translations = self.translator.translate(self._sources, advance=advance)
-        outputs, _ = self._problem.finish(
-            self._sources, [translation.text for translation in translations]
-        )
-        lines = list(zip(self._sources, self._references, outputs, strict=True))
-        order = np.argsort([rank for count in self._counts for rank in range(count)], kind="stable")
-        samples = [lines[index] for index in order[:SAMPLES]]  # of all corpora
+        texts = [translation.text for translation in translations]
+        outputs, _ = self._problem.finish(self._sources, texts)
+        lines = iter(zip(self._sources, self._references, outputs, strict=True))
+        parts = [list(itertools.islice(lines, count)) for count in self._counts]
+        # The first line of each corpus, then the second one of each, and so on.
+        in_turns = itertools.chain(*itertools.zip_longest(*parts))
+        samples = [line for line in in_turns if line]
         scores = self._problem.scores(outputs, self._references)
-        return Decoded(
-            scores, len(lines), samples, self._parts(lines) if len(self._counts) > 1 else {}
-        )
+        corpora = self._scored(parts) if len(parts) > 1 else {}
+        return Decoded(scores, len(outputs), samples[:SAMPLES], corpora)
 
-    def _parts(self, lines: list[tuple[str, str, str]]) -> dict[str, Decoded]:
+    def _scored(self, parts: list[list[Line]]) -> dict[str, Decoded]:
         """Returns the result of each corpus with lines, scored as its target language."""
-        parts = {}
-        for corpus, count in zip(self._corpora, self._counts, strict=True):
-            part, lines = lines[:count], lines[count:]
-            if part:
+        results = {}
+        for corpus, lines in zip(self._corpora, parts, strict=True):
+            if lines:
                 problem = copy.copy(self._problem)
                 problem.target_language = corpus.target_language or problem.target_language
-                _, references, outputs = zip(*part, strict=True)
-                parts[corpus.name] = Decoded(
-                    problem.scores(outputs, references), count, part[:SAMPLES]
-                )
-        return parts
+                _, references, outputs = zip(*lines, strict=True)
+                scores = problem.scores(outputs, references)
+                results[corpus.name] = Decoded(scores, len(lines), lines[:SAMPLES])
+        return results
 
 
 def refuse_missing_score(data: Data, name: str) -> None:
@@ -323,10 +335,8 @@ def refuse_missing_score(data: Data, name: str) -> None:
     """
     if name != LOSS:
         source, target = data.records["dev"][0]
-        sources, targets = (
-            data.vocabulary.decode_sources([source.tolist()]),
-            data.vocabulary.decode([target.tolist()]),
-        )
+        sources = data.vocabulary.decode_sources([source.tolist()])
+        targets = data.vocabulary.decode([target.tolist()])
         references, _ = data.problem.finish(sources, list(targets))
         Decoded(data.problem.scores(references, references), 1, []).score_by(name)
 

@@ -22,7 +22,7 @@ from t2t_repro.data.pipeline import Batch
 from t2t_repro.data.records import record
 from t2t_repro.files.output_files import subfolder
 from t2t_repro.training.config import LOSS
-from t2t_repro.training.evaluation import Evaluation
+from t2t_repro.training.evaluation import Evaluation, Line
 from t2t_repro.training.metrics_log import MetricsLog, OnMetrics, append
 from t2t_repro.training.step import Result
 
@@ -44,17 +44,20 @@ class Speed:
 
     def __init__(self, start: float | None = None) -> None:
         self._start = start
-        self._source = self._target = self._positions = self._filled = 0
+        self._source_tokens = 0
+        self._target_tokens = 0
+        self._positions = 0
+        self._filled_positions = 0
 
     def count(self, batch: Batch) -> None:
         """Adds a step's tokens and positions to the measurement."""
         self._positions += batch.positions
-        self._filled += batch.source_tokens + batch.target_tokens
+        self._filled_positions += batch.source_tokens + batch.target_tokens
         if self._start is None:
             self._start = time.monotonic()
         else:
-            self._source += batch.source_tokens
-            self._target += batch.target_tokens
+            self._source_tokens += batch.source_tokens
+            self._target_tokens += batch.target_tokens
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -72,11 +75,12 @@ class Speed:
         """Returns the measured values by their names in metrics.jsonl; no speeds if only the first
         step was counted.
         """
-        figures = {"padding": round(padding_share(self._filled, self._positions), 5)}
-        if self._target and self._start is not None:
+        padding = padding_share(self._filled_positions, self._positions)
+        figures = {"padding": round(padding, 5)}
+        if self._target_tokens and self._start is not None:
             seconds = max(time.monotonic() - self._start, 1e-9)
-            figures["source_tokens_per_second"] = round(self._source / seconds, 1)
-            figures["target_tokens_per_second"] = round(self._target / seconds, 1)
+            figures["source_tokens_per_second"] = round(self._source_tokens / seconds, 1)
+            figures["target_tokens_per_second"] = round(self._target_tokens / seconds, 1)
         return figures
 
 
@@ -89,23 +93,22 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str | Path, start: int) -> None:
-        self._folder, self._start = subfolder(Path(folder), TENSORBOARD), start
+        self._folder = subfolder(Path(folder), TENSORBOARD)
+        self._start = start
         self._path: Path | None = None
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a point at `step` to the curve of each name in `values`, e.g. {"train/loss": 1.2}."""  # noqa: E501
-        self._add(
-            step, *(Summary.Value(tag=tag, simple_value=value) for tag, value in values.items())
-        )
+        """Adds a point at `step` to the curve of each name, e.g. {"train/loss": 1.2}."""
+        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(step, *points)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        self._add(
-            step, Summary.Value(tag=tag, metadata=metadata, tensor=tf.make_tensor_proto(markdown))
-        )
+        tensor = tf.make_tensor_proto(markdown)
+        self._add(step, Summary.Value(tag=tag, metadata=metadata, tensor=tensor))
 
     def image(self, step: int, tag: str, png: bytes) -> None:
-        width, height = struct.unpack(">II", png[16:24])
+        width, height = struct.unpack(">II", png[16:24])  # PNG's first chunk, IHDR, begins so
         image = Summary.Image(encoded_image_string=png, width=width, height=height)
         self._add(step, Summary.Value(tag=tag, image=image))
 
@@ -142,27 +145,25 @@ class Logs:
         on_metrics: OnMetrics | None = None,
         best_by: str = LOSS,
     ) -> None:
-        self.metrics, self.tensorboard = (
-            MetricsLog(folder, start, on_metrics, best_by),
-            TensorBoardLog(folder, start),
-        )
+        self.metrics = MetricsLog(folder, start, on_metrics, best_by)
+        self.tensorboard = TensorBoardLog(folder, start)
         names = devices.names()
         self._hardware: dict[str, Any] = {"hardware": names[0], "gpu_count": len(names) * workers}
 
     def step(self, step: int, seconds: float, result: Result, speed: Speed) -> None:
         """Logs the measurements of training step `step`.
 
-        `seconds` are those of training until this step, without earlier processes of the run.
-        `speed` is that since the last logged step.
+        `seconds` is the time of training until this step, without earlier processes of the run.
+        `speed` was measured since the last logged step.
         """
-        values = {
-            "train_loss": result.loss,
-            **({"auxiliary_loss": result.auxiliary_loss} if result.auxiliary_loss else {}),
-            "learning_rate": result.learning_rate,
-            "gradient_norm": result.gradient_norm,
-            **({"loss_scale": result.loss_scale} if result.loss_scale != 1.0 else {}),
-            **speed.figures(),
-        }
+        values = {"train_loss": result.loss}
+        if result.auxiliary_loss:
+            values["auxiliary_loss"] = result.auxiliary_loss
+        values["learning_rate"] = result.learning_rate
+        values["gradient_norm"] = result.gradient_norm
+        if result.loss_scale != 1.0:
+            values["loss_scale"] = result.loss_scale
+        values |= speed.figures()
         # With mixed_float16, a step whose gradients overflow is skipped. Its gradient norm is not
         # finite and is not logged.
         values = {name: value for name, value in values.items() if math.isfinite(value)}
@@ -189,29 +190,32 @@ class Logs:
         self.metrics.add(step, **values, **details)
 
     def _fields(self, evaluation: Evaluation) -> tuple[dict[str, float], dict[str, Any]]:
-        """Returns the fields of an evaluation's line in metrics.jsonl: those to draw as curves, and
-        the others.
+        """Returns the fields of an evaluation's line in metrics.jsonl: numbers to draw as curves,
+        and details.
         """
         values = {
             "dev_loss": evaluation.loss,
             "dev_perplexity": evaluation.perplexity,
             "dev_accuracy": evaluation.accuracy,
-            **({} if evaluation.source_use is None else {"dev_source_use": evaluation.source_use}),
         }
-        details: dict[str, Any] = {"eval_steps": evaluation.batches} if evaluation.batches else {}
+        details: dict[str, Any] = {}
+        if evaluation.source_use is not None:
+            values["dev_source_use"] = evaluation.source_use
+        if evaluation.batches:
+            details["eval_steps"] = evaluation.batches
         if decoded := evaluation.decoded:
             score = decoded.scores[0]
-            if math.isfinite(score.score):  # F1 is NaN while a parser's outputs have no brackets
+            best_by = self.metrics.best_by
+            is_finite = math.isfinite(score.score)  # F1 is NaN while outputs have no brackets
+            if is_finite:
                 values[f"dev_{score.name}"] = score.score
+            # Evaluations by a score are compared only with others of the same signature, also if
+            # the main score is NaN.
+            if is_finite or best_by != LOSS:
                 details["signature"] = f"{score.signature}|lines:{decoded.lines}"
-            if (best_by := self.metrics.best_by) != LOSS:
+            if best_by != LOSS:
                 values[f"dev_{best_by}"] = decoded.score_by(best_by).score
-                # Also if F1 is NaN, because evaluations with other signatures are not compared with
-                # this one.
-                details |= {
-                    "best_by": best_by,
-                    "signature": f"{score.signature}|lines:{decoded.lines}",
-                }
+                details["best_by"] = best_by
             details["dev_translations"] = decoded.samples
         for name, part in evaluation.corpora.items():
             values[f"dev_loss/{name}"] = part.loss
@@ -224,13 +228,13 @@ def _tags(group: str, values: Mapping[str, float]) -> dict[str, float]:
     """Returns the values by the names under which TensorBoard groups them, e.g. "dev/loss" for
     "dev_loss".
     """
-    return {f"{group}/{name.removeprefix(f'{group}_')}": value for name, value in values.items()}
+    prefix = f"{group}_"
+    return {f"{group}/{name.removeprefix(prefix)}": value for name, value in values.items()}
 
 
-def _markdown(rows: list[tuple[str, str, str]]) -> str:
-    cells = [
-        [cell.replace("|", "\\|") for cell in row]
-        for row in [("source", "reference", "output"), *rows]
-    ]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return "\n".join([lines[0], "| --- | --- | --- |", *lines[1:]])
+def _markdown(lines: list[Line]) -> str:
+    rows = ["| source | reference | output |", "| --- | --- | --- |"]
+    for line in lines:
+        source, reference, output = (cell.replace("|", "\\|") for cell in line)
+        rows.append(f"| {source} | {reference} | {output} |")
+    return "\n".join(rows)

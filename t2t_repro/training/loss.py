@@ -27,7 +27,8 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
         label_smoothing: e in the paragraph above; 0 gives the negative log-likelihood.
     """
     vocab_size = logits.shape[-1]
-    correct, other = 1.0 - label_smoothing, label_smoothing / (vocab_size - 1)
+    correct = 1.0 - label_smoothing
+    other = label_smoothing / (vocab_size - 1)
     entropy = -(correct * math.log(correct) + (vocab_size - 1) * other * math.log(other + 1e-20))
     # Flat arrays, [N] and [N, V], with N = B * T.
     targets = ops.reshape(targets, (-1,))
@@ -52,12 +53,10 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: flo
             # targets' logits.
             gradients = exponentials * (factors / sums)[:, None] - (other * factors)[:, None]
             target_gradients = (ops.exp(target_logits - highest) / sums - correct) * factors
-            rows = ops.cast(
-                ops.arange(ops.shape(targets)[0]), targets.dtype
-            )  # the cast keeps them on a GPU
-            return ops.scatter_update(
-                gradients, ops.stack([rows, targets], axis=-1), target_gradients
-            )
+            # TensorFlow would compute with int32 on the CPU.
+            rows = ops.cast(ops.arange(ops.shape(targets)[0]), targets.dtype)
+            places = ops.stack([rows, targets], axis=-1)
+            return ops.scatter_update(gradients, places, target_gradients)
 
         return ops.sum(loss * weights), gradient
 
@@ -72,8 +71,7 @@ def consistency_loss(logits: Tensor, other_logits: Tensor, targets: Tensor) -> T
     predict (R-Drop, Liang et al. 2021, equation 2). Their logits are float32 [B, T, V], and the
     target ids, padded with 0, are int [B, T].
     """
-    log_p, log_q = ops.log_softmax(logits), ops.log_softmax(other_logits)
-    divergences = ops.sum(
-        (ops.exp(log_p) - ops.exp(log_q)) * (log_p - log_q), axis=-1
-    )  # the sum of both
-    return 0.5 * ops.sum(divergences * ops.cast(targets != 0, "float32"))
+    log_p = ops.log_softmax(logits)
+    log_q = ops.log_softmax(other_logits)
+    both_divergences = ops.sum((ops.exp(log_p) - ops.exp(log_q)) * (log_p - log_q), axis=-1)
+    return 0.5 * ops.sum(both_divergences * ops.cast(targets != 0, "float32"))

@@ -51,36 +51,42 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _is_sound(line: dict[str, Any]) -> bool:
-    """Returns True if a line has a step, and all fields that this project reads have valid values."""  # noqa: E501
+    """Returns True if a line has a step, and all fields that programs read have valid values."""
     counts = (line.get("step"), line.get("gpu_count", 0), line.get("eval_steps", 0))
-    # A dev loss that is not finite is null. In older files it is NaN or Infinity.
-    numbers = [line[name] for name in ("seconds", "train_loss") if name in line]
-    scores = [line[name] for name in line if name.startswith("dev_") and name != "dev_translations"]
-    numbers += [score for score in scores if score is not None]
+    texts = (line.get("hardware", ""), line.get("best_by", ""))
+    numbers = [line.get("seconds", 0.0), line.get("train_loss", 0.0)]
+    for name, value in line.items():
+        # A measure that is not finite is null.
+        if name.startswith("dev_") and name != "dev_translations" and value is not None:
+            numbers.append(value)
     return (
         all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
-        and all(isinstance(line.get(name, ""), str) for name in ("hardware", "best_by"))
-        and all(
-            type(number) is float or (type(number) is int and abs(number) < 1 << 63)
-            for number in numbers
-        )
-        and math.isfinite(line.get("seconds", 0))
+        and all(isinstance(text, str) for text in texts)
+        and all(map(_is_number, numbers))
+        and math.isfinite(numbers[0])
     )
+
+
+def _is_number(value: Any) -> bool:
+    """Returns True for a float, and for an integer that is not too large for one."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 63)
 
 
 class Evaluations:
     """The evaluations of a training run, and which of them are the best.
 
-    `lines` are those of metrics.jsonl, oldest first, of which only those of evaluations count.
-    `best_by` is the measure of the best evaluation, see `RunConfig`; "" for that of the last
+    `lines` are the lines of metrics.jsonl, oldest first. Only lines of evaluations count. `best_by`
+    is the measure of the best evaluation, see `RunConfig`; "" for the measure of the last
     evaluation.
     """
 
     def __init__(self, lines: Iterable[dict[str, Any]], best_by: str = "") -> None:
         self._lines = [line for line in lines if "dev_loss" in line]
-        self.best_by: str = best_by or (
-            self._lines[-1].get("best_by", LOSS) if self._lines else LOSS
-        )
+        self.best_by: str = best_by or self._last.get("best_by", LOSS)
+
+    @property
+    def _last(self) -> dict[str, Any]:
+        return self._lines[-1] if self._lines else {}
 
     def has_evaluation(self, step: int) -> bool:
         return any(line["step"] == step for line in self._lines)
@@ -92,42 +98,39 @@ class Evaluations:
         The kind changes with --best_by, and with --eval_steps for the loss or --eval_decode_lines
         for a score, because other measures, batches and lines are not comparable.
         """
-        return self._measure(line) < min(
-            map(self._measure, self._last_of_kind(line)), default=math.inf
-        )
+        earlier = map(self._measure, self._last_of_kind(line))
+        return self._measure(line) < min(earlier, default=math.inf)
 
     def evaluations_since_best(self) -> int:
         """Returns the number of evaluations after the best one, since their kind last changed."""
-        measures = [self._measure(line) for line in self._last_of_kind()]
+        measures = [self._measure(line) for line in self._last_of_kind(self._last)]
         return len(measures) - 1 - measures.index(min(measures)) if measures else 0
 
     def best_steps(self, number: int) -> list[int]:
         """Returns the steps of the `number` best evaluations since their kind last changed, the
         best one first.
 
-        Of equal ones, the earlier comes first. Omits the evaluation of a warm start, which is not a
-        checkpoint of the run, and values that are not finite.
+        If two are equal, the earlier one comes first. Omits the evaluation of a warm start, which
+        is not a checkpoint of the run, and values that are not finite.
         """
         lines = [
             line
-            for line in self._last_of_kind()
+            for line in self._last_of_kind(self._last)
             if line["step"] and math.isfinite(self._measure(line))
         ]
         return [line["step"] for line in sorted(lines, key=self._measure)[:number]]
 
-    def _last_of_kind(self, line: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Returns the last evaluations, oldest first, back to one of another kind than `line`, by
-        default the last.
-        """
-        kind = self._kind(line or (self._lines or [{}])[-1])
-        return list(itertools.takewhile(lambda line: self._kind(line) == kind, self._lines[::-1]))[
-            ::-1
-        ]
+    def _last_of_kind(self, line: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns the last evaluations, oldest first, back to one of another kind than `line`."""
+        kind = self._kind(line)
+        latest_first = reversed(self._lines)
+        same = itertools.takewhile(lambda other: self._kind(other) == kind, latest_first)
+        return list(same)[::-1]
 
-    def _kind(self, line: dict[str, Any]) -> tuple[str, Any]:
-        return line.get("best_by", LOSS), line.get(
-            "eval_steps", 0
-        ) if self.best_by == LOSS else line.get("signature")
+    def _kind(self, line: dict[str, Any]) -> tuple[Any, Any]:
+        # Losses of other batches and scores of other lines are not comparable.
+        detail = "eval_steps" if self.best_by == LOSS else "signature"
+        return line.get("best_by", LOSS), line.get(detail)
 
     def _measure(self, line: dict[str, Any]) -> float:
         """Returns the loss, or the score times -1; infinity if it is missing or not finite."""
@@ -153,7 +156,8 @@ class MetricsLog(Evaluations):
         on_metrics: OnMetrics | None = None,
         best_by: str = LOSS,
     ) -> None:
-        self._path, self._on_metrics = Path(folder) / FILE, on_metrics
+        self._path = Path(folder) / FILE
+        self._on_metrics = on_metrics
         lines = [line for line in read_metrics(folder) if line["step"] <= start]
         super().__init__(lines, best_by)
         write_file(self._path, "".join(to_json_line(line) + "\n" for line in lines))

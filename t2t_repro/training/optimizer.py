@@ -1,6 +1,4 @@
-"""Adam (section 5.3 of the paper), stochastic gradient descent, and the loss scale of training in
-float16.
-"""
+"""Adam (section 5.3 of the paper) and stochastic gradient descent."""
 
 from typing import Any
 
@@ -25,15 +23,12 @@ class Optimizer(keras.optimizers.Optimizer):
         """
         context = tf.distribute.get_replica_context()
         replicas = context.num_replicas_in_sync
-        if (
-            self.global_clipnorm and replicas > 1
-        ):  # Keras would clip before it sums the gradients of the replicas
-            grads = context.all_reduce(
-                tf.distribute.ReduceOp.SUM, list(map(tf.convert_to_tensor, grads))
-            )
-            grads = [
-                total / replicas for total in tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
-            ]
+        # Keras would clip before it sums the gradients of the replicas.
+        if self.global_clipnorm and replicas > 1:
+            parts = [tf.convert_to_tensor(gradient) for gradient in grads]
+            totals = context.all_reduce(tf.distribute.ReduceOp.SUM, parts)
+            totals, _ = clipped(totals, self.global_clipnorm)
+            grads = [total / replicas for total in totals]
         super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -59,7 +54,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.add_gradient(variable, gradient, step_size)
 
     def add_gradient(self, variable: Any, gradient: tf.Tensor, step_size: tf.Tensor) -> None:
-        """Does what `update` does after weight decay; in this class, what Keras's optimizer does."""  # noqa: E501
+        """Updates a weight without weight decay; in this class, as Keras's optimizer does."""
         super().update_step(gradient, variable, step_size)
 
 
@@ -71,7 +66,7 @@ class Adam(Optimizer, keras.optimizers.Adam):
         has_relative_steps: True to multiply each update of a weight by the weight's root mean
             square, as Adafactor does (Shazeer and Stern 2018, section 8). The factor is at least
             `MIN_SCALE`.
-        arguments, options: those of keras.optimizers.Adam.
+        arguments, options: the arguments of keras.optimizers.Adam.
     """
 
     MIN_SCALE = 1e-3
@@ -115,6 +110,16 @@ class SGD(Optimizer, keras.optimizers.SGD):
     """Keras's stochastic gradient descent, with or without momentum, which may be Nesterov's."""
 
 
+def clipped(gradients: list[tf.Tensor], limit: float | None) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Returns gradients scaled down to a Euclidean norm of at most `limit`, all together, and their
+    norm before, float32 []. None leaves them as they are.
+    """
+    norm = tf.linalg.global_norm(gradients)
+    if limit is not None:
+        gradients, _ = tf.clip_by_global_norm(gradients, limit, norm)
+    return gradients, norm
+
+
 def make_optimizer(hparams: HParams) -> Optimizer:
     """Returns the optimizer with the learning rate schedule and the other settings in `hparams`."""
     options: dict[str, Any] = {
@@ -129,11 +134,11 @@ def make_optimizer(hparams: HParams) -> Optimizer:
         case "sgd":
             return SGD(**options)
         case "momentum":
-            momentum, is_nesterov = (
-                hparams.optimizer_momentum_momentum,
-                hparams.optimizer_momentum_nesterov,
+            return SGD(
+                momentum=hparams.optimizer_momentum_momentum,
+                nesterov=hparams.optimizer_momentum_nesterov,
+                **options,
             )
-            return SGD(momentum=momentum, nesterov=is_nesterov, **options)
     return Adam(
         beta_1=hparams.optimizer_adam_beta1,
         beta_2=hparams.optimizer_adam_beta2,
@@ -141,43 +146,3 @@ def make_optimizer(hparams: HParams) -> Optimizer:
         has_relative_steps=hparams.optimizer_adafactor_multiply_by_parameter_scale,
         **options,
     )
-
-
-class LossScale:
-    """A factor of the loss that keeps small gradients above 0 in float16 (Micikevicius et al. 2018,
-    section 3.2).
-
-    A step in which a gradient is not finite leaves the weights unchanged and halves the factor.
-    After `GOOD_STEPS` consecutive steps with finite gradients, the factor is doubled.
-    """
-
-    INITIAL, GOOD_STEPS = 2.0**15, 2000
-
-    def __init__(self) -> None:
-        self.factor = keras.Variable(
-            self.INITIAL, dtype="float32", trainable=False, name="loss_scale"
-        )
-        self.good_steps = keras.Variable(
-            0, dtype="int64", trainable=False, name="loss_scale_good_steps"
-        )
-
-        self.variables = [self.factor, self.good_steps]
-        """Variables to save in checkpoints."""
-
-    def update(self, strategy: Any, is_finite: Any) -> None:
-        """Adjusts the factor after a step, in TensorFlow's cross-replica context of `strategy`.
-
-        This object was created in the scope of `strategy`. `is_finite` says whether all gradients
-        of the step were finite.
-        """
-
-        def assign(factor: Any, good_steps: Any, is_finite: tf.Tensor) -> None:
-            is_due = good_steps + 1 >= self.GOOD_STEPS
-            factor.assign(tf.where(is_finite, tf.where(is_due, factor * 2.0, factor), factor / 2.0))
-            good_steps.assign(
-                tf.where(tf.logical_and(is_finite, tf.logical_not(is_due)), good_steps + 1, 0)
-            )
-
-        strategy.extended.update(
-            self.factor.value, assign, args=(self.good_steps.value, is_finite), group=False
-        )

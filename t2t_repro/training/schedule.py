@@ -47,19 +47,20 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         s = ops.cast(step, "float32")
         w = float(hparams.learning_rate_warmup_steps)
         n = float(max(hparams.train_steps, hparams.learning_rate_warmup_steps + 1))
+        d = hparams.hidden_size
         decays = ops.maximum(0.0, (s - w) / hparams.learning_rate_decay_steps)
-        decays = ops.floor(decays) if hparams.learning_rate_decay_staircase else decays
+        if hparams.learning_rate_decay_staircase:
+            decays = ops.floor(decays)
         factors = {
             "constant": lambda: hparams.learning_rate_constant,
-            "noam": lambda: (
-                hparams.hidden_size**-0.5 * ops.minimum((s + 1) * w**-1.5, ops.rsqrt(s + 1))
-            ),
+            "noam": lambda: d**-0.5 * ops.minimum((s + 1) * w**-1.5, ops.rsqrt(s + 1)),
             "linear_warmup": lambda: ops.minimum(1.0, s / w),
             "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(s, w)),
-            "rsqrt_hidden_size": lambda: hparams.hidden_size**-0.5,
+            "rsqrt_hidden_size": lambda: d**-0.5,
             "exp_decay": lambda: hparams.learning_rate_decay_rate**decays,
             "linear_decay": lambda: ops.clip((n - s) / (n - w), 0.0, 1.0),
         }
+        # Only the factors in the list are computed, so the others add no operations to the graph.
         rate = ops.ones(())
         for name in hparams.learning_rate_schedule.split("*"):
             rate = rate * factors[name]()
@@ -70,7 +71,8 @@ def learning_rates(hparams: HParams) -> str:
     """Returns the highest learning rate with the first step that has it, and the learning rate of
     the last step.
     """
-    last_step, warmup = hparams.train_steps, hparams.learning_rate_warmup_steps
+    last_step = hparams.train_steps
+    warmup = hparams.learning_rate_warmup_steps
     # No factor of the schedule falls before the end of the warm-up or rises after it, so one of
     # these steps has the highest rate.
     steps = [step for step in (1, warmup, warmup + 1, last_step) if step <= last_step]

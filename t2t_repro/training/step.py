@@ -1,41 +1,36 @@
-"""A training step: sums gradients over micro-batches and replicas, then updates the weights.
+"""A training step (section 5.3): sums the gradients of its micro-batches, then updates the weights.
 
 The loss of each micro-batch is divided by the number of target tokens in the whole step, which is
 known beforehand. Auxiliary losses of layers are weighted by the micro-batch's share of these
 tokens. Dropout's masks belong to the examples. So a step has the same result on any number of
-devices and with any number of micro-batches, except for rounding. A round consists of one
-micro-batch for each replica.
+devices and with any number of micro-batches, except for rounding.
+
+Shapes: B examples of a micro-batch, S source length, T target length, V vocabulary size.
 """
 
 import fnmatch
-import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from keras import ops
 
 from t2t_repro.data.pipeline import MicroBatch
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import example_seeds, hashed
 from t2t_repro.training.loss import consistency_loss, smoothed_cross_entropy
-from t2t_repro.training.optimizer import LossScale, Optimizer
+from t2t_repro.training.loss_scale import LossScale, NoLossScale
+from t2t_repro.training.optimizer import Optimizer, clipped
 
 IDS = tf.TensorSpec([None, None], tf.int64)
-"""Token ids. On a GPU, TensorFlow runs operations of int64 there, but most operations of int32 on
-the CPU.
+"""Token ids [B, S] or [B, T]. On a GPU, TensorFlow runs operations of int64 there, but most
+operations of int32 on the CPU.
 """
 EXAMPLES = tf.TensorSpec([None], tf.uint32)
 STEP_SEED = tf.TensorSpec([2], tf.uint32)
 SCALAR = tf.TensorSpec([], tf.float32)
-
-ROUNDS_AT_ONCE = 2
-"""Maximum number of rounds (one micro-batch for each replica) in one TensorFlow graph. A step with
-more rounds calls a graph of one round repeatedly and adds up the gradients, so that memory holds
-the activations of only one round. A step consists of two blocks of examples (see `data.batching`).
-With one replica, a block is usually one micro-batch, so that a step has two rounds. With graphs of
-one round only, steps of transformer_tiny took 1% to 3% longer (AMD Zen 5).
-"""
 
 
 class Result(NamedTuple):
@@ -55,10 +50,25 @@ class Result(NamedTuple):
     """
     learning_rate: float
 
+    @property
+    def is_sound(self) -> bool:
+        """False if the loss or the gradient is not finite.
+
+        With a loss scale, gradients sometimes overflow. The step is then skipped and the scale is
+        lowered, so this is no error.
+        """
+        is_overflow_expected = self.loss_scale > 1.0
+        return math.isfinite(self.loss) and (
+            math.isfinite(self.gradient_norm) or is_overflow_expected
+        )
+
 
 class TrainStep:
     """Takes training steps. The caller creates the model, the optimizer and the loss scale in the
     strategy's scope.
+
+    A replica adds up the gradients of one micro-batch after another, so that memory holds the
+    activations of only one of them.
 
     The model is called as model(inputs, targets, seed) -> logits. The optimizer need not be built.
     Of `hparams`, only label_smoothing, rdrop_alpha and frozen count. `loss_scale` is None for other
@@ -73,29 +83,27 @@ class TrainStep:
         strategy: Any,
         loss_scale: LossScale | None = None,
     ) -> None:
-        self._model, self._optimizer, self._hparams, self._strategy = (
-            model,
-            optimizer,
-            hparams,
-            strategy,
-        )
-        self._loss_scale, self._replicas = loss_scale, strategy.num_replicas_in_sync
+        self._model = model
+        self._optimizer = optimizer
+        self._hparams = hparams
+        self._strategy = strategy
+        self._loss_scale = loss_scale or NoLossScale()
         self._weights = trained_weights(model, hparams.frozen)
-        self._sums: list[Any] = []
-        """Variables for the sums of the two losses and of each gradient over a step's rounds;
-        created at the first step with more than ROUNDS_AT_ONCE rounds.
-        """
-        self._whole = {
-            count: self._graph(self._whole_step, count) for count in range(1, ROUNDS_AT_ONCE + 1)
-        }
-        self._accumulate = self._graph(self._add_round, 1)
-        self._finish = self._graph(self._finish_step, 0)
         with strategy.scope():
             optimizer.build(self._weights)
-        self.state = [*optimizer.variables, *(loss_scale.variables if loss_scale else [])]
+            self._losses = _sum_of_replica([2])
+            self._scaled_gradients = [_sum_of_replica(weight.shape) for weight in self._weights]
+        self.state = [*optimizer.variables, *self._loss_scale.variables]
         """Variables that change from step to step, without the weights: those of the optimizer and
         the loss scale.
         """
+        round_spec = [MicroBatch(IDS, IDS, EXAMPLES)] * strategy.num_replicas_in_sync
+        self._accumulate = tf.function(
+            self._accumulate_round,
+            input_signature=[round_spec, STEP_SEED, SCALAR],
+            autograph=False,
+        )
+        self._update = tf.function(self._update_replicas, input_signature=[SCALAR], autograph=False)
 
     def __call__(
         self,
@@ -117,24 +125,12 @@ class TrainStep:
             float32 [6], the fields of `Result` in order, for `read`. On a GPU, the step may still
             be running when this method returns.
         """
-        scalars = (
-            tf.constant(seed, tf.uint32),
-            tf.constant(num_tokens, tf.float32),
-            tf.constant(vote, tf.float32),
-        )
-        rounds = [
-            [
-                list(side)
-                for side in zip(*micro_batches[start : start + self._replicas], strict=True)
-            ]
-            for start in range(0, len(micro_batches), self._replicas)
-        ]
-        if len(rounds) <= ROUNDS_AT_ONCE:
-            return self._whole[len(rounds)](rounds, *scalars)
-        self._sums = self._sums or self._zeros()
-        for one_round in rounds:
-            self._accumulate([one_round], *scalars)
-        return self._finish([], *scalars)
+        step_seed = tf.constant(seed, tf.uint32)
+        tokens = tf.constant(num_tokens, tf.float32)
+        replicas = self._strategy.num_replicas_in_sync
+        for start in range(0, len(micro_batches), replicas):
+            self._accumulate(list(micro_batches[start : start + replicas]), step_seed, tokens)
+        return self._update(tf.constant(vote, tf.float32))
 
     @staticmethod
     def read(returned: tf.Tensor) -> Result:
@@ -143,177 +139,135 @@ class TrainStep:
         """
         return Result(*map(float, returned.numpy()))
 
-    def _whole_step(
-        self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor
-    ) -> tf.Tensor:
-        losses, gradients = self._gradients(rounds, step_seed, tokens)
-        return self._update(losses, gradients, votes)
-
-    def _add_round(
-        self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor
+    def _accumulate_round(
+        self, micro_batches: list[MicroBatch], step_seed: tf.Tensor, tokens: tf.Tensor
     ) -> None:
-        losses, gradients = self._gradients(rounds, step_seed, tokens)
-        for total, value in zip(self._sums, (losses, *gradients), strict=True):
-            total.assign_add(value)
+        """Every replica computes one of the micro-batches."""
+        micro_batch = self._strategy.experimental_distribute_values_from_function(
+            lambda context: micro_batches[context.replica_id_in_sync_group]
+        )
+        self._strategy.run(self._add_gradients, (micro_batch, step_seed, tokens))
 
-    def _finish_step(
-        self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor, votes: tf.Tensor
-    ) -> tf.Tensor:
-        losses, *gradients = [tf.identity(total) for total in self._sums]
-        returned = self._update(losses, gradients, votes)
-        for total in self._sums:
-            total.assign(tf.zeros_like(total))
-        return returned
+    def _add_gradients(
+        self, micro_batch: MicroBatch, step_seed: tf.Tensor, tokens: tf.Tensor
+    ) -> None:
+        """Adds the losses and gradients of a micro-batch to the sums of its replica.
 
-    def _gradients(
-        self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns one replica's part of the step's two losses, float32 [2], and the scaled
-        gradients of their sum.
-
-        `rounds` has (inputs, targets, examples) of each of the replica's micro-batches, and
-        `step_seed` the run's random seed and the step. The loss is divided by `tokens`, the number
-        of target tokens in the whole step.
+        `step_seed` is the run's random seed and the step. `tokens` is the number of target tokens
+        in the whole step.
         """
-        weights = self._weights
         with tf.GradientTape() as tape:
-            loss, auxiliary_loss = self._losses(rounds, step_seed, tokens)
-            total = loss + auxiliary_loss
-            scaled = total * self._loss_scale.factor.value if self._loss_scale else total
-        gradients = tape.gradient(scaled, [weight.value for weight in weights])
-        if unused := [
-            weight.path
-            for weight, gradient in zip(weights, gradients, strict=True)
-            if gradient is None
-        ]:
-            raise UserError(
-                f"model {self._model.name!r}: its logits do not depend on weight {unused[0]}; use "
-                "the weight in call, or remove it"
-            )
-        return tf.stack([loss, auxiliary_loss]), [
-            tf.convert_to_tensor(gradient) for gradient in gradients
-        ]
+            loss, auxiliary_loss = self._losses_of(micro_batch, step_seed, tokens)
+            scaled_loss = (loss + auxiliary_loss) * self._loss_scale.value()
+        gradients = tape.gradient(scaled_loss, [weight.value for weight in self._weights])
+        refuse_unused_weights(self._model, self._weights, gradients)
+        self._losses.assign_add(tf.stack([loss, auxiliary_loss]))
+        for total, gradient in zip(self._scaled_gradients, gradients, strict=True):
+            # The gradient of an embedding table has only the rows of the micro-batch's tokens.
+            total.assign_add(tf.convert_to_tensor(gradient))
 
-    def _losses(
-        self, rounds: Any, step_seed: tf.Tensor, tokens: tf.Tensor
+    def _losses_of(
+        self, micro_batch: MicroBatch, step_seed: tf.Tensor, tokens: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns one replica's part of the step's loss and of its auxiliary loss, float32 []. See
-        `_gradients`.
-        """
-        losses, auxiliary, rdrop_alpha = [], [tf.constant(0.0)], self._hparams.rdrop_alpha
-        for inputs, targets, examples in rounds:
-            seed = example_seeds(step_seed, examples)
-            passes, part = passes_of_batch(
-                self._model, rdrop_alpha, (inputs, targets, seed), tokens
-            )
-            for logits in passes:
-                losses.append(
-                    smoothed_cross_entropy(logits, targets, self._hparams.label_smoothing)
-                    / len(passes)
-                )
-            auxiliary += part
-        return tf.add_n(losses) / tokens, tf.add_n(auxiliary)
+        """Returns a micro-batch's part of the step's loss and of its auxiliary loss, float32 []."""
+        inputs, targets, examples = micro_batch
+        seed = example_seeds(step_seed, examples)
+        passes, auxiliary_loss = passes_of_batch(
+            self._model, self._hparams.rdrop_alpha, (inputs, targets, seed), tokens
+        )
+        losses = [
+            smoothed_cross_entropy(logits, targets, self._hparams.label_smoothing)
+            for logits in passes
+        ]
+        return tf.add_n(losses) / len(passes) / tokens, auxiliary_loss
 
-    def _update(self, losses: tf.Tensor, gradients: list[tf.Tensor], votes: tf.Tensor) -> tf.Tensor:
-        """Sums the losses, the gradients and the votes over all replicas, then updates the weights.
+    def _update_replicas(self, vote: tf.Tensor) -> tf.Tensor:
+        results = self._strategy.run(self._update_weights, (vote,))
+        return self._strategy.experimental_local_results(results)[0]
 
-        Every replica must call this method. Returns float32 [6], the fields of `Result` in order.
+    def _update_weights(self, vote: tf.Tensor) -> tf.Tensor:
+        """Updates the weights by the sum of all replicas' gradients, and sets the sums to 0.
+
+        Returns float32 [6], the fields of `Result` in order.
         """
         context = tf.distribute.get_replica_context()
-        figures = tf.concat([losses, votes[None]], axis=0)
+        figures = tf.concat([self._losses, vote[None]], axis=0)
+        gradients = [tf.identity(total) for total in self._scaled_gradients]
         figures, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [figures, *gradients])
         loss, auxiliary_loss, votes = tf.unstack(figures)
-        scale = tf.constant(1.0)
-        if self._loss_scale:
-            scale = tf.identity(self._loss_scale.factor.value)
-            gradients = [gradient / scale for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
-        is_finite = tf.math.is_finite(norm)
-        if self._optimizer.global_clipnorm:
-            gradients, _ = tf.clip_by_global_norm(gradients, self._optimizer.global_clipnorm, norm)
+        scale = self._loss_scale.value()
+        unscaled = [gradient / scale for gradient in gradients]
+        gradients, norm = clipped(unscaled, self._optimizer.global_clipnorm)
+        takes_step = self._loss_scale.accepts(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
-        context.merge_call(
-            self._apply, args=(gradients, self._optimizer.step_size(rate), is_finite)
-        )
+        step_size = self._optimizer.step_size(rate)
+        context.merge_call(self._apply, args=(gradients, step_size, takes_step))
         iterations = self._optimizer.iterations.value
-        iterations.assign_add(tf.cast(is_finite, iterations.dtype) if self._loss_scale else 1)
+        iterations.assign_add(tf.cast(takes_step, iterations.dtype))
+        for total in [self._losses, *self._scaled_gradients]:
+            total.assign(tf.zeros_like(total))
         return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])
 
-    def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, is_finite: Any) -> None:
-        """Updates each weight by its gradient, the sum over all replicas. For TensorFlow's
-        cross-replica context.
-        """
+    def _apply(self, strategy: Any, gradients: list[Any], step_size: Any, takes_step: Any) -> None:
+        """Updates every replica's copy of each weight, in TensorFlow's cross-replica context."""
 
-        def update(
-            weight: Any, gradient: tf.Tensor, step_size: tf.Tensor, is_finite: tf.Tensor
-        ) -> None:
-            apply = functools.partial(self._optimizer.update, weight, gradient, step_size)
-            if self._loss_scale:
-                tf.cond(is_finite, apply, lambda: None)
-            else:
-                apply()
+        def update(weight: Any, gradient: tf.Tensor, step_size: Any, takes_step: Any) -> None:
+            ops.cond(
+                takes_step,
+                lambda: self._optimizer.update(weight, gradient, step_size),
+                lambda: None,
+            )
 
         for weight, gradient in zip(self._weights, gradients, strict=True):
             strategy.extended.update(
-                weight.value, update, args=(gradient, step_size, is_finite), group=False
+                weight.value, update, args=(gradient, step_size, takes_step), group=False
             )
-        if self._loss_scale:
-            self._loss_scale.update(strategy, is_finite)
-
-    def _graph(self, function: Any, rounds: int) -> Any:
-        """Returns a graph that runs a method (rounds, step_seed, tokens, votes) on each replica for
-        `rounds` rounds.
-        """
-        one_round = [[spec] * self._replicas for spec in (IDS, IDS, EXAMPLES)]
-        signature = [[one_round] * rounds, STEP_SEED, SCALAR, SCALAR]
-
-        def for_replicas(values: list[tf.Tensor]) -> Any:
-            """Gives each replica its own of the `values`."""
-            return self._strategy.experimental_distribute_values_from_function(
-                lambda context: values[context.replica_id_in_sync_group]
-            )
-
-        def run(rounds: Any, *arguments: tf.Tensor) -> Any:
-            rounds = [list(map(for_replicas, one_round)) for one_round in rounds]
-            results = self._strategy.run(function, (rounds, *arguments))
-            return self._strategy.experimental_local_results(results)[0]
-
-        return tf.function(run, autograph=False, input_signature=signature)
-
-    def _zeros(self) -> list[Any]:
-        """Returns new variables for the sums of the two losses and of each gradient. Each replica
-        has its own copy.
-        """
-        shapes = [(2,), *(weight.shape for weight in self._weights)]
-        kind = {
-            "aggregation": tf.VariableAggregation.SUM,
-            "synchronization": tf.VariableSynchronization.ON_READ,
-        }
-        with self._strategy.scope():
-            return [tf.Variable(tf.zeros(shape), trainable=False, **kind) for shape in shapes]
+        self._loss_scale.update(strategy, takes_step)
 
 
 def passes_of_batch(
     model: Any, rdrop_alpha: float, batch: Any, tokens: tf.Tensor
-) -> tuple[list[Any], list[Any]]:
-    """Returns the logits of each pass of a batch through the model, and the batch's parts of the
-    auxiliary losses.
+) -> tuple[list[Any], Any]:
+    """Returns the logits of each pass of a micro-batch through the model, float32 [B, T, V], and
+    the micro-batch's part of the step's auxiliary loss, float32 [].
 
-    R-Drop needs two passes, with different dropout masks. `batch` has inputs, targets, and the seed
-    of each example. `tokens` is the number of target tokens in the whole step.
+    `batch` has inputs [B, S], targets [B, T], and the seed of each example [B]. `tokens` is the
+    number of target tokens in the whole step.
     """
     inputs, targets, seed = batch
-    seeds = [seed, hashed(seed)] if rdrop_alpha else [seed]
-    passes, layer_losses, auxiliary = [], [], []
+    seeds = seeds_of_passes(seed, rdrop_alpha)
+    passes = []
+    layer_losses = []
     for pass_seed in seeds:
         passes.append(model(inputs, targets, pass_seed))
         layer_losses += model.losses
-    if layer_losses:
-        share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
-        auxiliary.append(tf.add_n(layer_losses) * share / len(passes))
-    if rdrop_alpha:  # half of it, since the cross-entropy is the mean of the passes, not their sum
-        auxiliary.append(rdrop_alpha / 2 * consistency_loss(passes[0], passes[1], targets) / tokens)
-    return passes, auxiliary
+    share = tf.cast(tf.math.count_nonzero(targets), tf.float32) / tokens
+    auxiliary_loss = sum(layer_losses) * share / len(passes)
+    return passes, auxiliary_loss + rdrop_loss(passes, targets, rdrop_alpha) / tokens
+
+
+def seeds_of_passes(seed: Any, rdrop_alpha: float) -> list[Any]:
+    """Returns the seeds of each pass through the model: R-Drop needs two, with other masks."""
+    return [seed, hashed(seed)] if rdrop_alpha else [seed]
+
+
+def rdrop_loss(passes: list[Any], targets: Any, rdrop_alpha: float) -> Any:
+    """Returns R-Drop's loss, summed over all target tokens; 0 without R-Drop."""
+    if not rdrop_alpha:
+        return 0.0
+    logits, other_logits = passes
+    # Half of it, because the cross-entropy is the mean of the two passes, not their sum.
+    return rdrop_alpha / 2 * consistency_loss(logits, other_logits, targets)
+
+
+def refuse_unused_weights(model: Any, weights: list[Any], gradients: list[Any]) -> None:
+    """Raises UserError if the loss does not depend on a weight, so that its gradient is None."""
+    for weight, gradient in zip(weights, gradients, strict=True):
+        if gradient is None:
+            raise UserError(
+                f"model {model.name!r}: its logits do not depend on weight {weight.path}; use "
+                "the weight in call, or remove it"
+            )
 
 
 def trained_weights(model: Any, frozen: str) -> list[Any]:
@@ -321,7 +275,8 @@ def trained_weights(model: Any, frozen: str) -> list[Any]:
 
     Raises UserError if a pattern matches no weight, or the patterns match all.
     """
-    weights = trained = list(model.trainable_variables)
+    weights = list(model.trainable_variables)
+    frozen_paths: set[str] = set()
     for pattern in filter(None, (part.strip("/ ") for part in frozen.split(","))):
         paths = {
             weight.path
@@ -334,9 +289,20 @@ def trained_weights(model: Any, frozen: str) -> list[Any]:
                 f"--freeze={frozen}: no weight's name has {pattern!r}; it may have "
                 f"{', '.join(parts)}"
             )
-        trained = [weight for weight in trained if weight.path not in paths]
+        frozen_paths |= paths
+    trained = [weight for weight in weights if weight.path not in frozen_paths]
     if not trained:
         raise UserError(
             f"--freeze={frozen}: matches all weights, so nothing would be trained; omit a part"
         )
     return trained
+
+
+def _sum_of_replica(shape: Sequence[int]) -> tf.Variable:
+    """Returns a new variable, 0 everywhere, of which each replica has a copy with its own value."""
+    return tf.Variable(
+        tf.zeros(shape),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )

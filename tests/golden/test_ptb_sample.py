@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.decoding.well_formed import MAX_OPENINGS
 from t2t_repro.parsing.linearization import linearise
 from t2t_repro.parsing.trees import TOP, Tree, parse_trees, under_top
+from t2t_repro.parsing.well_formed import MAX_OPENINGS
 from t2t_repro.problems.wsj_parsing import PHRASE_LABELS, WsjParsing
 
 SAMPLE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ptb_sample"
@@ -70,7 +70,6 @@ def test_a_search_for_trees_may_write_all_trees_of_the_sample(
     trees: list[Tree], word_symbol: str
 ) -> None:
     symbols = registry.problem("wsj_parsing", {"word_symbol": word_symbol}).tree_symbols
-    assert symbols
     brackets = {bracket + label for label in symbols.labels for bracket in "()"}
     openings = 0
     for text in (linearise(tree, word_symbol) for tree in trees):

@@ -11,10 +11,11 @@ import pytest
 
 from programs import error, succeed
 from t2t_models import MODELS, NEED_MODELS
+from t2t_repro.data.dataset import load_data
 from t2t_repro.data.records import Records, find_shards
 from t2t_repro.problems.text_problems import VocabType
 from t2t_repro.problems.translate import TranslateProblem
-from t2t_repro.tensor2tensor.data import load_t2t_data, open_data
+from t2t_repro.tensor2tensor.data import load_t2t_data
 
 PROBLEM = "translate_ende_wmt8k"
 pytestmark = NEED_MODELS
@@ -45,7 +46,7 @@ def dev_texts(is_reversed: bool) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_dev_split_is_the_dev_text(data_dir: Path, is_reversed: bool) -> None:
-    data = open_data(str(data_dir), PROBLEM + ("_rev" if is_reversed else ""))
+    data = load_data(str(data_dir), PROBLEM + ("_rev" if is_reversed else ""))
     assert (data.vocabulary.size, data.description.pairs) == (1014, {"train": 2000, "dev": 500})
     records = data.records["dev"]
     pairs = [tuple(data.vocabulary.decode(records[number])) for number in range(len(records))]

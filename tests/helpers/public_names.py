@@ -16,7 +16,7 @@ from absl import flags
 from t2t_repro import registry
 from t2t_repro.bin import PROGRAMS, program
 from t2t_repro.corpora.private_folder import default_folder
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, traits
 from t2t_repro.problem import Problem
 
 FUNCTIONS = {
@@ -45,7 +45,7 @@ FUNCTIONS = {
         "text2text_txt_iterator",
         "text2text_txt_tab_iterator",
     ),
-    "hparam": ("HParams.of",),
+    "hparam": ("HParams.of", "hparam", "transformer_only"),
     "errors": ("UserError.__init__",),
     "devices": ("use_one_gpu",),
     "layers.dropout": ("Seeds", "dropout"),
@@ -109,8 +109,10 @@ def _registered() -> Iterator[str]:
                 yield f"problem {name}: decode hparam {field}={value}"
     for name in models:
         yield from _fields(f"model {name}:", kind := registry.hparams_class(name))
-        for field, values in kind.choices.items():
-            yield from (f"model {name}: {field} accepts {value}" for value in values)
+        for field in dataclasses.fields(kind):
+            if isinstance(field.default, str):
+                for value in traits(kind, field.name).allowed:
+                    yield f"model {name}: {field.name} accepts {value}"
 
 
 def _fields(owner: str, kind: Any) -> Iterator[str]:

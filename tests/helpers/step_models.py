@@ -23,7 +23,9 @@ class Lookup:
     losses: tuple[Any, ...] = ()
 
     def __init__(self, vocab_size: int, dtype: str = "float32", rate: float = 0.1) -> None:
-        self.dtype, self.rate, random = dtype, rate, np.random.default_rng(0)
+        self.dtype = dtype
+        self.rate = rate
+        random = np.random.default_rng(0)
         shapes = {"table": (vocab_size, 16), "kernel": (16, vocab_size)}
         self.trainable_variables = [
             keras.Variable(random.normal(size=shape), dtype="float32", name=name)
@@ -34,8 +36,8 @@ class Lookup:
         vectors, kernel = (variable.value for variable in self.trainable_variables[:2])
         is_token = tf.cast(inputs != 0, tf.float32)[..., None]
         total = tf.reduce_sum(tf.gather(vectors, inputs) * is_token, axis=1, keepdims=True)
-        x = tf.gather(vectors, targets) + total / tf.maximum(
-            tf.reduce_sum(is_token, axis=1, keepdims=True), 1.0
-        )
+        count = tf.maximum(tf.reduce_sum(is_token, axis=1, keepdims=True), 1.0)
+        x = tf.gather(vectors, targets) + total / count
         x = dropout(x, self.rate, Seeds(seed))
-        return tf.cast(tf.matmul(tf.cast(x, self.dtype), tf.cast(kernel, self.dtype)), tf.float32)
+        logits = tf.matmul(tf.cast(x, self.dtype), tf.cast(kernel, self.dtype))
+        return tf.cast(logits, tf.float32)

@@ -20,7 +20,8 @@ from t2t_repro.hparam import DecodeHParams, HParams
 from t2t_repro.models import variants
 from t2t_repro.serving.export import Served
 from t2t_repro.training.evaluation import Evaluator
-from t2t_repro.training.optimizer import LossScale, make_optimizer
+from t2t_repro.training.loss_scale import LossScale
+from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 HPARAMS = HParams(num_hidden_layers=1, hidden_size=16, filter_size=32, num_heads=2)
@@ -98,14 +99,10 @@ def assert_runs_on_gpu(graph: Any, allowed: dict[str, int]) -> None:
 def test_a_training_step_runs_on_a_gpu(
     precision: str, hparams: HParams, allowed: dict[str, int]
 ) -> None:
-    model, scale = (
-        variants.transformer(hparams, VOCAB_SIZE, 1, precision),
-        LossScale() if precision == "mixed_float16" else None,
-    )
+    model = variants.transformer(hparams, VOCAB_SIZE, 1, precision)
+    scale = LossScale() if precision == "mixed_float16" else None
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy(), scale)
-    step._sums = step._zeros()
-    # A step of one round, and one of several rounds.
-    for graph in [step._accumulate, step._finish] if scale else [step._whole[1]]:
+    for graph in (step._accumulate, step._update):
         assert_runs_on_gpu(gpu_graphs.optimized(graph.get_concrete_function()), allowed)
 
 

@@ -27,7 +27,7 @@ API = {
     "registry.py": [],
     "models/model.py": [],
     "problem.py": ["Problem"],
-    "hparam.py": ["HParams", "DecodeHParams"],
+    "hparam.py": ["HParams", "DecodeHParams", "Traits", "hparam", "transformer_only"],
     "decoding/translator.py": ["Translator"],
     "decoding/translation.py": ["Translation", "Hypothesis"],
     "serving/client.py": ["Client", "Answer"],

@@ -5,6 +5,7 @@ docs/architecture.md.
 import ast
 import graphlib
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ LEVELS = (
     ("errors",),
     ("files", "console"),
     ("devices", "hparam"),
-    ("corpora", "parsing"),
+    ("corpora",),
     ("metrics",),
     ("problem",),
     ("registry",),
@@ -25,16 +26,30 @@ LEVELS = (
     ("checkpoints",),
     ("decoding",),
     ("serving", "training"),
-    ("ctranslate2", "huggingface", "keras", "rivals", "tensor2tensor", "visualization"),
+    (
+        "ctranslate2",
+        "huggingface",
+        "keras",
+        "parsing",
+        "rivals",
+        "tensor2tensor",
+        "visualization",
+    ),
     ("insights", "paper", "beam", "opennmt_tf"),
-    ("problems", "hparams"),
+    ("annexes", "problems", "hparams"),
     ("bin",),
     ("__main__",),
 )
-"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from rivals on),
-programs. A folder imports only folders of lower levels.
+"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from parsing
+on), programs. A folder imports only folders of lower levels.
 """
 RANKS = {folder: rank for rank, folders in enumerate(LEVELS) for folder in folders}
+FIRST_ANNEX = RANKS["ctranslate2"]
+ANNEX_NAMES = re.compile(
+    r"\b(ctranslate2|huggingface|insights|opennmt_tf|parsing|rivals|visualization)\b"
+    # These names are also words of messages, so only the names of their modules count.
+    r"|\bt2t_repro\.(beam|keras|paper|tensor2tensor)\b|\bkeras\.translation_model\b"
+)
 APPLICATIONS = ("problems", "hparams", "bin")
 """Top-level folders, installed inside t2t_repro."""
 
@@ -51,7 +66,7 @@ def source_files() -> dict[str, Path]:
 
 
 def imports(node: ast.AST) -> Iterator[str]:
-    """Yields the names that code imports at module level, inside functions and for type checking."""  # noqa: E501
+    """Yields the names that code imports, also inside functions and for type checking."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
@@ -60,6 +75,18 @@ def imports(node: ast.AST) -> Iterator[str]:
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
         else:
             yield from imports(child)
+
+
+def words(node: ast.AST) -> Iterator[str]:
+    """Yields the names and strings in code, except in imports and docstrings."""
+    for child in ast.iter_child_nodes(node):
+        is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
+        if is_docstring or isinstance(child, ast.Import | ast.ImportFrom):
+            continue
+        for field in ("id", "attr", "arg", "name", "value"):
+            if isinstance(text := getattr(child, field, None), str):
+                yield text
+        yield from words(child)
 
 
 def dependencies(files: dict[str, Path]) -> dict[str, set[str]]:
@@ -97,3 +124,10 @@ def test_imports_go_down_from_programs_through_annexes_and_core_to_tools(
         source = folder_of(module)
         for target in {folder_of(name) for name in imported} - {source}:
             assert RANKS.get(source, 0) > RANKS[target], f"{module} imports {target}"
+
+
+def test_the_core_does_not_know_the_names_of_annexes() -> None:
+    for module, path in source_files().items():
+        if RANKS.get(folder_of(module), 0) < FIRST_ANNEX:
+            for word in words(ast.parse(path.read_text("utf-8"))):
+                assert not ANNEX_NAMES.search(word), f"{module} has {word!r}"

@@ -37,10 +37,11 @@ def build(hparams, vocab_size):
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    """After each test, removes the modules that the test imported and the names that it registered."""  # noqa: E501
+    """After each test, removes the modules that it imported and the names that it registered."""
     registry.import_built_in()
     registries = [registry._problems, registry._hparams, registry._models]
-    path, objects = list(sys.path), [dict(names._objects) for names in registries]
+    path = list(sys.path)
+    objects = [dict(names._objects) for names in registries]
     yield
     for name in {name for name in sys.modules if name.startswith("usr_")}:
         del sys.modules[name]
@@ -89,7 +90,8 @@ def test_names_that_cannot_be_registered_or_found() -> None:
 
 
 def test_rev_reverses_a_problem() -> None:
-    forward, backward = registry.problem("text_files"), registry.problem("text_files_rev")
+    forward = registry.problem("text_files")
+    backward = registry.problem("text_files_rev")
     assert type(forward) is type(backward) is registry.problem_class("text_files_rev")
     assert (forward.was_reversed, forward.name) == (False, "text_files")
     assert (backward.was_reversed, backward.name, backward.base_name) == (

@@ -26,7 +26,7 @@ def test_flags_that_agree_pass(folder: ModelFolder) -> None:
         "--data_dir=/nowhere",
     ]
     check(folder, *agreeing)
-    sizes = "num_hidden_layers=1,hidden_size=16,filter_size=16"
+    sizes = "num_hidden_layers=1,hidden_size=16,filter_size=16,num_heads=2"
     check(folder, "--hparams_set=transformer_base", f"--hparams={sizes}")
     folder.problem = registry.problem(
         "t2t_text"
@@ -47,11 +47,16 @@ def test_flags_that_agree_pass(folder: ModelFolder) -> None:
             "--hparams_set=transformer_big",
             ("transformer_big has num_hidden_layers=6, but", "num_hidden_layers=1"),
         ),
+        (
+            "--hparams_set=transformer_base --hparams="
+            "num_hidden_layers=1,hidden_size=16,filter_size=16",
+            ("transformer_base has num_heads=8, but", "num_heads=2"),
+        ),
         ("--hparams_set=my_set", ("my_set",)),
     ],
 )
 def test_a_contradiction_names_both_values(
     folder: ModelFolder, flag: str, words: tuple[str, ...]
 ) -> None:
-    message = user_error(check, folder, flag)
+    message = user_error(check, folder, *flag.split())
     assert all(word in message for word in words)

@@ -8,7 +8,7 @@ import pytest
 
 import programs
 from golden_model import HPARAMS
-from old_models import VOCABULARY, weights, write_old_checkpoint, write_old_model, write_vocabulary
+from t2t_folders import VOCABULARY, weights, write_t2t_checkpoint, write_t2t_model, write_vocabulary
 from t2t_repro.checkpoints.model_folder import ModelFolder
 from t2t_repro.decoding.translator import Translator
 from t2t_repro.tensor2tensor.variables import by_our_names
@@ -30,7 +30,7 @@ class Ported(text_problems.Text2TextProblem):
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model folder of tensor2tensor, "old" in the current folder."""
     monkeypatch.chdir(tmp_path)
-    return write_old_model(tmp_path / "old")
+    return write_t2t_model(tmp_path / "old")
 
 
 def imports(*arguments: str) -> tuple[str, ModelFolder]:
@@ -90,7 +90,7 @@ def test_separate_vocabularies(old: Path) -> None:
         other[f"transformer/symbol_modality_{size}_32/{name}/weights_0"] = np.ones(
             (size, 32), np.float32
         )
-    write_old_checkpoint(old, other, 30)
+    write_t2t_checkpoint(old, other, 30)
     write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
     lines[20:30] = lines[
@@ -121,7 +121,7 @@ def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
     for factor, step in ((9, 7), (1, 40), (3, 50)):
-        write_old_checkpoint(
+        write_t2t_checkpoint(
             average, {name: factor * value for name, value in weights().items()}, step
         )
     (average / "flags.txt").write_text(

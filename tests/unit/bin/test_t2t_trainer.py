@@ -26,9 +26,10 @@ def test_the_flags_reach_the_training_loop_and_tensorflow(
     values(["t2t-trainer", f"--output_dir={tmp_path}", *arguments])
     calls: list[object] = []
     monkeypatch.setattr(devices, "set_threads", lambda *counts: calls.append(counts))
-    monkeypatch.setattr(loop, "train", lambda run: calls.append(run.config))
-    t2t_trainer.train(values, HParams(local_eval_frequency=7), None)
-    assert calls == [(3, 2), RunConfig(local_eval_frequency=7, keep_checkpoint_max=3)]
+    monkeypatch.setattr(loop, "train", lambda run: calls.append((run.hparams, run.config)))
+    hparams = HParams(local_eval_frequency=7)
+    t2t_trainer.train(values, hparams, None)
+    assert calls == [(3, 2), (hparams, RunConfig(keep_checkpoint_max=3))]
 
 
 @pytest.mark.parametrize("num_last_checkpoints", [1, 5])

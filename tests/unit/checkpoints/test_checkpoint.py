@@ -197,19 +197,9 @@ def test_checkpoints_of_other_runs_are_not_averaged(folder: ModelFolder) -> None
 def test_a_checkpoint_of_other_hparams_is_not_used(folder: ModelFolder) -> None:
     Training(folder).saved(1, 2)
     average, _ = average_checkpoints(folder, 2)
-    paths = (str(folder.path / "model.ckpt-1"), average)
-    assert all(
-        "has shape" in user_error(folder.model, path) for path in paths
-    )  # weights of another class
     folder.hparams = replace(folder.hparams, num_heads=1)
-    (folder.path / "best").mkdir()
-    old = write_checkpoint(
-        folder.path / "best", 1, {}, folder.vocabulary.fingerprint
-    )  # without a fingerprint
-    assert all(
-        "trained with other hparams than" in user_error(folder.model, path)
-        for path in (*paths, old)
-    )
+    for path in (str(folder.path / "model.ckpt-1"), average):
+        assert "trained with other hparams than" in user_error(folder.model, path)
 
 
 def test_a_warm_start_takes_only_the_weights_of_the_same_model(

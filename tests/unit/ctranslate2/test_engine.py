@@ -1,6 +1,7 @@
 """Tests of CTranslate2 as an engine: its outputs are TensorFlow's, and its conversions are safe."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -63,10 +64,10 @@ def load(folder: ModelFolder, **options: Any) -> Translator:
 
 
 def test_outputs_and_scores_are_those_of_tensorflow(model_folder: ModelFolder) -> None:
-    with_tensorflow, translator = Translator.from_dir(str(model_folder.path)), load(model_folder)
-    cases: list[
-        tuple[int, dict[str, Any], list[str]]
-    ] = [  # the searches differ in a few lines, if there is a beam
+    with_tensorflow = Translator.from_dir(str(model_folder.path))
+    translator = load(model_folder)
+    # The searches differ in a few lines, if there is a beam.
+    cases: list[tuple[int, dict[str, Any], list[str]]] = [
         (0, {"beam_size": 1}, PREFIXES),
         (0, {"beam_size": 1, "extra_length": 0}, []),  # some outputs have no end token
         (0, {"beam_size": 1, "max_input_size": 4, "long_lines": "sentences", "details": True}, []),
@@ -110,9 +111,7 @@ def test_random_outputs_depend_on_the_seed_and_repeated_n_grams_are_forbidden(
 
     assert draw(1) == draw(1) != draw(2)
     for translation in load(model_folder).translate(TEXTS, **FORBIDDEN):
-        pairs = list(
-            zip(translation.hypotheses[0].ids, translation.hypotheses[0].ids[1:], strict=False)
-        )
+        pairs = list(itertools.pairwise(translation.hypotheses[0].ids))
         assert len(set(pairs)) == len(pairs)
 
 
@@ -130,10 +129,9 @@ def test_a_model_is_converted_once_and_again_for_another_checkpoint(
     assert (conversion / "model.bin").stat().st_mtime_ns == time
     assert len(list(cache.iterdir())) == 2
     save(model_folder, 2)
+    ours = load(model_folder, beam_size=1).translate(TEXTS)
     expected = Translator.from_dir(str(model_folder.path), beam_size=1).translate(TEXTS)
-    assert [x.text for x in load(model_folder, beam_size=1).translate(TEXTS)] == [
-        x.text for x in expected
-    ]
+    assert [x.text for x in ours] == [x.text for x in expected]
     assert len(list(cache.iterdir())) == 2 and not conversion.exists()
     [conversion] = cache.glob("float32-*")
     (conversion / "model.bin").write_bytes((conversion / "model.bin").read_bytes()[:1000])
@@ -154,7 +152,8 @@ def test_programs_need_no_tensorflow_for_a_converted_model(
     assert output.read_text().splitlines() == expected
     succeed("augment", *flags, f"--text={source}", f"--corpus_dir={tmp_path / 'c'}")
     refused(
-        run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"), "precision"
+        run("augment", flags[0], f"--text={source}", f"--corpus_dir={tmp_path / 'c'}"),
+        "made with engine=ctranslate2",
     )
 
 
@@ -177,35 +176,27 @@ def test_programs_need_no_tensorflow_for_a_converted_model(
 def test_impossible_flags_are_refused(
     model_folder: ModelFolder, flags: list[str], words: list[str]
 ) -> None:
-    refused(
-        run(
-            "decoder",
-            f"--output_dir={model_folder.path}",
-            "--engine=ctranslate2",
-            *flags[:-1],
-            flags[-1],
-        ),
-        *words,
-    )
+    usual = (f"--output_dir={model_folder.path}", "--engine=ctranslate2")
+    refused(run("decoder", *usual, *flags), *words)
 
 
 def test_a_journal_without_scores_is_not_continued_with_scores(
     model_folder: ModelFolder, tmp_path: Path
 ) -> None:
-    source, output = write_lines(tmp_path / "x.en", TEXTS), tmp_path / "x.de"
+    output = tmp_path / "x.de"
     flags = [
         f"--output_dir={model_folder.path}",
         "--engine=ctranslate2",
-        f"--decode_from_file={source}",
+        f"--decode_from_file={write_lines(tmp_path / 'x.en', TEXTS)}",
+        f"--decode_to_file={output}",
     ]
-    flags.append(f"--decode_to_file={output}")
+    greedy = "--decode_hparams=beam_size=1"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "delete", lambda journal: None)  # as after a kill
-        succeed("decoder", *flags, "--decode_hparams=beam_size=1")
+        succeed("decoder", *flags, greedy)
     output.unlink()
-    resumed = [*flags, "--resume", "--decode_hparams=beam_size=1"]
-    refused(run("decoder", *resumed[:-1], f"{resumed[-1]},write_beam_scores=true"), "delete")
-    succeed("decoder", *resumed)
+    refused(run("decoder", *flags, "--resume", f"{greedy},write_beam_scores=true"), "delete")
+    succeed("decoder", *flags, "--resume", greedy)
     assert output.exists()
 
 
@@ -222,15 +213,11 @@ def test_a_missing_library_is_named(
 def test_impossible_models_leave_nothing_behind(model_folder: ModelFolder) -> None:
     folder = str(model_folder.path)
     assert "quantization=int8" in user_error(Translator.from_dir, folder, quantization="int8")
-    assert "did you mean 'ctranslate2'" in user_error(
-        Translator.from_dir, folder, engine="ctranslate"
-    )
-    assert "one model" in user_error(
-        Translator.from_dir, f"{folder},{folder}", engine="ctranslate2"
-    )
-    hparams = dataclasses.replace(model_folder.hparams, self_attention_neighborhood=3)
-    ModelFolder(
-        folder, (hparams, model_folder.origin, model_folder.problem, model_folder.vocabulary)
-    ).save()
+    message = user_error(Translator.from_dir, folder, engine="ctranslate")
+    assert "did you mean 'ctranslate2'" in message
+    message = user_error(Translator.from_dir, f"{folder},{folder}", engine="ctranslate2")
+    assert "one model" in message
+    model_folder.hparams = dataclasses.replace(model_folder.hparams, self_attention_neighborhood=3)
+    model_folder.save()
     assert "self_attention_neighborhood" in user_error(load, model_folder)
     assert not (model_folder.path / "ctranslate2").exists()

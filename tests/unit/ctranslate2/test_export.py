@@ -86,9 +86,8 @@ def new_model(hparams: HParams, vocabulary: Vocabulary) -> Any:
         bias = model.softmax.bias
         bias.assign(ops.scatter_update(bias, [[PAD_ID]], [30.0]))
     table = model.softmax.table
-    table.assign(
-        ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], ops.zeros((2, table.shape[1])))
-    )
+    zeros = ops.zeros((2, table.shape[1]))
+    table.assign(ops.scatter_update(3 * table, [[PAD_ID], [EOS_ID]], zeros))
     return model
 
 
@@ -104,18 +103,18 @@ def difference(model: Any, vocabulary: Vocabulary, path: Path) -> float:
     """Returns the largest difference between a model's log-probabilities of TARGETS and those of
     the exported model.
     """
-    sources, targets = vocabulary.sources.encode(SOURCES), vocabulary.encode(TARGETS)
+    sources = vocabulary.sources.encode(SOURCES)
+    targets = vocabulary.encode(TARGETS)
     # A CTranslate2 client sends subwords without the end token.
-    pieces = [
-        [side.pieces(ids[:-1]) for ids in rows]
-        for side, rows in ((vocabulary.sources, sources), (vocabulary, targets))
-    ]
+    source_pieces = [vocabulary.sources.pieces(ids[:-1]) for ids in sources]
+    target_pieces = [vocabulary.pieces(ids[:-1]) for ids in targets]
     translator = ctranslate2.Translator(str(path), intra_threads=1, compute_type="float32")
     logits = model(padded(sources), padded(targets))
     if model.hparams.use_softmax_bias:  # the bias in an exported model excludes padding
         logits -= 1e9 * tf.one_hot(PAD_ID, logits.shape[-1])
     log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(padded(targets), logits).numpy()
-    results = zip(log_probs, targets, translator.score_batch(*pieces), strict=True)
+    scores = translator.score_batch(source_pieces, target_pieces)
+    results = zip(log_probs, targets, scores, strict=True)
     return max(np.abs(row[: len(ids)] - result.log_probs).max() for row, ids, result in results)
 
 
@@ -124,29 +123,25 @@ def test_every_variant_of_the_model_keeps_its_log_probabilities(
     tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary, variant: str
 ) -> None:
     model = new_model(dataclasses.replace(tiny_hparams, **VARIANTS[variant]), tiny_vocabulary)
-    assert (
-        difference(model, tiny_vocabulary, exported(model, tiny_vocabulary, tmp_path / "x")) < 1e-4
-    )
+    path = exported(model, tiny_vocabulary, tmp_path / "x")
+    assert difference(model, tiny_vocabulary, path) < 1e-4
 
 
 def test_returned_attention_is_the_mean_of_all_heads(
     tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
     model = new_model(dataclasses.replace(tiny_hparams, num_hidden_layers=2), tiny_vocabulary)
-    translator = ctranslate2.Translator(
-        str(exported(model, tiny_vocabulary, tmp_path / "x")), intra_threads=1
-    )
+    path = exported(model, tiny_vocabulary, tmp_path / "x")
+    translator = ctranslate2.Translator(str(path), intra_threads=1)
     [source] = tiny_vocabulary.encode(SOURCES[1:2])
     pieces = tiny_vocabulary.pieces(source[:-1])
     [result] = translator.translate_batch(
         [pieces], beam_size=1, max_decoding_length=5, return_attention=True
     )
     pieces = tiny_vocabulary.pieces(range(tiny_vocabulary.size))
-    inputs, targets = (
-        np.array([source]),
-        np.array([[pieces.index(piece) for piece in result.hypotheses[0]]]),
-    )
-    _, layers = model.decode(targets, model.encode(inputs), return_attention=True)
+    targets = np.array([[pieces.index(piece) for piece in result.hypotheses[0]]])
+    memory = model.encode(np.array([source]))
+    _, layers = model.decode(targets, memory, return_attention=True)
     # CTranslate2 omits the column of the end token.
     np.testing.assert_allclose(
         result.attention[0], np.mean(layers[-1]["cross"], axis=1)[0, :, :-1], atol=1e-4
@@ -186,21 +181,19 @@ def test_vocabularies_of_tensor2tensor_are_exported(tmp_path: Path, tiny_hparams
 def test_unknown_text_of_a_tokenizer_is_the_unknown_piece_of_the_sources(
     tmp_path: Path, tiny_hparams: HParams, tiny_vocabulary: Vocabulary
 ) -> None:
-    tokenizer = sentencepiece.SentencePieceProcessor(
-        model_proto=trained(unk_piece="[UNK]", model_type="char")
-    )
-    vocabulary = tiny_vocabulary.with_sources(
-        SentencePieceVocabulary(tokenizer.serialized_model_proto())
-    )
+    file = trained(unk_piece="[UNK]", model_type="char")
+    vocabulary = tiny_vocabulary.with_sources(SentencePieceVocabulary(file))
     model = new_model(dataclasses.replace(tiny_hparams, **SEPARATE), vocabulary)
-    sources, targets = vocabulary.sources.encode(SOURCES[2:3]), vocabulary.encode(TARGETS[:1])
+    sources = vocabulary.sources.encode(SOURCES[2:3])
+    targets = vocabulary.encode(TARGETS[:1])
     logits = model(padded(sources), padded(targets))
     expected = -tf.nn.sparse_softmax_cross_entropy_with_logits(padded(targets), logits).numpy()[0]
-    translator = ctranslate2.Translator(
-        str(exported(model, vocabulary, tmp_path / "x")), intra_threads=1
-    )
-    pieces = tokenizer.encode(SOURCES[2:3], out_type=str), [vocabulary.pieces(targets[0][:-1])]
-    np.testing.assert_allclose(translator.score_batch(*pieces)[0].log_probs, expected, atol=1e-4)
+    path = exported(model, vocabulary, tmp_path / "x")
+    translator = ctranslate2.Translator(str(path), intra_threads=1)
+    tokenizer = sentencepiece.SentencePieceProcessor(model_proto=file)
+    pieces = tokenizer.encode(SOURCES[2:3], out_type=str)
+    [score] = translator.score_batch(pieces, [vocabulary.pieces(targets[0][:-1])])
+    np.testing.assert_allclose(score.log_probs, expected, atol=1e-4)
 
 
 def test_every_quantization_has_its_size_and_almost_the_same_log_probabilities(
@@ -218,29 +211,21 @@ def test_every_quantization_has_its_size_and_almost_the_same_log_probabilities(
         "int8_float16": 0.49,
         "int8_bfloat16": 0.49,
     }
-    paths = {
-        name: exported(model, tiny_vocabulary, tmp_path / name, name) for name in relative_sizes
-    }
-    sizes = {
-        quantization: (path / "model.bin").stat().st_size for quantization, path in paths.items()
-    }
-    for quantization, path in paths.items():
-        assert sizes[quantization] <= relative_sizes[quantization] * sizes["float32"]
+    full_size = 0
+    for quantization, relative_size in relative_sizes.items():
+        path = exported(model, tiny_vocabulary, tmp_path / quantization, quantization)
+        size = (path / "model.bin").stat().st_size
+        full_size = full_size or size
+        assert size <= relative_size * full_size
         is_exact = quantization == "float32"
         assert difference(model, tiny_vocabulary, path) < (1e-4 if is_exact else 0.05), quantization
-    translator, longest_source = (
-        ctranslate2.Translator(str(path), intra_threads=1),
-        ["a"] * (export.POSITIONS - 1),
-    )
-    translator.translate_batch(
-        [longest_source], beam_size=1, max_input_length=0, max_decoding_length=2
-    )
-    with pytest.raises(
-        RuntimeError, match=f"position encodings are defined for positions >= {export.POSITIONS}"
-    ):
-        translator.translate_batch(
-            [[*longest_source, "a"]], beam_size=1, max_input_length=0, max_decoding_length=2
-        )
+    translator = ctranslate2.Translator(str(path), intra_threads=1)
+    options = {"beam_size": 1, "max_input_length": 0, "max_decoding_length": 2}
+    longest_source = ["a"] * (export.POSITIONS - 1)
+    translator.translate_batch([longest_source], **options)
+    message = f"position encodings are defined for positions >= {export.POSITIONS}"
+    with pytest.raises(RuntimeError, match=message):
+        translator.translate_batch([[*longest_source, "a"]], **options)
 
 
 @pytest.mark.parametrize(

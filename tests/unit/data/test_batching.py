@@ -41,10 +41,8 @@ and epoch.
 
 
 @pytest.mark.parametrize("slice_size", [7, batching.SLICE])
-def test_plans_are_those_of_commit_2e29fd7(
-    monkeypatch: pytest.MonkeyPatch, slice_size: int
-) -> None:
-    """So a training of then can be resumed."""
+def test_plans_are_the_recorded_ones(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> None:
+    """With other plans, the training of an existing model folder could not be resumed."""
     monkeypatch.setattr(batching, "SLICE", slice_size)
     for expected, (count, *arguments) in PLANS.items():
         halves = StoredCorpus("a", stop=count // 2), StoredCorpus("b", start=count // 2, stop=count)

@@ -155,7 +155,7 @@ RECORDED = {
 
 @pytest.mark.parametrize(("kind", "nbest_size"), RECORDED)
 def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
-    """If this test fails, runs of earlier versions cannot resume exactly."""
+    """With other pieces, the training of an existing model folder could not be resumed."""
     vocabulary, generator = VOCABULARIES[kind], Random("1 0 7")
     sample = vocabulary.sampler(ALPHA, nbest_size)
     texts = [sample(row, generator) for row in vocabulary.encode(["slowest newer", "wider"])]

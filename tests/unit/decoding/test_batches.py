@@ -38,9 +38,8 @@ def test_graphs_have_the_same_batches(batch_size: int) -> None:
         return ids, tf.fill([shape[0]], shape[0] * 100 + shape[1])
 
     results = [tf.zeros([20, 0], tf.int32), tf.zeros([20], tf.int32)]
-    ids, shapes = tf.function(lambda ids: graph_run_in_batches(run, [ids], results, batch_size))(
-        rows
-    )
+    graph = tf.function(lambda ids: graph_run_in_batches(run, [ids], results, batch_size))
+    ids, shapes = graph(rows)
     assert ids.numpy().tolist() == rows.tolist()
     expected = {
         row: len(batch) * 100 + lengths[batch[0]]
@@ -91,7 +90,6 @@ def test_only_a_batch_that_is_too_large_for_memory_is_halved(
         return [10 * item for item in items]
 
     with nullcontext() if capacity else pytest.raises(tf.errors.InternalError):
-        assert dict(run_in_batches(run, range(9), range(9), 100, threads=1)) == {
-            number: 10 * number for number in range(9)
-        }
+        results = dict(run_in_batches(run, range(9), range(9), 100, threads=1))
+        assert results == {number: 10 * number for number in range(9)}
     assert tried == sizes

@@ -16,7 +16,11 @@ import tensorflow as tf
 from t2t_repro.decoding.beam_search import Hypotheses, Scoring, beam_search
 from t2t_repro.hparam import DecodeHParams
 
-END, VOCAB, LIMIT = 1, 5, 4
+END = 1
+VOCAB = 5
+LIMIT = 4
+PREFIXES = VOCAB ** (LIMIT + 2)
+"""More than the largest `number` of a prefix."""
 EVERYTHING = 3**LIMIT
 """A beam size that is large enough to keep every sequence."""
 Output = tuple[tuple[int, ...], float]
@@ -30,7 +34,7 @@ def table(seed: int) -> np.ndarray:
     """Returns random log-probabilities of the next token, one row per prefix. `number` returns the
     row of a prefix.
     """
-    logits = np.random.default_rng(seed).normal(0, 2, (VOCAB ** (LIMIT + 2), VOCAB))
+    logits = np.random.default_rng(seed).normal(0, 2, (PREFIXES, VOCAB))
     return np.asarray(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), "float32")
 
 
@@ -39,27 +43,26 @@ def number(prefix: Sequence[int]) -> int:
 
 
 class Hooks:
-    """Random penalties and bonuses of a search; without a seed, all are 0.
-
-    Attributes:
-        penalties: for each prefix and next token, the number that is subtracted from the token's
-            logit. A fifth of the numbers is infinite.
-        bonuses: for each prefix, the number that is added to the score of outputs with this prefix
-        and one more token. steps: number of calls of `bonus`: one in each step of the search, and
-        one more if sentences end there.
-    """
+    """Random penalties and bonuses of a search; without a seed, all are 0."""
 
     def __init__(self, seed: int | None = None) -> None:
-        random = np.random.default_rng(seed)
-        self.penalties, self.bonuses = (
-            np.zeros((VOCAB ** (LIMIT + 2), VOCAB)),
-            np.zeros(VOCAB ** (LIMIT + 2)),
-        )
+        self.penalties = np.zeros((PREFIXES, VOCAB))
+        """For each prefix and next token, the number that is subtracted from the token's logit. A
+        fifth of the numbers is infinite.
+        """
+        self.bonuses = np.zeros(PREFIXES)
+        """For each prefix, the number that is added to the score of outputs with this prefix and
+        one more token.
+        """
+        self.steps = 0
+        """Number of calls of `bonus`: one in each step of the search, and one more if sentences end
+        there.
+        """
         if seed is not None:
+            random = np.random.default_rng(seed)
             self.penalties = random.exponential(0.5, self.penalties.shape)
             self.penalties[random.random(self.penalties.shape) < 0.2] = math.inf
-            self.bonuses = -random.exponential(0.7, self.bonuses.shape)
-        self.steps = 0
+            self.bonuses = -random.exponential(0.7, PREFIXES)
 
     def adjust(
         self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: tf.Tensor
@@ -71,33 +74,28 @@ class Hooks:
 
     def bonus(self, cache: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
         self.steps += 1
-        return tf.gather(
-            self.bonuses.astype("float32"), tf.reshape(cache, [tf.shape(memory)[0], -1])
-        )
+        rows = tf.reshape(cache, [tf.shape(memory)[0], -1])
+        return tf.gather(self.bonuses.astype("float32"), rows)
 
 
 def plain_search(
     table: np.ndarray, limit: int, params: DecodeHParams, hooks: Hooks | None = None
 ) -> list[Output]:
-    """Returns the n best outputs, best first, found by a search that never stops before the limit."""  # noqa: E501
-    hooks, beam_size = hooks or Hooks(), params.beam_size
+    """Returns the n best outputs, best first, of a search that never stops before the limit."""
+    hooks = hooks or Hooks()
+    beam_size = params.beam_size
 
     def output(log_prob: float, ids: tuple[int, ...]) -> Output:
-        return ids, log_prob / ((5 + len(ids)) / 6) ** params.alpha + hooks.bonuses[
-            number(ids[:-1])
-        ]
+        bonus = hooks.bonuses[number(ids[:-1])]
+        return ids, log_prob / ((5 + len(ids)) / 6) ** params.alpha + bonus
 
     alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[Output] = []
     for _ in range(limit):
-        extended = [
-            (
-                log_prob + table[number(ids), token] - hooks.penalties[number(ids), token],
-                (*ids, token),
-            )
-            for log_prob, ids in alive
-            for token in range(1, VOCAB)
-        ]
+        extended = []
+        for log_prob, ids in alive:
+            logits = log_prob + table[number(ids)] - hooks.penalties[number(ids)]
+            extended += [(logits[token], (*ids, token)) for token in range(1, VOCAB)]
         possible = [candidate for candidate in extended if candidate[0] > -math.inf]
         candidates = sorted(possible, reverse=True)[: 2 * beam_size if beam_size > 1 else 1]
         alive = [candidate for candidate in candidates if candidate[1][-1] != END][:beam_size]
@@ -116,14 +114,13 @@ def search(
     The search's cache holds, for each hypothesis, the number of the table row for the hypothesis's
     prefix.
     """
-    memory = np.stack(tables) if tables else np.zeros((0, VOCAB ** (LIMIT + 2), VOCAB), "float32")
+    memory = np.stack(tables) if tables else np.zeros((0, PREFIXES, VOCAB), "float32")
 
     def step(
         ids: tf.Tensor, t: tf.Tensor, cache: tf.Tensor, memory: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        prefixes = tf.where(
-            t == 0, tf.constant(1, tf.int64), tf.reshape(cache, tf.shape(ids)) * VOCAB + ids
-        )
+        longer = tf.reshape(cache, tf.shape(ids)) * VOCAB + ids
+        prefixes = tf.where(t == 0, tf.constant(1, tf.int64), longer)
         return tf.gather(memory, prefixes, batch_dims=1), tf.reshape(prefixes, [-1])
 
     cache = tf.zeros([len(limits) * params.beam_size], tf.int64)
@@ -169,14 +166,13 @@ def test_outputs_are_those_of_a_search_in_plain_python(
     """The search also ends at the right time, because the plain search never stops before the
     limit.
     """
-    hooks, normalize = options.get("hooks"), options.get("normalize", False)
-    tables, limits = (
-        [table(seed) for seed in range(30)],
-        [LIMIT - seed % 5 % LIMIT for seed in range(30)],
-    )
+    hooks = options.get("hooks")
+    normalize = options.get("normalize", False)
+    tables = [table(seed) for seed in range(30)]
+    limits = [LIMIT - seed % 5 % LIMIT for seed in range(30)]
     functions = {"adjust": hooks.adjust, "bonus": hooks.bonus} if hooks else {}
     # The offsets make the tables unnormalized.
-    offset = np.random.default_rng(0).uniform(0, 1, (VOCAB ** (LIMIT + 2), 1)).astype("float32")
+    offset = np.random.default_rng(0).uniform(0, 1, (PREFIXES, 1)).astype("float32")
     inputs = [table - offset for table in tables]
     result = search(inputs, limits, params, normalize=normalize, **functions)
     log_probs = tables if normalize else inputs
@@ -190,9 +186,8 @@ def test_a_search_stops_as_soon_as_its_best_output_is_certain() -> None:
     counts = []
     for seed in range(4):
         hooks = Hooks(2)
-        search(
-            [table(seed)], [LIMIT], DecodeHParams(2, 0.8), adjust=hooks.adjust, bonus=hooks.bonus
-        )
+        functions = {"adjust": hooks.adjust, "bonus": hooks.bonus}
+        search([table(seed)], [LIMIT], DecodeHParams(2, 0.8), **functions)
         counts.append(hooks.steps - 1)
     assert min(counts) < LIMIT and max(counts) == LIMIT
 
@@ -202,7 +197,5 @@ def test_there_may_be_no_sentences_and_no_outputs() -> None:
     assert (result.ids.shape, result.scores.shape) == ((0, 2, 0), (0, 2))
     hooks = Hooks(4)
     hooks.penalties[:] = math.inf
-    assert (
-        search([table(0)], [LIMIT], DecodeHParams(3, n=2), adjust=hooks.adjust).scores.numpy()
-        == -math.inf
-    ).all()
+    result = search([table(0)], [LIMIT], DecodeHParams(3, n=2), adjust=hooks.adjust)
+    assert (result.scores.numpy() == -math.inf).all()

@@ -27,14 +27,16 @@ def members(new_word_model: Callable[..., Any], two_layers: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def ids(tiny_vocabulary: Vocabulary) -> Ids:
-    sources, targets = ["the dog", "a cat sat on the dog"], ["a cat sat", "Ω on"]
-    return padded(tiny_vocabulary.encode(sources)), padded(tiny_vocabulary.encode(targets))
+    sources = tiny_vocabulary.encode(["the dog", "a cat sat on the dog"])
+    targets = tiny_vocabulary.encode(["a cat sat", "Ω on"])
+    return padded(sources), padded(targets)
 
 
 def test_log_probabilities_and_attention_are_means_over_the_members(
     members: list[Any], ids: Ids
 ) -> None:
-    ensemble, (sources, targets) = Ensemble(members), ids
+    ensemble = Ensemble(members)
+    sources, targets = ids
     memory = ensemble.encode(sources)
     log_probs, [layer] = ensemble.decode(targets, memory, return_attention=True)
     results = [

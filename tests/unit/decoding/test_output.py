@@ -57,22 +57,16 @@ def test_json_gives_back_every_field_from_one_line(tiny_vocabulary: Vocabulary) 
         "attention": [list(hypothesis.attention) for hypothesis in hypotheses],
     }
     assert [json.loads(line) for line in lines] == [expected, expected | attention]
-    assert (
-        "漢" in lines[0] and "\U0001f600" in lines[0]
-    )  # json_line does not escape these characters
+    assert "漢" in lines[0] and "\U0001f600" in lines[0]  # these characters are not escaped
 
 
 def test_a_pair_has_log_probability_mean_and_tokens(tiny_vocabulary: Vocabulary) -> None:
     score = PairScore((-1.0, -2.0, -0.5), (0, 1, 1))
-    lost, pair = (
-        Translation((Hypothesis("", -math.inf, (), (-math.inf,)),)),
-        PairScore((-math.inf,), ()),
-    )
-    for line in (
-        json_line("a", lost, tiny_vocabulary, False),
-        pair_line("a", "", pair, tiny_vocabulary, "jsonl"),
-    ):
-        json.loads(line, parse_constant=pytest.fail)  # JSON has no infinity
+    lost = Translation((Hypothesis("", -math.inf, (), (-math.inf,)),))
+    lost_pair = PairScore((-math.inf,), ())
+    # JSON has no infinity.
+    json.loads(json_line("a", lost, tiny_vocabulary, False), parse_constant=pytest.fail)
+    json.loads(pair_line("a", "", lost_pair, tiny_vocabulary, "jsonl"), parse_constant=pytest.fail)
     assert pair_line("a", "the dog", score, tiny_vocabulary, "text") == "-3.500000\t-1.166667\t3"
     line = pair_line(SPECIAL, "the dog", score, tiny_vocabulary, "jsonl")
     assert len(line.splitlines()) == 1

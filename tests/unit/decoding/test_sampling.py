@@ -3,6 +3,7 @@
 A table replaces the model. It has a row for each token, with the logits of the token that follows.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from t2t_repro.decoding.beam_search import Hypotheses, Scoring
 from t2t_repro.decoding.sampling import draw, random_numbers, sample
 from t2t_repro.hparam import DecodeHParams
 
-END, VOCAB = 1, 4
+END = 1
 FIRST = np.array([0.0, 0.3, 0.5, 0.2])
 """Probability of each token as the first token. Token 0, padding, is impossible."""
 AFTER = {2: np.array([0.0, 0.6, 0.1, 0.3]), 3: np.array([0.0, 0.25, 0.25, 0.5])}
@@ -60,7 +61,8 @@ def sampled(
         return tf.gather(TABLE, ids), cache
 
     batch, count, _ = random.shape
-    cache, limits = tf.zeros([batch * count]), np.broadcast_to(np.array(limits, np.int64), [batch])
+    cache = tf.zeros([batch * count])
+    limits = np.full(batch, limits, np.int64)
     hooks = Scoring(**({"step": step} | (scoring or {})))
     return sample(hooks, cache, {"random": random}, limits, hparams(count, **options))
 
@@ -104,8 +106,8 @@ def test_outputs_are_as_frequent_as_their_probabilities(temperature: float) -> N
 def test_unfinished_outputs_come_last_in_the_order_they_were_drawn() -> None:
     # At the first position, the random number 0.1 draws the end token, 0.5 draws token 2, and 0.9
     # draws token 3.
-    first_numbers, second_numbers = [0.5, 0.1, 0.9, 0.5, 0.9, 0.1], [0.9, 0.5, 0.1, 0.3, 0.9, 0.5]
-    result = sampled(np.array([list(zip(first_numbers, second_numbers, strict=True))], np.float32))
+    pairs = [(0.5, 0.9), (0.1, 0.5), (0.9, 0.1), (0.5, 0.3), (0.9, 0.9), (0.1, 0.5)]
+    result = sampled(np.array([pairs], np.float32))
     assert result.ids.numpy()[0].tolist() == [[1, 0], [3, 1], [2, 1], [1, 0], [2, 3], [3, 3]]
 
 
@@ -169,18 +171,11 @@ def test_the_smallest_and_largest_numbers_never_draw_an_impossible_token(
 
 
 def test_random_numbers_depend_on_seed_line_and_segment_but_not_on_their_count() -> None:
-    keys = [
-        (seed, line, segment)
-        for seed in (0, 1, 2**40)
-        for line in (0, 1, 10**9)
-        for segment in (0, 1)
-    ]
+    keys = list(itertools.product((0, 1, 2**40), (0, 1, 10**9), (0, 1)))
     arrays = {key: random_numbers(*key, 7, 3) for key in keys}
     assert len({array.tobytes() for array in arrays.values()}) == len(keys)
     # Almost all numbers differ, so no array is a shifted copy of another one.
-    assert len(
-        {value for array in arrays.values() for value in array.ravel().tolist()}
-    ) > 0.99 * 21 * len(keys)
+    assert len(np.unique(list(arrays.values()))) > 0.99 * 21 * len(keys)
     for key, array in arrays.items():
         np.testing.assert_array_equal(random_numbers(*key, 12, 3)[:, :7], array)
         np.testing.assert_array_equal(random_numbers(*key, 1, 3), array[:, :1])

@@ -18,7 +18,7 @@ from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
 from t2t_repro.decoding.sampling import random_numbers
 from t2t_repro.decoding.search import Sources, generate_outputs, target_log_probs
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, override
 
 SOURCES = ["the dog", "a cat sat on the", "cat", "a dog sat"]
 ALPHA = 0.8
@@ -64,11 +64,8 @@ def count_repetitions(ids: Sequence[int], size: int) -> int:
     """Returns the number of tokens that complete an n-gram of length `size` that occurred earlier
     in `ids`.
     """
-    ngrams, count = set(), 0
-    for end in range(size, len(ids) + 1):
-        count += tuple(ids[end - size : end]) in ngrams
-        ngrams.add(tuple(ids[end - size : end]))
-    return count
+    ngrams = [tuple(ids[end - size : end]) for end in range(size, len(ids) + 1)]
+    return len(ngrams) - len(set(ngrams))
 
 
 def generate(
@@ -80,47 +77,25 @@ def generate(
     arrays = {"inputs": inputs, "prefix": prefix, "random": random}
     sources = Sources(**{name: array for name, array in arrays.items() if array is not None})
     result = generate_outputs(model, decode_hparams, sources)
-    return [
-        [
-            (unpadded(ids), score)
-            for ids, score in zip(hypotheses, scores, strict=True)
-            if score > -math.inf
-        ]
-        for hypotheses, scores in zip(
-            result.ids.numpy().tolist(), result.scores.numpy().tolist(), strict=True
-        )
-    ]
-
-
-RANDOM: dict[str, Any] = {
-    "sampling_method": "random",
-    "n": 3,
-    "sampling_temp": 0.7,
-    "sampling_keep_top_k": 5,
-    "repeat_ngram_size": 1,
-    "repeat_ngram_penalty": 0.5,
-}
+    outputs = []
+    for hypotheses, scores in zip(result.ids.numpy(), result.scores.numpy(), strict=True):
+        pairs = zip(hypotheses.tolist(), scores.tolist(), strict=True)
+        outputs.append([(unpadded(ids), score) for ids, score in pairs if score > -math.inf])
+    return outputs
 
 
 @pytest.mark.parametrize(
     ("has_prefix", "options"),
     [
-        (False, {"beam_size": 5, "n": 5, "coverage_penalty": 0.4}),
-        (True, {"n": 4, "repeat_ngram_size": 1, "repeat_ngram_penalty": 0.7}),
+        (False, "beam_size=5,n=5,coverage_penalty=0.4"),
+        (True, "n=4,repeat_ngram_size=1,repeat_ngram_penalty=0.7"),
+        (True, "n=3,coverage_penalty=0.2,repeat_ngram_size=2,repeat_ngram_penalty=1.5"),
+        (False, "beam_size=1,coverage_penalty=3,repeat_ngram_size=1,repeat_ngram_penalty=0.1"),
         (
             True,
-            {"n": 3, "coverage_penalty": 0.2, "repeat_ngram_size": 2, "repeat_ngram_penalty": 1.5},
+            "sampling_method=random,n=3,sampling_temp=0.7,sampling_keep_top_k=5,"
+            "repeat_ngram_size=1,repeat_ngram_penalty=0.5",
         ),
-        (
-            False,
-            {
-                "beam_size": 1,
-                "coverage_penalty": 3.0,
-                "repeat_ngram_size": 1,
-                "repeat_ngram_penalty": 0.1,
-            },
-        ),
-        (True, RANDOM),
     ],
     ids=["coverage", "repetitions", "both", "greedy", "random"],
 )
@@ -129,9 +104,9 @@ def test_scores_follow_the_formula(
     inputs: np.ndarray,
     prefixes: np.ndarray,
     has_prefix: bool,
-    options: dict[str, Any],
+    options: str,
 ) -> None:
-    params = DecodeHParams(alpha=ALPHA, extra_length=2, **options)
+    params = override(DecodeHParams(alpha=ALPHA, extra_length=2), options)
     random = random_numbers_of_lines(1, len(inputs), 20, params.n)
     outputs = generate(two_layers, params, inputs, prefixes if has_prefix else None, random)
     assert [len(hypotheses) for hypotheses in outputs] == [params.n] * len(inputs)
@@ -142,13 +117,11 @@ def test_scores_follow_the_formula(
     for row, (ids, score), (log_prob, coverage) in zip(rows, all_outputs, log_probs, strict=True):
         prefix = [token for token in prefixes[row].tolist() if token and has_prefix]
         size = params.repeat_ngram_size or 1
-        repetitions = count_repetitions(ids, size) - count_repetitions(
-            prefix, size
-        )  # a prefix may have repetitions
+        # A prefix may have repetitions.
+        repetitions = count_repetitions(ids, size) - count_repetitions(prefix, size)
         penalty = params.repeat_ngram_penalty * repetitions
-        expected = (log_prob - penalty) / (
-            (5 + len(ids)) / 6
-        ) ** ALPHA + params.coverage_penalty * coverage
+        expected = (log_prob - penalty) / ((5 + len(ids)) / 6) ** ALPHA
+        expected += params.coverage_penalty * coverage
         assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
         assert ids[: len(prefix)] == prefix
         assert ids[-1] == EOS_ID or len(ids) == np.count_nonzero(inputs[row]) + 2 + len(prefix)
@@ -167,7 +140,8 @@ class RepeatingModel(ModelWithoutCache):
     repetitions.
     """
 
-    has_attention, is_normalized = False, False
+    has_attention = False
+    is_normalized = False
 
     def __init__(self, padding: float = -9.0) -> None:
         self.table = np.random.default_rng(4).normal(0, 2, (8, 8)).astype("float32")
@@ -186,26 +160,21 @@ def random_numbers_of_lines(seed: int, lines: int, length: int, count: int) -> n
 
 @pytest.mark.parametrize(
     ("size", "options"),
-    [(1, {}), (2, {}), (3, {"sampling_method": "random", "sampling_keep_top_k": 3})],
+    [(1, ""), (2, ""), (3, ",sampling_method=random,sampling_keep_top_k=3")],
     ids=["1", "2", "3, random"],
 )
-def test_forbidden_repetitions_do_not_occur(
-    inputs: np.ndarray, size: int, options: dict[str, Any]
-) -> None:
+def test_forbidden_repetitions_do_not_occur(inputs: np.ndarray, size: int, options: str) -> None:
     random = random_numbers_of_lines(3, len(inputs), 30, 4)
-    forbidden: dict[str, Any] = {"repeat_ngram_size": size, "repeat_ngram_penalty": math.inf}
-    free, strict = (
-        generate(
-            RepeatingModel(),
-            DecodeHParams(n=4, extra_length=12, **options, **penalty),
-            inputs,
-            random=random,
-        )
-        for penalty in ({}, forbidden)
-    )
-    assert sum(count_repetitions(ids, size) for hypotheses in free for ids, _ in hypotheses) > 3
-    assert sum(count_repetitions(ids, size) for hypotheses in strict for ids, _ in hypotheses) == 0
-    assert any(len(ids) > size + 2 for hypotheses in strict for ids, _ in hypotheses)
+
+    def outputs(penalty: str = "") -> list[list[int]]:
+        params = override(DecodeHParams(n=4, extra_length=12), penalty + options)
+        results = generate(RepeatingModel(), params, inputs, random=random)
+        return [ids for hypotheses in results for ids, _ in hypotheses]
+
+    assert sum(count_repetitions(ids, size) for ids in outputs()) > 3
+    strict = outputs(f"repeat_ngram_size={size},repeat_ngram_penalty=inf")
+    assert not any(count_repetitions(ids, size) for ids in strict)
+    assert any(len(ids) > size + 2 for ids in strict)
 
 
 @pytest.mark.parametrize("method", ["argmax", "random"])
@@ -223,9 +192,7 @@ def test_log_probabilities_and_attention_of_given_targets(
     two_layers: Any, inputs: np.ndarray, tiny_vocabulary: Vocabulary
 ) -> None:
     targets = tiny_vocabulary.encode(["the cat", "Ω", "", "a dog sat on the cat"])
-    log_probs, attention = (
-        x.numpy() for x in target_log_probs(two_layers, inputs, padded(targets))
-    )
+    log_probs, attention = map(np.asarray, target_log_probs(two_layers, inputs, padded(targets)))
     memory = two_layers.encode(inputs)
     logits, layers = two_layers.decode(padded(targets), memory, return_attention=True)
     for row, ids in enumerate(targets):

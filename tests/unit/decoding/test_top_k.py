@@ -48,7 +48,8 @@ def test_top_k_keeps_the_order_of_equal_sums(size: int, k: int, is_size_known: b
 @pytest.mark.parametrize("size", [4096, 4099])
 def test_top_k_of_few_finite_values_finds_no_index_behind_the_vocabulary(size: int) -> None:
     values = np.full((3, 2, size), -np.inf)
-    values[1, 0, -1], values[2, 1, [3, 700]] = 1.0, 2.0
+    values[1, 0, -1] = 1.0
+    values[2, 1, [3, 700]] = 2.0
     assert_like_stable_sort(values, 4, np.zeros((3, 2, 1)))
 
 

@@ -47,23 +47,19 @@ def test_lines_with_and_without_tags_are_translated_together(copier: Translator)
 def test_each_segment_of_a_long_line_has_the_tag(
     copier: Translator, vocabulary: Vocabulary, long_lines: str
 ) -> None:
-    longest = len(
-        vocabulary.encode([LONG.partition(" a dog")[0]])[0]
-    )  # too short for the first sentence and its tag
+    # Too short for the first sentence and its tag.
+    longest = len(vocabulary.encode([LONG.partition(" a dog")[0]])[0])
     whole = Translator(copier.model, vocabulary, DecodeHParams(max_input_size=longest - 1))
     [untagged] = whole.translate([LONG], ["the cat"], long_lines=long_lines)
     options: Any = {"long_lines": long_lines, "max_input_size": longest}
     [ours] = copier.translate([LONG], ["the cat"], target_language="fr", **options)
-    ids, number = np.array(ours.source_ids), vocabulary.tags[">>fr<<"]
-    starts = np.flatnonzero(ids == number)
-    assert (
-        starts.tolist() == [0, *np.flatnonzero(ids[:-1] == 1) + 1]
-        and len(starts) == untagged.segments == 5
-    )
-    assert (
-        ids[ids != number].tolist() == [*untagged.source_ids]
-        and np.diff([*starts, len(ids)]).max() <= longest
-    )
+    ids = np.array(ours.source_ids)
+    is_tag = ids == vocabulary.tags[">>fr<<"]
+    starts = np.flatnonzero(is_tag)
+    assert starts.tolist() == [0, *np.flatnonzero(ids[:-1] == 1) + 1]
+    assert len(starts) == untagged.segments == 5
+    assert ids[~is_tag].tolist() == [*untagged.source_ids]
+    assert np.diff([*starts, len(ids)]).max() <= longest
 
 
 @pytest.mark.usefixtures("no_graphs")

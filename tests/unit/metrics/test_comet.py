@@ -1,5 +1,6 @@
 """Tests that COMET equals comet-score's own figures, and the significance of its differences."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,10 +23,12 @@ from transformers import XLMRobertaConfig, XLMRobertaModel, XLMRobertaTokenizerF
 folder = Path(sys.argv[1])
 (folder / "checkpoints").mkdir()
 pieces = ["<s>", "<pad>", "</s>", "<unk>", *map(chr, range(33, 127)), "\\u2581", "<mask>"]
-tokenizer = Tokenizer(models.Unigram([(piece, -float(number)) for number, piece in enumerate(pieces)], unk_id=3))
+pieces_with_scores = [(piece, -float(number)) for number, piece in enumerate(pieces)]
+tokenizer = Tokenizer(models.Unigram(pieces_with_scores, unk_id=3))
 tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
 XLMRobertaTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "encoder")
-sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+sizes = {"hidden_size": 16, "intermediate_size": 16}
+sizes |= {"num_hidden_layers": 1, "num_attention_heads": 1}
 config = XLMRobertaConfig(vocab_size=len(pieces), initializer_range=0.5, **sizes)
 torch.manual_seed(1)
 XLMRobertaModel(config, add_pooling_layer=False).save_pretrained(folder / "encoder")
@@ -34,7 +37,7 @@ trainer = Trainer(accelerator="cpu", logger=False)
 trainer.strategy.connect(model)
 trainer.save_checkpoint(folder / "checkpoints" / "model.ckpt", weights_only=True)
 save_hparams_to_yaml(folder / "hparams.yaml", model.hparams)
-"""  # noqa: E501
+"""
 """Writes the folder of a COMET model with random weights."""
 
 
@@ -50,33 +53,17 @@ def test_scores_equal_those_of_comet_score(tmp_path: Path) -> None:
     texts = {"s": ["a dog", "two\u2028cats", "no"], "r": ["ein Hund", "zwei Katzen", "nein"]}
     texts |= {"a": ["der Hund", "Katzen", "ja"], "b": ["ein Hund", "zwei\u0085Katzen", "na ja"]}
     s, r, a, b = (write_lines(tmp_path / name, lines) for name, lines in texts.items())
-    command = [
-        PROGRAM,
-        "-s",
-        s,
-        "-r",
-        r,
-        "-t",
-        a,
-        b,
-        "--model",
-        folder / "checkpoints" / "model.ckpt",
-    ]
+    command = f"{PROGRAM} -s {s} -r {r} -t {a} {b} --model {folder}/checkpoints/model.ckpt"
     expected = subprocess.run(
-        [*command, "--only_system"], capture_output=True, text=True, check=True
+        [*command.split(), "--only_system"], capture_output=True, text=True, check=True
     ).stdout
     flags = [f"--reference={r}", f"--source={s}", "--metrics=comet", f"--comet_model={folder}"]
     for path in (a, b):
-        [score] = [
-            line.rpartition(" ")[2]
-            for line in expected.splitlines()
-            if line.startswith(f"{path}\t")
-        ]
+        [expected_score] = re.findall(rf"^{path}\t.* (\S+)$", expected, re.MULTILINE)
         line = succeed("bleu", f"--translation={path}", *flags).stdout
-        assert float(line.split()[0]) == pytest.approx(100 * float(score), abs=0.0101)
-        assert line.split()[1] == "COMET" and line.split()[2].startswith(
-            "nrefs:1|model:model|version:2."
-        )
+        score, label, signature = line.split()[:3]
+        assert float(score) == pytest.approx(100 * float(expected_score), abs=0.0101)
+        assert label == "COMET" and signature.startswith("nrefs:1|model:model|version:2.")
 
 
 def test_a_comparison_has_the_means_of_the_lines_and_names_the_model() -> None:

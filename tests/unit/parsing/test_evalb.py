@@ -1,4 +1,4 @@
-"""Tests that bracketing scores equal those counted by hand, and those of a brute-force comparison."""  # noqa: E501
+"""Tests that bracketing scores equal those counted by hand, and those of a brute-force search."""
 
 import dataclasses
 import random
@@ -10,7 +10,7 @@ import pytest
 
 from programs import write_lines
 from t2t_repro.errors import UserError
-from t2t_repro.parsing.evalb import Sentence, Status, score_files, score_trees, summarise
+from t2t_repro.parsing.evalb import Sentence, Status, Summary, score_files, score_trees, summarise
 from t2t_repro.parsing.evalb_parameters import COLLINS, Parameters
 from t2t_repro.parsing.trees import Tree
 from treebanks import random_tree
@@ -164,9 +164,8 @@ def test_counts_equal_brute_force() -> None:
         assert sentence.crossing == sum(map(bool, crossed))
         repeated += max(Counter(brackets[0]).values()) > 1
         several += max(map(len, crossed)) > 1
-    assert (
-        min(repeated, several) > 20
-    )  # many trees have two equal brackets, or a bracket that crosses several
+    # Many trees have two equal brackets, or a bracket that crosses several.
+    assert min(repeated, several) > 20
     assert counts(scored(*["(NP " * 3000 + "(NN a)" + ")" * 3000] * 2)) == (3000, 3000, 3000)
 
 
@@ -174,39 +173,34 @@ def test_a_summary_counts_only_valid_sentences() -> None:
     """By hand: 2 of the 4 valid sentences match completely, one has no crossing bracket, three have
     at most two.
     """
-    figures = [
-        (2, 0),
-        (3, 1),
-        (3, 2),
-        (1, 3),
-    ]  # matched of 3 gold and 3 test brackets, and crossing brackets
+    sizes = {"gold": 3, "test": 3, "words": 4, "correct_tags": 2}
     sentences = [
-        Sentence(
-            1,
-            4,
-            Status.OK,
-            matched=matched,
-            gold=3,
-            test=3,
-            crossing=crossing,
-            words=4,
-            correct_tags=2,
+        Sentence(1, 4, status, matched=matched, crossing=crossing, **sizes)
+        for status, matched, crossing in (
+            (Status.OK, 2, 0),
+            (Status.OK, 3, 1),
+            (Status.OK, 3, 2),
+            (Status.OK, 1, 3),
+            (Status.ERROR, 3, 9),
+            (Status.SKIP, 3, 9),
         )
-        for matched, crossing in figures
     ]
-    for status in (Status.ERROR, Status.SKIP):
-        sentences.append(
-            Sentence(5, 4, status, matched=3, gold=3, test=3, crossing=9, words=4, correct_tags=4)
-        )
-    summary = summarise(sentences)
-    assert (summary.sentences, summary.errors, summary.skipped, summary.valid) == (6, 1, 1, 4)
-    assert (summary.complete_match, summary.no_crossing, summary.two_or_less_crossing) == (
-        50,
-        25,
-        75,
+    assert summarise(sentences) == Summary(
+        sentences=6,
+        errors=1,
+        skipped=1,
+        valid=4,
+        matched=9,
+        gold=12,
+        test=12,
+        crossing=6,
+        words=16,
+        correct_tags=8,
+        complete_match=50,
+        average_crossing=1.5,
+        no_crossing=25,
+        two_or_less_crossing=75,
     )
-    assert (summary.average_crossing, summary.tagging_accuracy) == (1.5, 50)
-    assert summary.recall == summary.precision == pytest.approx(75)
 
 
 def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
@@ -214,13 +208,11 @@ def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
         (["(S (N a))"] * 2, ["(S (N a))"], "x.gold and {0}x.test have 2 and 1 lines; "),
         (["", "(S a (N a))"], ["", ""], "x.gold:2: 'a' is outside"),
         (["(S (N a))"], ["(S (N a) a)"], "x.test:1: 'a' is outside"),
-        (
-            ["(S (N a))"] * 3,
-            ["(S (N a))))"] * 3,
-            "x.test:2: Bracketing unbalance",
-        ),  # each has two messages
+        # Each line has two messages.
+        (["(S (N a))"] * 3, ["(S (N a))))"] * 3, "x.test:2: Bracketing unbalance"),
     ):
-        paths = write_lines(tmp_path / "x.gold", gold), write_lines(tmp_path / "x.test", test)
+        gold_path = write_lines(tmp_path / "x.gold", gold)
+        test_path = write_lines(tmp_path / "x.test", test)
         with pytest.raises(UserError) as error:
-            list(score_files(*paths, dataclasses.replace(COLLINS, max_error=1)))
+            list(score_files(gold_path, test_path, dataclasses.replace(COLLINS, max_error=1)))
         assert str(error.value).startswith(f"{tmp_path}/{message.format(f'{tmp_path}/')}")

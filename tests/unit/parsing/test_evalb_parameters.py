@@ -11,25 +11,25 @@ DEFAULTS = Parameters(
     delete_label=frozenset(), delete_label_for_length=frozenset(), eq_label=frozenset()
 )
 
+FILE = """\
+##-----##
+
+DEBUG 1
+MAX_ERROR 5
+CUTOFF_LEN\t70\x20\x20
+LABELED 0
+DELETE_LABEL TOP
+DELETE_LABEL #
+DELETE_LABEL_FOR_LENGTH -NONE-
+QUOTE_LABEL POS
+EQ_LABEL  A B
+EQ_WORD Dog dog
+# EQ_WORD Cat cat
+"""
+
 
 def test_a_parameter_file_sets_every_parameter(tmp_path: Path) -> None:
-    lines = [
-        "##-----##",
-        "",
-        "DEBUG 1",
-        "MAX_ERROR 5",
-        "CUTOFF_LEN\t70  ",
-        "LABELED 0",
-        "DELETE_LABEL TOP",
-    ]
-    lines += [
-        "DELETE_LABEL #",
-        "DELETE_LABEL_FOR_LENGTH -NONE-",
-        "QUOTE_LABEL POS",
-        "EQ_LABEL  A B",
-    ]
-    path = write_lines(tmp_path / "x.prm", [*lines, "EQ_WORD Dog dog", "# EQ_WORD Cat cat"])
-    assert read_parameters(path) == Parameters(
+    assert read_parameters(write_lines(tmp_path / "x.prm", FILE.splitlines())) == Parameters(
         max_error=5,
         cutoff_len=70,
         labeled=False,

@@ -33,8 +33,10 @@ TEXTS = [
     "the dog",
     "\u3000",
 ]
-SHORT, PATIENCE = 0.3, 30.0
-"""Timeouts in seconds: SHORT for a server whose answer never ends, PATIENCE for other servers."""
+SHORT = 0.3
+"""Timeout in seconds for a server whose answer never ends."""
+PATIENCE = 30.0
+"""Timeout in seconds for other servers."""
 NOT_OURS = "does not give outputs (string) and scores (float)"
 
 
@@ -55,19 +57,25 @@ def echo(inputs: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Served]:
-    lengths = {
-        "serving_default": lambda inputs: {
-            "outputs": tf.strings.length(inputs),
-            "scores": tf.zeros(3),
-        }
-    }
-    one_output = {"serving_default": lambda inputs: {"outputs": inputs}}
-    languages = {"serving_default": lambda inputs, target_language: echo(target_language + inputs)}
+
+    def lengths(inputs: Any) -> dict[str, Any]:
+        return {"outputs": tf.strings.length(inputs), "scores": tf.zeros(3)}
+
+    def one_output(inputs: Any) -> dict[str, Any]:
+        return {"outputs": inputs}
+
+    def languages(inputs: Any, target_language: Any) -> dict[str, Any]:
+        return echo(target_language + inputs)
+
     models = {
-        "echo": {3: {"serving_default": echo, "nbest": nbest}, 2: lengths},
-        "one": {1: one_output},
+        "echo": {
+            3: {"serving_default": echo, "nbest": nbest},
+            2: {"serving_default": lengths},
+        },
+        "one": {1: {"serving_default": one_output}},
+        "languages": {1: {"serving_default": languages}},
     }
-    with serve({**models, "languages": {1: languages}}) as served:
+    with serve(models) as served:
         yield served
 
 
@@ -85,14 +93,14 @@ def ask(request: pytest.FixtureRequest, served: Served) -> Any:
     with REST.
     """
 
+    is_rest = request.param == "rest"
+
     def make(
         name: str = "echo", server: str = getattr(served, request.param), **options: Any
     ) -> Client:
-        return Client(
-            server, name, rest=request.param == "rest", **{"timeout_secs": PATIENCE, **options}
-        )
+        return Client(server, name, rest=is_rest, **{"timeout_secs": PATIENCE, **options})
 
-    make.other = served.rest if request.param == "grpc" else served.grpc  # type: ignore[attr-defined]
+    make.other = served.grpc if is_rest else served.rest  # type: ignore[attr-defined]
     return make
 
 
@@ -108,30 +116,26 @@ def test_answers_are_in_the_order_of_the_texts_and_empty_texts_are_not_sent(
     ask: Any, served: Served
 ) -> None:
     with ask() as client:
-        assert client.translate(TEXTS) == [
-            Answer((text,), (-1.5,)) if text.strip() else EMPTY for text in TEXTS
-        ]
+        expected = [Answer((text,), (-1.5,)) if text.strip() else EMPTY for text in TEXTS]
+        assert client.translate(TEXTS) == expected
         assert client.translate(["", " "]) == [EMPTY, EMPTY]
     assert served.batches == [6]
     with ask(signature_name="nbest") as client:
-        one, two = (Answer((text, f"{text}2"), (-0.5, -1.25)) for text in ("one", "two"))
-        assert client.translate(["one", "", "two"]) == [one, EMPTY, two]
+        answers = client.translate(["one", "", "two"])
+    scores = (-0.5, -1.25)
+    assert answers == [Answer(("one", "one2"), scores), EMPTY, Answer(("two", "two2"), scores)]
 
 
 def test_a_request_has_the_target_language_of_each_text(ask: Any) -> None:
-    with ask("languages", target_language="fr") as client:
-        assert [answer.text for answer in client.translate(["a", "", ">>de<< b"])] == [
-            "fra",
-            "",
-            "fr>>de<< b",
-        ]
-    with ask() as client:  # a model without languages, for which a tag is text
-        assert client.translate([">>de<< b", "a"])[0].text == ">>de<< b"
-    with ask("languages") as client:
-        assert [answer.text for answer in client.translate([">>fr<< a", ">>de<< b"])] == [
-            ">>fr<< a",
-            ">>de<< b",
-        ]
+    def texts(client: Client, *texts: str) -> list[str]:
+        with client:
+            return [answer.text for answer in client.translate(texts)]
+
+    french = ask("languages", target_language="fr")
+    assert texts(french, "a", "", ">>de<< b") == ["fra", "", "fr>>de<< b"]
+    # For a model without languages, a tag is text.
+    assert texts(ask(), ">>de<< b", "a") == [">>de<< b", "a"]
+    assert texts(ask("languages"), ">>fr<< a", ">>de<< b") == [">>fr<< a", ">>de<< b"]
 
 
 def test_a_request_names_the_model_the_version_and_the_signature(ask: Any) -> None:
@@ -141,10 +145,8 @@ def test_a_request_names_the_model_the_version_and_the_signature(ask: Any) -> No
     assert NOT_OURS in error(ask("one"))
     assert "Latest(eco); correct --servable_name" in error(ask("eco"))
     assert "Specific(echo, 9); correct --servable_name" in error(ask(servable_version=9))
-    assert (
-        "best" in (message := error(ask(signature_name="best")))
-        and "check --signature_name" in message
-    )
+    message = error(ask(signature_name="best"))
+    assert "best" in message and "check --signature_name" in message
 
 
 def test_a_request_is_repeated_while_the_server_is_unavailable_or_slow(
@@ -157,7 +159,8 @@ def test_a_request_is_repeated_while_the_server_is_unavailable_or_slow(
     served.faults = Faults(unavailable=3)
     assert "queue is full; check that a server is ready" in error(ask(retries=2))
     assert served.faults.unavailable == 0
-    served.faults, served.batches[:] = Faults("slow", seconds=1), []
+    served.faults = Faults("slow", seconds=1)
+    served.batches.clear()
     assert "no answer within --timeout_secs: raise it" in error(
         ask(timeout_secs=SHORT, retries=1), "slow"
     )
@@ -215,9 +218,8 @@ def client_of(answer: bytes, drip: bytes = b"", timeout_secs: float = PATIENCE) 
                 while drip and not stopped.wait(0.05 if len(drip) < 1000 else 0):
                     self.request.sendall(drip)
                 self.request.shutdown(socket.SHUT_WR)
-                while self.request.recv(
-                    1 << 16
-                ):  # closing a connection with unread data would discard the answer
+                # Closing a connection with unread data would discard the answer.
+                while self.request.recv(1 << 16):
                     pass
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
@@ -277,9 +279,8 @@ def test_an_endless_answer_ends_in_time(answer: bytes, drip: bytes) -> None:
     start = time.monotonic()
     with client_of(answer, drip, SHORT) as client:
         assert "no answer within --timeout_secs" in error(client)
-        assert (
-            time.monotonic() - start < 10
-        )  # far above SHORT, because other tests may slow the machine
+        # The limit is far above SHORT, because other tests may slow the machine.
+        assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("header", [http(""), http("-1\r\n", header=CHUNKED)])
@@ -316,14 +317,11 @@ def test_a_wrong_grpc_answer_is_an_error_of_one_line() -> None:
                 context.abort(grpc.StatusCode.INTERNAL, "\x1b[2J\r\u202ebad" + "x" * 5000)
             return self.answer
 
-    service, servicer = grpc.server(futures.ThreadPoolExecutor(2)), Hostile()
+    service = grpc.server(futures.ThreadPoolExecutor(2))
+    servicer = Hostile()
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, service)
-    client = Client(
-        f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}",
-        "echo",
-        retries=0,
-        timeout_secs=PATIENCE,
-    )
+    server = f"127.0.0.1:{service.add_insecure_port('127.0.0.1:0')}"
+    client = Client(server, "echo", retries=0, timeout_secs=PATIENCE)
     service.start()
     huge = response([], [])
     huge.outputs["scores"].tensor_shape.dim.add(size=1 << 60)

@@ -37,17 +37,16 @@ class Server:
     """
 
     def __init__(self, translator: Translator) -> None:
-        self.translator, self.served = translator, Served(translator)
+        self.translator = translator
+        self.served = Served(translator)
 
     def ask(self, signature: str, *texts: Sequence[str | bytes]) -> dict[str, np.ndarray]:
         """Returns the outputs of a signature for one list of texts or, for "score", two, as {name:
         values}.
         """
         tensors = [tf.constant(column, tf.string, [len(column)]) for column in texts]
-        return {
-            name: value.numpy()
-            for name, value in self.served.functions[signature].python_function(*tensors).items()
-        }
+        results = self.served.functions[signature].python_function(*tensors)
+        return {name: value.numpy() for name, value in results.items()}
 
     def ask_tokens(self, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
         """Returns the outputs of the signature "tokens" for rows of ids, as {name: values}."""
@@ -69,11 +68,8 @@ def server(tiny_hparams: HParams, tiny_vocabulary: Vocabulary) -> Server:
         dataclasses.replace(tiny_hparams, self_attention_neighborhood=3), tiny_vocabulary.size
     )
     transpose_softmax(model)  # as in Translator.from_folders
-    return Server(
-        Translator(
-            model, tiny_vocabulary, DecodeHParams(beam_size=3, extra_length=3, n=2), max_length=12
-        )
-    )
+    params = DecodeHParams(beam_size=3, extra_length=3, n=2)
+    return Server(Translator(model, tiny_vocabulary, params, max_length=12))
 
 
 def test_sentences_are_translated_separately(server: Server) -> None:
@@ -95,9 +91,8 @@ def test_sentences_are_translated_separately(server: Server) -> None:
         expected, served["outputs"].numpy(), served["scores"].numpy(), strict=True
     ):
         for hypothesis, output, score in zip(translation.hypotheses, outputs, scores, strict=False):
-            assert hypothesis.text == output.decode() and hypothesis.score == pytest.approx(
-                score, rel=1e-5
-            )
+            assert hypothesis.text == output.decode()
+            assert hypothesis.score == pytest.approx(score, rel=1e-5)
 
 
 def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spaces(
@@ -168,14 +163,14 @@ def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
     assert [translation.is_truncated for translation in translations] == [
         text == LONG for text in batch
     ]
-    answers, best = server.ask("nbest", batch), server.ask("serving_default", batch)
+    answers = server.ask("nbest", batch)
+    best = server.ask("serving_default", batch)
     assert answers["outputs"].shape == answers["scores"].shape == (len(batch), 2)
     for rows, scores, translation in zip(
         answers["outputs"], answers["scores"], translations, strict=True
     ):
-        hypotheses = [*translation.hypotheses, *translation.hypotheses][
-            :2
-        ]  # an empty text has only one
+        # An empty text has only one hypothesis.
+        hypotheses = [translation.hypotheses[0], translation.hypotheses[-1]]
         assert [text.decode() for text in rows] == [hypothesis.text for hypothesis in hypotheses]
         assert scores == pytest.approx([hypothesis.score for hypothesis in hypotheses], abs=1e-4)
     assert best["outputs"].tolist() == answers["outputs"][:, 0].tolist()
@@ -197,14 +192,10 @@ def test_ids_after_the_end_token_and_unknown_ids_are_ignored_and_a_missing_end_t
     ]
     for request in requests:
         answers = server.ask_tokens(request)
-        rows = answers["outputs"].tolist()
-        assert [tuple(unpadded(row)) for row in rows] == [
-            translation.hypotheses[0].ids for translation in translations
-        ]
-        assert answers["scores"] == pytest.approx(
-            [translation.score for translation in translations], abs=1e-4
-        )
-        assert all(not any(row[len(unpadded(row)) :]) for row in rows)
+        expected = padded([translation.hypotheses[0].ids for translation in translations])
+        assert answers["outputs"].tolist() == expected.tolist()
+        scores = [translation.score for translation in translations]
+        assert answers["scores"] == pytest.approx(scores, abs=1e-4)
 
 
 def test_score_gives_the_log_probabilities_of_given_translations(server: Server) -> None:
@@ -219,14 +210,10 @@ def test_score_gives_the_log_probabilities_of_given_translations(server: Server)
 
 
 def test_empty_requests_get_empty_answers(server: Server) -> None:
-    for signature, shapes in (
-        ("nbest", {"outputs": (0, 2), "scores": (0, 2)}),
-        ("score", {"log_probs": (0,), "lengths": (0,)}),
-    ):
-        texts = [list[str]()] * (2 if signature == "score" else 1)
-        assert {
-            name: value.shape for name, value in server.ask(signature, *texts).items()
-        } == shapes
+    answers = server.ask("nbest", [])
+    assert answers["outputs"].shape == answers["scores"].shape == (0, 2)
+    answers = server.ask("score", [], [])
+    assert answers["log_probs"].shape == answers["lengths"].shape == (0,)
     for rows, count in (([], 0), ([[], []], 2), ([[PAD_ID, PAD_ID]], 1)):
         answers = server.ask_tokens(rows)
         assert answers["outputs"].shape[0] == count and not answers["outputs"].any()
@@ -257,10 +244,9 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary) -
     ]
     answers = large.ask("nbest", texts)
     assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
-    scores = large.ask("score", texts, texts)
-    assert scores["log_probs"] == pytest.approx(
-        [pair.log_prob for pair in large.translator.score(texts, texts)]
-    )
+    log_probs = large.ask("score", texts, texts)["log_probs"]
+    pairs = large.translator.score(texts, texts)
+    assert log_probs == pytest.approx([pair.log_prob for pair in pairs])
 
 
 def test_a_full_disk_leaves_nothing_behind(copier: Translator, tmp_path: Path) -> None:
@@ -274,10 +260,8 @@ def test_a_translator_that_samples_cannot_be_served(
     copier: Translator, tiny_vocabulary: Vocabulary
 ) -> None:
     sampling = Translator(copier.model, tiny_vocabulary, DecodeHParams(sampling_method="random"))
-    assert (
-        "sampling_method=random has no effect here: a served model always uses beam"
-        in user_error(Served, sampling)
-    )
+    message = user_error(Served, sampling)
+    assert "sampling_method=random has no effect here: a served model always uses beam" in message
 
 
 def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams: HParams) -> None:
@@ -301,29 +285,24 @@ def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams:
         f" {LONG} ",
     ]
     languages = ["fr", "fr", "", "", "", "fr"]
-    outputs = (
-        serve(inputs=tf.constant(texts), target_language=tf.constant(languages))["outputs"]
-        .numpy()
-        .tolist()
-    )
-    assert outputs[0] == b">>fr<< the dog. a cat"
-    for long_lines in ("truncate", "sentences"):
+    inputs = (tf.constant(texts), tf.constant(languages))
+    answers = {
+        "truncate": serve(inputs=inputs[0], target_language=inputs[1])["outputs"],
+        "sentences": Served(translator, "sentences").translate(*inputs)["outputs"],
+    }
+    assert answers["truncate"][0] == b">>fr<< the dog. a cat"
+    for long_lines, outputs in answers.items():
         expected = translator.translate(texts, target_language="fr", long_lines=long_lines)
-        if long_lines == "sentences":
-            served = Served(translator, long_lines).translate_nbest(
-                tf.constant(texts), tf.constant(languages)
-            )
-            outputs = served["outputs"].numpy()[:, 0].tolist()
-        assert [output.decode() for output in outputs[:5]] == [
-            translation.text for translation in expected[:5]
-        ]
+        decoded = [output.decode() for output in outputs.numpy()]
+        assert decoded[:5] == [translation.text for translation in expected[:5]]
     for text, language in (("a", ""), ("a", "it"), (">>it<< a", "de"), (">>it<<", "de")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=">>de<<, >>fr<<"):
             serve(inputs=tf.constant(["", text]), target_language=tf.constant(["de", language]))
     scored = Translator(
         word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(), 12, tags=TAGS
     )
-    sources, targets = ["a cat", ">>fr<< the dog", ""], ["the dog", "a", "the"]
+    sources = ["a cat", ">>fr<< the dog", ""]
+    targets = ["the dog", "a", "the"]
     scores = Server(scored).ask("score", sources, targets, ["de", "de", "de"])["log_probs"]
     pairs = scored.score(sources, targets, target_language="de")
     assert scores == pytest.approx([pair.log_prob for pair in pairs], rel=1e-5)
@@ -334,15 +313,11 @@ def test_a_model_without_target_languages_reads_its_vocabularys_tags(tiny_hparam
     translator = Translator(
         word_model(1, tiny_hparams, vocabulary), vocabulary, DecodeHParams(beam_size=2), 12
     )
-    server, texts = (
-        Server(translator),
-        [" >>de<<the dog", ">>it<< a cat", ">>fr<< ", "a >>de<< cat"],
-    )
+    server = Server(translator)
+    texts = [" >>de<<the dog", ">>it<< a cat", ">>fr<< ", "a >>de<< cat"]
     scores = server.ask("score", texts, texts[::-1])["log_probs"]
-    assert scores == pytest.approx(
-        [pair.log_prob for pair in translator.score(texts, texts[::-1])], rel=1e-5
-    )
+    pairs = translator.score(texts, texts[::-1])
+    assert scores == pytest.approx([pair.log_prob for pair in pairs], rel=1e-5)
     scores = server.ask("serving_default", texts)["scores"]
-    assert scores == pytest.approx(
-        [translation.score for translation in translator.translate(texts)], rel=1e-5
-    )
+    translations = translator.translate(texts)
+    assert scores == pytest.approx([each.score for each in translations], rel=1e-5)

@@ -30,28 +30,19 @@ def test_edited_files_stay(tmp_path: Path) -> None:
     write_configs(tmp_path, "first")
     config = tmp_path / "models.config"
     (model,) = text_format.Parse(config.read_text(), ModelServerConfig()).model_config_list.config
-    assert (model.name, model.base_path, model.model_platform) == (
-        "first",
-        "/models/first",
-        "tensorflow",
-    )
+    assert (model.name, model.base_path) == ("first", "/models/first")
+    assert model.model_platform == "tensorflow"
     assert model.model_version_policy.latest.num_versions == 1
     config.write_text("mine")
-    (tmp_path / "batching_parameters.txt").unlink()
+    batching = tmp_path / "batching_parameters.txt"
+    batching.unlink()
     write_configs(tmp_path, "second")
-    assert (
-        config.read_text() == "mine"
-        and (tmp_path / "batching_parameters.txt").read_text() == BATCHING
-    )
+    assert config.read_text() == "mine" and batching.read_text() == BATCHING
 
 
 def test_the_description_is_json_even_with_an_infinite_penalty(tmp_path: Path) -> None:
-    write_description(
-        tmp_path,
-        "M/x",
-        "float32",
-        DecodeHParams(repeat_ngram_size=2, repeat_ngram_penalty=math.inf),
-    )
+    params = DecodeHParams(repeat_ngram_size=2, repeat_ngram_penalty=math.inf)
+    write_description(tmp_path, "M/x", "float32", params)
     text = (tmp_path / "assets.extra" / "export.json").read_text("utf-8")
     assert "Infinity" not in text
     description = json.loads(text)
@@ -108,6 +99,5 @@ def test_the_default_warmup_texts_have_about_1_8_and_32_subwords(
     tiny_vocabulary: Vocabulary,
 ) -> None:
     lengths = [len(ids) - 1 for ids in tiny_vocabulary.encode(warmup_texts(tiny_vocabulary))]
-    assert lengths == pytest.approx(
-        [1, 8, 32], abs=1
-    )  # inexact, because the tokenizer may join neighboring subwords
+    # Inexact, because the tokenizer may join neighboring subwords.
+    assert lengths == pytest.approx([1, 8, 32], abs=1)

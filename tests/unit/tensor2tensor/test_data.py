@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from programs import error, run
 from t2t_repro.data import records
+from t2t_repro.data.dataset import foreign_format, load_data
 from t2t_repro.errors import UserError
-from t2t_repro.tensor2tensor.data import has_t2t_data, open_data
 
 PROBLEM = "translate_ende_wmt8k"
 VOCABULARY = "vocab.translate_ende_wmt8k.8192.subwords"
@@ -46,7 +46,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 def pairs(data_dir: Path, problem: str, split: str) -> list[tuple[list[int], list[int]]]:
     """Returns the pairs of ids in a split."""
-    split_records = open_data(str(data_dir), problem).records[split]
+    split_records = load_data(str(data_dir), problem).records[split]
     return [
         tuple(ids.tolist() for ids in split_records[number]) for number in range(len(split_records))
     ]
@@ -56,7 +56,7 @@ def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
     assert pairs(data_dir, PROBLEM, "train") == TRAIN
     assert pairs(data_dir, PROBLEM, "dev") == DEV
     assert pairs(data_dir, f"{PROBLEM}_rev", "dev") == [(target, source) for source, target in DEV]
-    data = open_data(str(data_dir), PROBLEM)
+    data = load_data(str(data_dir), PROBLEM)
     assert data.vocabulary.decode([[2, 3, 1]]) == ["a b"] and data.vocabulary.size == len(SUBWORDS)
     assert data.description.vocabulary == VOCABULARY
     assert data.description.vocabulary_fingerprint == data.vocabulary.fingerprint
@@ -68,17 +68,16 @@ def test_pairs_and_vocabulary_are_those_of_the_files(data_dir: Path) -> None:
 def test_indexes_are_written_once_and_the_fingerprint_identifies_the_data(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert has_t2t_data(str(data_dir), PROBLEM) and not has_t2t_data(
-        str(data_dir), "translate_enfr_wmt8k"
-    )
-    before = open_data(str(data_dir), PROBLEM).description
+    assert foreign_format(str(data_dir), PROBLEM)
+    assert not foreign_format(str(data_dir), "translate_enfr_wmt8k")
+    before = load_data(str(data_dir), PROBLEM).description
     assert "indexing 3 shards of problem translate_ende_wmt8k" in capsys.readouterr().err
-    assert open_data(str(data_dir), PROBLEM).description == before
+    assert load_data(str(data_dir), PROBLEM).description == before
     assert capsys.readouterr().err == "" and len(list(data_dir.glob("*.index"))) == 3
     shard = data_dir / f"{PROBLEM}-train-00001-of-00002"
     write_shard(shard, [([4, 4, 1], [3, 1])])
     records.index_path(shard).unlink()
-    assert open_data(str(data_dir), PROBLEM).description.fingerprint != before.fingerprint
+    assert load_data(str(data_dir), PROBLEM).description.fingerprint != before.fingerprint
 
 
 def test_damaged_data_is_refused(data_dir: Path) -> None:
@@ -86,13 +85,13 @@ def test_damaged_data_is_refused(data_dir: Path) -> None:
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-3])
     with pytest.raises(UserError, match=r"train-00000-of-00002: record 1 is damaged"):
-        open_data(str(data_dir), PROBLEM)
+        load_data(str(data_dir), PROBLEM)
     shard.write_bytes(whole)
     write_shard(shard, TRAIN, targets_segmentation=[1, 1])
     with pytest.raises(
         UserError, match=r"train-00000-of-00002: packed examples, which are not supported"
     ):
-        open_data(str(data_dir), PROBLEM)
+        load_data(str(data_dir), PROBLEM)
     for name, message in (
         (
             f"{PROBLEM}-dev-00000-of-00001",
@@ -106,7 +105,7 @@ def test_damaged_data_is_refused(data_dir: Path) -> None:
     ):
         (data_dir / name).rename(data_dir / "away")
         with pytest.raises(UserError, match=message):
-            open_data(str(data_dir), PROBLEM)
+            load_data(str(data_dir), PROBLEM)
         (data_dir / "away").rename(data_dir / name)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from golden_model import HPARAMS
-from old_models import OLD_HPARAMS
+from t2t_folders import T2T_HPARAMS
 from t2t_repro import registry
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
@@ -33,7 +33,7 @@ SIZES: dict[str, Any] = {
 
 
 def translated(sizes: dict[str, Any] | None = None, **changes: Any) -> HParams:
-    return translate(OLD_HPARAMS | changes, SIZES | (sizes or {}))
+    return translate(T2T_HPARAMS | changes, SIZES | (sizes or {}))
 
 
 def test_the_golden_models_hparams_are_those_of_transformer_base_v1_in_its_sizes() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from programs import error
 from t2t_repro import registry
-from t2t_repro.hparam import SCHEDULE_FACTORS, DecodeHParams, HParams
+from t2t_repro.hparam import SCHEDULE_FACTORS, DecodeHParams, HParams, traits
 from t2t_repro.tensor2tensor.names import ANSWERS, answer, explained_flag
 
 T2T_TRAINER = """
@@ -58,7 +58,10 @@ OURS = {
     "decode hparam": {field.name for field in dataclasses.fields(DecodeHParams)},
     "factor of learning_rate_schedule": {*SCHEDULE_FACTORS},
     "hparams set": {*registry._hparams.names()},
-    **{name: {*HParams.choices[name]} for name in ("optimizer", "initializer")},
+    **{
+        name: {*traits(registry.hparams_class("gnmt"), name).allowed}
+        for name in ("optimizer", "initializer")
+    },
 }
 """For each kind, the names that exist here."""
 ALWAYS = {"help", "registry_help", "t2t_usr_dir", "version"}

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from golden_model import HPARAMS
-from old_models import weights, write_old_checkpoint
+from t2t_folders import weights, write_t2t_checkpoint
 from t2t_repro.checkpoints.reader import Checkpoint, refuse_misfit
 from t2t_repro.errors import UserError
 from t2t_repro.models.model import model_without_values
-from t2t_repro.tensor2tensor.variables import OldVariables, by_our_names
+from t2t_repro.tensor2tensor.variables import T2TVariables, by_our_names
 
 Variables = dict[str, np.ndarray]
 EMBEDDING = "transformer/symbol_modality_100_32/shared"
 
 
-def read(folder: Path, variables: Variables, step: int = 20) -> OldVariables:
-    return OldVariables([write_old_checkpoint(folder, variables, step)])
+def read(folder: Path, variables: Variables, step: int = 20) -> T2TVariables:
+    return T2TVariables([write_t2t_checkpoint(folder, variables, step)])
 
 
 def renamed(variables: Variables, old: str, new: str) -> Variables:
     return {name.replace(old, new): value for name, value in variables.items()}
 
 
-def require_fit(old: OldVariables) -> None:
+def require_fit(old: T2TVariables) -> None:
     """Raises UserError unless the weights are those of the Transformer that their sizes describe."""  # noqa: E501
     source, target = old.vocab_sizes()
     hparams = replace(HPARAMS, **old.sizes())

@@ -3,6 +3,7 @@ disk.
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,33 +27,30 @@ def test_the_need_is_what_a_run_writes(folder: ModelFolder) -> None:
     training = Training(folder, keep=2, vocab_size=3000).saved(1, 2, 3)
     training.checkpoints.save_best(3)
     average_checkpoints(folder, 2)
-    config = RunConfig(local_eval_frequency=1, keep_checkpoint_max=2)
-    need = disk_need(parameter_count(training.model), HParams(train_steps=3), config)
+    hparams = HParams(train_steps=3, local_eval_frequency=1)
+    config = RunConfig(keep_checkpoint_max=2)
+    need = disk_need(parameter_count(training.model), hparams, config)
     written = sum(path.stat().st_size for path in folder.path.rglob("*.data-*"))
     being_written = next(folder.path.glob("model.ckpt-3.data-*")).stat().st_size
     assert need == pytest.approx(written + being_written, rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("config", "latest"),
+    ("config", "eval_frequency", "latest"),
     [
-        (RunConfig(), 20),
-        (RunConfig(keep_checkpoint_max=5), 5),
-        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3), 8),
-        (
-            RunConfig(
-                keep_checkpoint_max=5, max_checkpoints_by_score=3, local_eval_frequency=20_000
-            ),
-            5,
-        ),
-        (RunConfig(local_eval_frequency=40_000), 3),
-        (RunConfig(local_eval_frequency=40_000, save_checkpoints_secs=600), 20),
+        (RunConfig(), 1500, 20),
+        (RunConfig(keep_checkpoint_max=5), 1500, 5),
+        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3), 1500, 8),
+        (RunConfig(keep_checkpoint_max=5, max_checkpoints_by_score=3), 20_000, 5),
+        (RunConfig(), 40_000, 3),
+        (RunConfig(save_checkpoints_secs=600), 40_000, 20),
     ],
 )
 def test_the_number_of_checkpoints_is_limited_by_the_flag_and_the_steps(
-    config: RunConfig, latest: int
+    config: RunConfig, eval_frequency: int, latest: int
 ) -> None:
-    assert kept_checkpoints(HPARAMS, config) == latest
+    hparams = replace(HPARAMS, local_eval_frequency=eval_frequency)
+    assert kept_checkpoints(hparams, config) == latest
 
 
 @pytest.mark.parametrize(
@@ -86,9 +84,8 @@ def test_a_run_starts_only_if_the_disk_holds_its_next_checkpoints(
         warning = refuse_full_disk(tmp_path, BASE, HPARAMS, RunConfig(keep_checkpoint_max=3))
     except UserError as error:
         assert result == "refused"
-        assert f"{free * 0.78:.2f} GB free" in str(error) and "--output_dir on another disk" in str(
-            error
-        )
+        assert f"{free * 0.78:.2f} GB free" in str(error)
+        assert "--output_dir on another disk" in str(error)
     else:
         assert result == ("warned" if warning else "")
         assert not warning or "--keep_checkpoint_max" in warning

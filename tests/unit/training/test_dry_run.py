@@ -53,10 +53,12 @@ def test_the_facts_describe_the_batches_of_the_first_epoch(
     examples = sum(len(inputs) for batch in epoch for inputs, *_ in batch.micro_batches)
     tokens = [batch.target_tokens for batch in epoch]
     assert 0 < examples < 500 and min(tokens) < max(tokens)
-    part, sample = epoch, ""
+    part = epoch
+    sample = ""
     if counted:
         monkeypatch.setattr(batching, "COUNTED_STEPS", counted)
-        part, sample = epoch[:counted], f" of the first {counted} steps"
+        part = epoch[:counted]
+        sample = f" of the first {counted} steps"
     sides = [
         ids for batch in part for micro_batch in batch.micro_batches for ids in micro_batch[:2]
     ]
@@ -70,7 +72,6 @@ def test_the_facts_describe_the_batches_of_the_first_epoch(
         "padding": f"{padding:.1%} of all positions{sample}",
         "micro-batches a step": (
             f"{min(counts)} to {max(counts)}, {np.mean(counts):.1f} on average{sample}; the "
-        )(
             f"largest has {max(ids.size for ids in sides)} of at most {max_tokens:,} positions "
             "(--max_tokens_per_replica)"
         ),
@@ -105,17 +106,15 @@ def test_a_dry_run_counts_parameters_checks_the_warm_start_and_uses_no_gpu(
     tiny_hparams: HParams, tiny_vocabulary: Vocabulary, records: Records, folder: ModelFolder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """TensorFlow would allocate the memory of all visible GPUs when it computes the learning rates."""  # noqa: E501
+    """TensorFlow would allocate all visible GPUs' memory when it computes the learning rates."""
     order: list[str] = []
     monkeypatch.setattr(devices, "hide_gpus", lambda: order.append("hidden"))
     monkeypatch.setattr(dry_run, "learning_rates", lambda hparams: order.append("computed") or "")
     data = Data(registry.problem("numbers_ende"), tiny_vocabulary, None, {"train": records}, "")
-    hparams = replace(tiny_hparams, train_steps=3000)
+    hparams = replace(tiny_hparams, train_steps=3000, local_eval_frequency=1000)
     model = variants.transformer(hparams, tiny_vocabulary.size)
     write_checkpoint(folder.path, 3, weights_of(model), tiny_vocabulary.fingerprint)
-    config = RunConfig(
-        local_eval_frequency=1000, keep_checkpoint_max=4, warm_start_from=str(folder.path)
-    )
+    config = RunConfig(keep_checkpoint_max=4, warm_start_from=str(folder.path))
     text = dry_run.dry_run(data, hparams, 1, config)
     assert order[:2] == ["hidden", "computed"]
     parameters = sum(variable.value.numpy().size for variable in model.trainable_variables)

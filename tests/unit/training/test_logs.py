@@ -202,7 +202,7 @@ def read(
 
 
 def shown(folder: Path, tag: str = "train/loss") -> list[tuple[int, object]]:
-    """Returns the step and value of each point of a tag, as TensorBoard's server would show them."""  # noqa: E501
+    """Returns the step and value of each point of a tag, as TensorBoard's server shows them."""
     events = read(folder)
     values = [(event.step, make_ndarray(event.tensor_proto)) for event in events.Tensors(tag)]
     return [(step, value.item() if value.ndim == 0 else value.tolist()) for step, value in values]
@@ -212,7 +212,8 @@ def shown(folder: Path, tag: str = "train/loss") -> list[tuple[int, object]]:
 def test_tensorboard_shows_all_values_up_to_the_last_checkpoint(
     start: int, kept: int, tmp_path: Path
 ) -> None:
-    log, steps = TensorBoardLog(tmp_path, 0), [0, 10, 20, 30]
+    log = TensorBoardLog(tmp_path, 0)
+    steps = [0, 10, 20, 30]
     file = io.BytesIO()
     Image.new("L", (3, 2)).save(file, "png")
     for step in steps:

@@ -48,7 +48,8 @@ def test_padding_does_not_count(smoothing: float) -> None:
 def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
     extreme = np.zeros_like(LOGITS)
     extreme[..., 2] = largest
-    value, slope = loss(extreme, smoothing), gradient(extreme, smoothing)
+    value = loss(extreme, smoothing)
+    slope = gradient(extreme, smoothing)
     distributions = smoothed(smoothing)[TARGETS != 0]
     exact = [
         max(largest, 0) + (math.log(VOCAB - 1) if largest < 0 else 0) - p[2] * largest
@@ -63,10 +64,12 @@ def test_extreme_logits_stay_finite(smoothing: float, largest: float) -> None:
 def test_the_consistency_loss_is_the_mean_of_both_divergences_and_its_gradient_is_theirs() -> None:
     others = np.random.default_rng(1).normal(0, 2, LOGITS.shape).astype("float32")
     with tf.GradientTape(persistent=True) as tape:
-        x, y = tf.constant(LOGITS), tf.constant(others)
+        x = tf.constant(LOGITS)
+        y = tf.constant(others)
         tape.watch([x, y])
         ours = 3 * consistency_loss(x, y, TARGETS)
-        log_p, log_q = tf.nn.log_softmax(x), tf.nn.log_softmax(y)
+        log_p = tf.nn.log_softmax(x)
+        log_q = tf.nn.log_softmax(y)
         divergences = tf.exp(log_p) * (log_p - log_q) + tf.exp(log_q) * (log_q - log_p)
         exact = 3 * tf.reduce_sum(divergences[TARGETS != 0]) / 2
     assert float(ours) == pytest.approx(float(exact), rel=1e-5)

@@ -30,7 +30,9 @@ def test_the_optimizer_is_adam(is_relative: bool) -> None:
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(make_optimizer(hparams))))
     optimizer = keras.saving.deserialize_keras_object(config)
     optimizer.build([variable])
-    value, m, v = variable.numpy().astype(np.float64), np.zeros(3), np.zeros(3)
+    value = variable.numpy().astype(np.float64)
+    m = np.zeros(3)
+    v = np.zeros(3)
     for t, gradient in enumerate(
         np.array([[0.3, -1.0, 2.0], [0.1, 3.0, 1e-3], [-2.0, 0.5, 0.7]]), 1
     ):
@@ -70,7 +72,8 @@ def test_the_optimizer_is_gradient_descent(changes: dict[str, Any]) -> None:
     reference = keras.optimizers.SGD(
         Schedule(hparams), momentum, nesterov=hparams.optimizer_momentum_nesterov
     )
-    value, velocity = variable.numpy().astype(np.float64), np.zeros(2)
+    value = variable.numpy().astype(np.float64)
+    velocity = np.zeros(2)
     for step, gradient in enumerate(np.array([[0.3, -1.0], [0.1, 3.0], [-2.0, 0.5], [1.0, 1.0]])):
         optimizer.apply([tf.constant(gradient, tf.float32)], [variable])
         update = -0.5 * min(1, step / 2) * gradient
@@ -92,10 +95,8 @@ def test_the_relative_step_of_a_weight_of_zeros_is_a_thousandth() -> None:
 
 
 def test_weight_decay_shrinks_matrices_by_the_learning_rate() -> None:
-    matrix, bias = (
-        keras.Variable([[4.0, -8.0]], dtype="float32"),
-        keras.Variable([4.0], dtype="float32"),
-    )
+    matrix = keras.Variable([[4.0, -8.0]], dtype="float32")
+    bias = keras.Variable([4.0], dtype="float32")
     optimizer = make_optimizer(
         HParams(learning_rate_schedule="constant", learning_rate_constant=0.1, weight_decay=0.5)
     )

@@ -1,4 +1,4 @@
-"""Tests that learning rates agree with equation 3 of the paper and with factors computed by hand."""  # noqa: E501
+"""Tests that learning rates agree with the paper's equation 3 and with factors by hand."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_staircase_halves_the_rate_after_each_of_its_steps() -> None:
 
 
 def test_the_second_phase_of_gnmt_halves_its_rate_four_times() -> None:
-    schedule = Schedule(registry.hparams("gnmt_v2_sgd"))
+    schedule = Schedule(registry.hparams("gnmt_sgd"))
     rates = [
         float(schedule(step))
         for step in (0, 181_999, 182_000, 213_999, 214_000, 246_000, 278_000, 309_999)

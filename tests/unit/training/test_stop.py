@@ -75,9 +75,7 @@ with StopSignals() as signals:
 """
 
 
-def test_a_second_signal_ends_a_process_that_hangs_outside_python_and_whose_output_nobody_reads() -> (  # noqa: E501
-    None
-):
+def test_a_second_signal_ends_a_process_that_hangs_and_whose_output_nobody_reads() -> None:
     """Ctrl-C also ends the tee of `t2t-trainer 2>&1 | tee log`."""
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -3,8 +3,8 @@ need no repairs.
 """
 
 import functools
-import itertools
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,13 +20,14 @@ from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded, unpadded
+from t2t_repro.decoding.output import finish_translations
 from t2t_repro.decoding.search import Sources, generate_outputs
 from t2t_repro.decoding.translator import Translator
-from t2t_repro.decoding.well_formed import MAX_OPENINGS, tree_rules
 from t2t_repro.errors import UserError
-from t2t_repro.hparam import DecodeHParams
+from t2t_repro.hparam import DecodeHParams, override
 from t2t_repro.insights.search_tree import search_tree
 from t2t_repro.parsing.linearization import TreeSymbols
+from t2t_repro.parsing.well_formed import MAX_OPENINGS, tree_rules
 from t2t_repro.serving.export import Served
 
 TOY = TreeSymbols(("S", "NP"), ("N", "NS", ","))
@@ -56,7 +57,9 @@ class RandomModel(ModelWithoutCache):
         favored: tokens whose logits are higher by 5.
     """
 
-    has_attention, is_normalized, name = False, False, "random"
+    name = "random"
+    has_attention = False
+    is_normalized = False
     missing_methods: tuple[str, ...] = ()
 
     def __init__(self, size: int, seed: int, favored: tuple[int, ...] = ()) -> None:
@@ -103,15 +106,16 @@ def forests(
     if budget < len(sentence):
         return
     for end in range(1, len(sentence) + 1):
-        parts = list(trees(sentence[:end], budget, size, fitting)) + (
-            list(fitting[sentence[0]]) if end == 1 else []
-        )
+        parts = list(trees(sentence[:end], budget, size, fitting))
+        if end == 1:
+            parts += fitting[sentence[0]]
         for part in parts:
-            if end == len(sentence):
-                yield from [part] if length(part, size) <= budget else []
-            else:
-                rests = forests(sentence[end:], budget - length(part, size), size, fitting)
-                yield from (f"{part} {rest}" for rest in rests)
+            rest_budget = budget - length(part, size)
+            if end < len(sentence):
+                for rest in forests(sentence[end:], rest_budget, size, fitting):
+                    yield f"{part} {rest}"
+            elif rest_budget >= 0:
+                yield part
 
 
 def length(text: str, size: Sizes) -> int:
@@ -128,12 +132,11 @@ def score(model: RandomModel, ids: list[int], alpha: float, other: list[int]) ->
     """Returns the score of an output. A token that is not in `other` counts with the probability of
     all such tokens.
     """
-    log_probs, total = log_softmax(model), 0.0
+    total = 0.0
     for t, (last, token) in enumerate(zip([0, *ids], ids, strict=False)):
-        row = log_probs[t % 7, last]
-        total += (
-            row[token] if token in other or not other else math.log1p(-np.exp(row[other]).sum())
-        )
+        row = log_softmax(model)[t % 7, last]
+        is_single = token in other or not other
+        total += row[token] if is_single else math.log1p(-np.exp(row[other]).sum())
     return float(total) / ((5 + len(ids)) / 6) ** alpha
 
 
@@ -168,12 +171,8 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
         texts = sorted(trees(sentence, limit - 1, size, fitting))
         expected = {tuple(ids): score(model, ids, alpha, other) for ids in words.encode(texts)}
         ranked = sorted(expected, key=lambda ids: -expected[ids])
-        found = [
-            tuple(unpadded(ids))
-            for ids, value in zip(outputs, scores, strict=True)
-            if value > -math.inf
-        ]
-        assert found == ranked
+        assert [tuple(unpadded(ids)) for ids in outputs[: len(ranked)]] == ranked
+        assert (scores[len(ranked) :] == -math.inf).all()
         assert scores[: len(ranked)] == pytest.approx([expected[ids] for ids in ranked], rel=1e-4)
         counts.append(len(expected))
     assert max(counts) == most_trees
@@ -182,58 +181,35 @@ def test_a_beam_that_holds_all_trees_finds_the_best_and_nothing_else(
 @pytest.mark.parametrize(
     ("word_symbol", "options"),
     [
-        (
-            "tag",
-            {
-                "beam_size": 4,
-                "n": 4,
-                "extra_length": 9,
-                "repeat_ngram_size": 1,
-                "repeat_ngram_penalty": 9.0,
-            },
-        ),
-        ("XX", {"beam_size": 1, "extra_length": 0}),
-        (
-            "word",
-            {"sampling_method": "random", "n": 3, "extra_length": 0, "sampling_keep_top_k": 2},
-        ),
+        ("tag", "beam_size=4,n=4,extra_length=9,repeat_ngram_size=1,repeat_ngram_penalty=9"),
+        ("XX", "beam_size=1,extra_length=0"),
+        ("word", "sampling_method=random,n=3,extra_length=0,sampling_keep_top_k=2"),
     ],
     ids=["beam", "greedy", "random"],
 )
-def test_no_output_needs_repairs(
-    words: Vocabulary, options: dict[str, Any], word_symbol: str
-) -> None:
+def test_no_output_needs_repairs(words: Vocabulary, options: str, word_symbol: str) -> None:
     problem: Any = registry.problem("wsj_parsing", {"word_symbol": word_symbol})
     symbols = problem.tree_symbols
     opening = tuple(ids[0] for ids in words.encode([f"({label}" for label in symbols.labels[:3]]))
     model: Any = RandomModel(words.size, 2, opening)
-    translator = Translator(model, words, DecodeHParams(well_formed=True, **options), 0, symbols)
+    params = override(DecodeHParams(well_formed=True), options)
+    translator = Translator(model, words, params, output_rules=problem.output_rules)
     translations = translator.translate(LINES)
-    hypotheses = [
-        (line, h) for line, x in zip(LINES, translations, strict=True) for h in x.hypotheses
-    ]
-    parsed, repairs = problem.finish(
-        [line for line, _ in hypotheses], [h.text for _, h in hypotheses]
-    )
-    assert not repairs, [h.text for _, h in hypotheses]
-    assert (
-        len(parsed) >= len(LINES) * options.get("n", 1) - 4
-    )  # a short sentence may have fewer than n trees
-    for _, hypothesis in hypotheses:
+    _, repairs = finish_translations(problem, LINES, translations)
+    assert not repairs
+    hypotheses = [h for translation in translations for h in translation.hypotheses]
+    # A short sentence may have fewer than n trees.
+    assert len(hypotheses) >= len(LINES) * params.n - 4
+    for hypothesis in hypotheses:
         assert hypothesis.ids[-1] == EOS_ID and hypothesis.score > -math.inf
-        runs = ("".join(run) for is_opening, run in itertools.groupby(
-            hypothesis.text.split(), lambda symbol: symbol[0] == "(") if is_opening)  # fmt: skip
+        runs = re.findall(r"(?:\(\S+ )+", hypothesis.text)
         assert max(run.count("(") for run in runs) <= MAX_OPENINGS
-    if "beam_size" in options:
-        _, expected = hypotheses[0]
-        assert search_tree(translator, LINES[0])[0].hypotheses[0].ids == expected.ids
-    alone = [
-        h
-        for translation in translator.translate(LINES, batch_size=1)
-        for h in translation.hypotheses
-    ]
-    assert [h.ids for h in alone] == [h.ids for _, h in hypotheses]
-    assert [h.score for h in alone] == pytest.approx([h.score for _, h in hypotheses], rel=1e-6)
+    if not params.is_random:
+        assert search_tree(translator, LINES[0])[0].hypotheses[0].ids == hypotheses[0].ids
+    each_alone = translator.translate(LINES, batch_size=1)
+    alone = [h for translation in each_alone for h in translation.hypotheses]
+    assert [h.ids for h in alone] == [h.ids for h in hypotheses]
+    assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], rel=1e-6)
     truncated = translator.translate(LINES, max_input_size=3, long_lines="truncate")
     assert not problem.finish(LINES, [translation.text for translation in truncated])[1]
 
@@ -250,7 +226,8 @@ def test_the_graph_and_the_translator_know_the_same_words(words: Vocabulary) -> 
 def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
     problem: Any = registry.problem("wsj_parsing", {})
     params = DecodeHParams(beam_size=2, extra_length=2, n=2, batch_size=30, well_formed=True)
-    translator = Translator(RandomModel(words.size, 3), words, params, 12, problem.tree_symbols)  # type: ignore[arg-type]
+    model: Any = RandomModel(words.size, 3)
+    translator = Translator(model, words, params, 12, problem.output_rules)
     lines = [*LINES[:3], ""]
     expected = translator.translate(lines, long_lines="truncate")
     answers = Served(translator).translate_nbest(tf.constant(lines))
@@ -263,7 +240,6 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
 @pytest.mark.parametrize(
     ("symbols", "kind", "message"),
     [
-        (None, "words", r"^well_formed=true is only for parsers.*omit it$"),
         (TOY, "tiny", r"^well_formed=true needs a vocabulary with a piece for each bracket"),
         (
             TreeSymbols(("S",), ("N", "''")),
@@ -281,17 +257,27 @@ def test_a_served_model_gives_the_translators_trees(words: Vocabulary) -> None:
 def test_a_search_that_cannot_obey_the_rules_is_refused(
     words: Vocabulary,
     tiny_vocabulary: Vocabulary,
-    symbols: TreeSymbols | None,
+    symbols: TreeSymbols,
     kind: str,
     message: str,
 ) -> None:
     vocabulary = {"words": words, "tiny": tiny_vocabulary, "bytes": ByteVocabulary()}[kind]
-    parser: Any = RandomModel(words.size, 2)
     with pytest.raises(UserError, match=message):
-        Translator(parser, vocabulary, DecodeHParams(well_formed=True), 0, symbols).translate(
-            ["dog"]
-        )
-    with pytest.raises(UserError, match="prefixes cannot be combined with well_formed=true"):
-        Translator(parser, words, DecodeHParams(well_formed=True), 0, TOY_WORDS).translate(
-            ["dog"], ["(S"]
-        )
+        tree_rules(vocabulary, symbols)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefixes", "message"),
+    [
+        ("wsj_parsing", ["(S"], "prefixes cannot be combined with well_formed=true"),
+        ("wsj_parsing_rev", [], "well_formed=true is only for parsers"),
+    ],
+)
+def test_the_translator_refuses_rules_that_cannot_be_obeyed(
+    words: Vocabulary, name: str, prefixes: list[str], message: str
+) -> None:
+    parser: Any = RandomModel(words.size, 2)
+    rules = registry.problem(name).output_rules
+    translator = Translator(parser, words, DecodeHParams(), output_rules=rules)
+    with pytest.raises(UserError, match=message):
+        translator.translate(["dog"], prefixes, well_formed=True)

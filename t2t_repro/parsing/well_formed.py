@@ -13,7 +13,6 @@ words of the longest sentence (or tokens of its words), F different facts, L lab
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding.batches import padded
+from t2t_repro.decoding.rules import Rules
 from t2t_repro.errors import UserError
 from t2t_repro.parsing.linearization import (
     NO_WORD,
@@ -44,17 +44,11 @@ the words may write (NP (NP (NP (NP ... until only the length limit stops it.
 """
 
 
-def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules:
-    """Returns the rules of trees with these symbols; None is for models whose outputs are not
-    trees.
+def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols) -> TreeRules:
+    """Returns the rules of trees with these symbols.
 
-    Raises UserError for None, or if the vocabulary cannot write every tree.
+    Raises UserError if the vocabulary cannot write every tree.
     """
-    if not symbols:
-        raise UserError(
-            "well_formed=true is only for parsers, but the outputs of this model are not trees; "
-            "omit it"
-        )
     if not isinstance(vocabulary, SentencePieceVocabulary):
         raise UserError(
             f"well_formed=true needs a SentencePiece vocabulary, not one of {vocabulary.kind}; "
@@ -63,9 +57,9 @@ def tree_rules(vocabulary: Vocabulary, symbols: TreeSymbols | None) -> TreeRules
     return SymbolRules(vocabulary, symbols) if symbols.words else WordRules(vocabulary, symbols)
 
 
-class TreeRules(ABC):
-    """The rules of trees. The facts about a source are one number for each symbol of a word that a
-    tree needs.
+class TreeRules(Rules):
+    """The rules of trees. The facts about a source are one
+    number for each symbol of a word that a tree needs.
 
     Args:
         vocabulary: the parser's vocabulary.
@@ -91,32 +85,22 @@ class TreeRules(ABC):
         begins: np.ndarray,
         fits: np.ndarray,
     ) -> None:
-        opening, closing = (
-            single_tokens(vocabulary, [bracket + label for label in labels]) for bracket in "()"
-        )
-        if PAD_ID in (*opening, *closing):
+        opening = single_tokens(vocabulary, [f"({label}" for label in labels])
+        closing = single_tokens(vocabulary, [f"){label}" for label in labels])
+        if PAD_ID in opening + closing:
             raise unsuited_vocabulary()
         # The number of each opening bracket and each closing bracket, from 1; 0 for other tokens:
         # [V]
-        self._opening, self._closing = (
-            _numbers(vocabulary.size, tokens) for tokens in (opening, closing)
-        )
+        self._opening = _numbers(vocabulary.size, opening)
+        self._closing = _numbers(vocabulary.size, closing)
         # The column of each token in the result of `_allowed`: [V]
         self._columns = _numbers(vocabulary.size, [EOS_ID, *opening, *closing, *symbols])
         # Without a list of symbols, all other tokens are tokens of words: [V]
         self._is_symbol = self._columns > 1 + 2 * len(labels) if symbols else self._columns == 0
         self._labels = np.arange(1, len(labels) + 1, dtype=np.int32)  # [L]
-        self._vocabulary, self._begins, self._fits = vocabulary, begins, fits
-
-    @abstractmethod
-    def facts(self, lines: Sequence[str]) -> np.ndarray:
-        """Returns the facts about each source line: positive int32 [B, W], padded with 0."""
-
-    @abstractmethod
-    def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
-        """Applies `facts` to a tensor of strings [B]. `tokenizer` is the vocabulary as TensorFlow
-        operations.
-        """
+        self._vocabulary = vocabulary
+        self._begins = begins
+        self._fits = fits
 
     def mask(
         self, logits: tf.Tensor, ids: tf.Tensor, t: tf.Tensor, memory: Mapping[str, tf.Tensor]
@@ -129,9 +113,9 @@ class TreeRules(ABC):
                 the maximum length of each sentence's output, counting the end token.
         """
         room = (memory["limits"] - t - 1)[:, None, None]
+        allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))
         # One row for each token, because TensorFlow gathers rows faster than columns: [R, K, 2 + 2L
         # + P] --> [V, R, K]
-        allowed = tf.where(self._allowed(ids, memory["facts"], room), 0.0, float("-inf"))
         mask = tf.gather(tf.transpose(allowed, [2, 0, 1]), self._columns)
         return logits + tf.transpose(mask, [1, 2, 0])
 
@@ -142,27 +126,24 @@ class TreeRules(ABC):
         symbols of words.
 
         Args:
-            ids, facts: as in `mask`.
+            ids: int32 [R, K, t], the tokens of the hypotheses.
+            facts: int32 [R, W + 1], the facts about each source, and a 0.
             room: int32 [R, 1, 1], the maximum number of tokens after the token that may follow.
         """
         depth, innermost, openings = self._brackets(ids)
         left, fact = self._next_symbol(ids, facts)
+        begins = tf.gather(self._begins, fact)
         # The shortest tree still needs the symbols that are left, a closing bracket for each open
         # constituent, and the end token. After the root is open, there is always room for them.
-        begins = tf.gather(self._begins, fact)
-        can_open = (
-            begins & (left > 0) & (openings < MAX_OPENINGS) & (left + (depth + 1) + 1 <= room)
-        )
-        can_close = (
-            begins & (openings == 0) & ((depth > 1) | (left == 0)) & (innermost == self._labels)
-        )
+        has_room = left + (depth + 1) + 1 <= room
+        can_open = begins & (left > 0) & (openings < MAX_OPENINGS) & has_room
+        may_close = begins & (openings == 0) & ((depth > 1) | (left == 0))
+        can_close = may_close & (innermost == self._labels)
         can_end = (depth == 0) & (left == 0)
         can_write = (depth > 0) & (left > 0) & tf.gather(self._fits, fact[:, :, 0])
         never = tf.zeros_like(can_end)
-        return tf.concat(
-            [never, can_end, tf.repeat(can_open, len(self._labels), 2), can_close, can_write],
-            axis=2,
-        )
+        can_open = tf.repeat(can_open, len(self._labels), axis=2)
+        return tf.concat([never, can_end, can_open, can_close, can_write], axis=2)
 
     def _next_symbol(self, ids: tf.Tensor, facts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns how many symbols are left, and the fact about the next of them (0 if none): int32
@@ -182,20 +163,21 @@ class TreeRules(ABC):
             after the last other token. If the last number is not 0, the innermost open constituent
             has no words.
         """
-        ids = tf.pad(
-            ids, [[0, 0], [0, 0], [1, 0]]
-        )  # Then the code below has a position to look at, even if t = 0.
-        opening, closing = (tf.gather(table, ids) for table in (self._opening, self._closing))
+        # With padding, the code below has a position to look at, even if t = 0.
+        ids = tf.pad(ids, [[0, 0], [0, 0], [1, 0]])
+        opening = tf.gather(self._opening, ids)
+        closing = tf.gather(self._closing, ids)
         depths = tf.cumsum(tf.sign(opening) - tf.sign(closing), axis=2)
         depth = depths[:, :, -1:]
         # The innermost open constituent begins at the last opening bracket after which the depth is
         # the present depth.
-        positions = tf.range(tf.shape(ids)[2])
-        innermost = tf.reduce_max(
-            tf.where((opening > 0) & (depths == depth), positions, 0), axis=2, keepdims=True
+        innermost = _last_position((opening > 0) & (depths == depth))
+        last_other = _last_position(opening == 0)
+        return (
+            depth,
+            tf.gather(opening, innermost, batch_dims=2),
+            tf.shape(ids)[2] - 1 - last_other,
         )
-        last_other = tf.reduce_max(tf.where(opening == 0, positions, 0), axis=2, keepdims=True)
-        return depth, tf.gather(opening, innermost, batch_dims=2), positions[-1] - last_other
 
 
 class WordRules(TreeRules):
@@ -209,24 +191,18 @@ class WordRules(TreeRules):
     """
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
-        texts = vocabulary.pieces(range(vocabulary.size))
-        begins = np.array(
-            [number == PAD_ID or text.startswith(SPACE) for number, text in enumerate(texts)]
-        )
-        super().__init__(
-            vocabulary, symbols.labels, [], begins, np.zeros([vocabulary.size, 0], bool)
-        )
+        pieces = vocabulary.pieces(range(vocabulary.size))
+        begins = np.array([piece.startswith(SPACE) for piece in pieces])
+        begins[PAD_ID] = True
+        no_symbols = np.zeros([vocabulary.size, 0], bool)
+        super().__init__(vocabulary, symbols.labels, [], begins, no_symbols)
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the ids of the words of each line, without an end token: int32 [B, W], padded
         with 0.
         """
-        return padded(
-            [
-                ids[:-1]
-                for ids in self._vocabulary.encode([" ".join(words_of(line)) for line in lines])
-            ]
-        )
+        rows = self._vocabulary.encode([" ".join(words_of(line)) for line in lines])
+        return padded([row[:-1] for row in rows])
 
     def graph_facts(self, lines: Any, tokenizer: Any) -> Any:
         return tokenizer.tokenize(graph_words_of(lines)).to_tensor(PAD_ID)
@@ -239,9 +215,8 @@ class WordRules(TreeRules):
         """
         left, token = self._next_symbol(ids, memory["facts"])
         can_write = (left > 0) & (t > 0)  # the first token opens the root
-        any_word = tf.reduce_logsumexp(
-            tf.where(self._is_symbol, logits, float("-inf")), axis=2, keepdims=True
-        )
+        words = tf.where(self._is_symbol, logits, float("-inf"))
+        any_word = tf.reduce_logsumexp(words, axis=2, keepdims=True)
         is_next = tf.range(tf.shape(logits)[2]) == token
         return tf.where(is_next & can_write, any_word, super().mask(logits, ids, t, memory))
 
@@ -253,20 +228,14 @@ class SymbolRules(TreeRules):
     """
 
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
-        pairs = zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True)
-        tokens = {symbol: token for symbol, token in pairs if token != PAD_ID}
-        fitting = np.array(
-            [[kind != NO_WORD and fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS]
-        )
+        tokens = dict(zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True))
+        tokens = {symbol: token for symbol, token in tokens.items() if token != PAD_ID}
+        fitting = np.array([[fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS])
+        fitting[NO_WORD] = False
         if not fitting[NO_WORD + 1 :].any(axis=1).all():
             raise unsuited_vocabulary()
-        super().__init__(
-            vocabulary,
-            symbols.labels,
-            list(tokens.values()),
-            np.ones(len(WORD_KINDS), bool),
-            fitting,
-        )
+        begins = np.ones(len(WORD_KINDS), bool)
+        super().__init__(vocabulary, symbols.labels, list(tokens.values()), begins, fitting)
 
     def facts(self, lines: Sequence[str]) -> np.ndarray:
         """Returns the kind of each word of each line: int32 [B, W], padded with `NO_WORD`."""
@@ -287,9 +256,14 @@ def unsuited_vocabulary() -> UserError:
 
 def single_tokens(vocabulary: Vocabulary, texts: Sequence[str]) -> list[int]:
     """Returns the token of each text; `PAD_ID` for a text of several tokens."""
-    return [
-        ids[0] if len(ids) == 2 else PAD_ID for ids in vocabulary.encode(texts)
-    ]  # each text has an end token
+    rows = vocabulary.encode(texts)  # each row has an end token
+    return [row[0] if len(row) == 2 else PAD_ID for row in rows]
+
+
+def _last_position(is_there: tf.Tensor) -> tf.Tensor:
+    """Returns the last position at which bool [R, K, t] is true: int32 [R, K, 1]; 0 if none."""
+    positions = tf.range(tf.shape(is_there)[2])
+    return tf.reduce_max(tf.where(is_there, positions, 0), axis=2, keepdims=True)
 
 
 def _numbers(size: int, tokens: Sequence[int]) -> np.ndarray:

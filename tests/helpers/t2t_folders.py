@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from golden_model import load
 
-OLD_HPARAMS: dict[str, Any] = {
+T2T_HPARAMS: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_encoder_layers": 0,
     "num_decoder_layers": 0,
@@ -63,7 +63,7 @@ def weights() -> dict[str, np.ndarray]:
     return load("model_v1_postnorm_vars")
 
 
-def write_old_checkpoint(path: Path, variables: dict[str, np.ndarray], step: int = 0) -> str:
+def write_t2t_checkpoint(path: Path, variables: dict[str, np.ndarray], step: int = 0) -> str:
     """Writes a checkpoint as TensorFlow 1 does, with the variable global_step; returns its path
     with the step.
     """
@@ -82,13 +82,13 @@ def write_vocabulary(path: Path, size: int) -> None:
     path.write_text("".join(f"'{subword}'\n" for subword in SUBWORDS[:size]))
 
 
-def write_old_model(folder: Path, step: int = 20, **hparams: Any) -> Path:
+def write_t2t_model(folder: Path, step: int = 20, **hparams: Any) -> Path:
     """Writes a checkpoint, hparams.json with the given changes, flags and a vocabulary to `folder`;
     returns it.
     """
     folder.mkdir(exist_ok=True)
-    write_old_checkpoint(folder, weights(), step)
-    (folder / "hparams.json").write_text(json.dumps(OLD_HPARAMS | hparams))
+    write_t2t_checkpoint(folder, weights(), step)
+    (folder / "hparams.json").write_text(json.dumps(T2T_HPARAMS | hparams))
     (folder / "flags_t2t.txt").write_text(
         "--problem=translate_toy\n--data_dir=data\n--hparams_set=transformer_mine\n"
     )
