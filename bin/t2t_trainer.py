@@ -123,8 +123,8 @@ def open_data(values: flags.FlagValues) -> Data:
     """Opens the data. First generates the data for --generate_data, or if the data is missing and
     needs no download.
 
-    Raises UserError if the data is missing or damaged, or was made with settings other than those
-    in the flags.
+    Raises UserError if the data is missing or damaged, or was made with other settings than
+    the flags say.
     """
     has_t2t_data = t2t_data.has_t2t_data(values.data_dir, values.problem)
     is_missing = not has_t2t_data and not has_data(values.data_dir, values.problem)

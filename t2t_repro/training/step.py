@@ -93,8 +93,8 @@ class TrainStep:
             self._losses = _sum_of_replica([2])
             self._scaled_gradients = [_sum_of_replica(weight.shape) for weight in self._weights]
         self.state = [*optimizer.variables, *self._loss_scale.variables]
-        """Variables that change from step to step, without the weights: those of the optimizer and
-        the loss scale.
+        """Variables that change from step to step, without the weights: the optimizer's and the
+        loss scale's.
         """
         round_spec = [MicroBatch(IDS, IDS, EXAMPLES)] * strategy.num_replicas_in_sync
         self._accumulate = tf.function(
