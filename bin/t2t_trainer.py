@@ -120,29 +120,19 @@ def open_data(values: flags.FlagValues) -> Data:
     """Opens the data. First generates the data for --generate_data, or if the data is missing and
     needs no download.
 
-    Raises UserError if the data is missing or damaged, or was made with settings other than those
-    in the flags.
+    Raises UserError if the data is missing or damaged, or was made with other settings than
+    the flags say.
     """
     foreign = foreign_format(values.data_dir, values.problem)
-    has_data = foreign or has_description(values.data_dir, values.problem)
-    if values.generate_data or not has_data:
-        problem = program.problem(values)
-        tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
-        if foreign:
-            raise UserError(
-                f"--generate_data: {values.data_dir} has data that {foreign.program} generated, "
-                "which this flag would replace; omit the flag to train on that data, or run "
-                "t2t-datagen --overwrite"
-            )
-        if not values.generate_data and (values.dry_run or not problem.is_self_contained):
-            raise missing_data(values.data_dir, problem, tmp_dir)
-        if os.environ.get("TF_CONFIG"):
-            raise UserError(
-                "TF_CONFIG is set, and several workers must not generate the data at the same "
-                f"time; run {datagen_command(values.data_dir, problem, tmp_dir)}"
-            )
-        options = Options(overwrite=values.generate_data)
-        datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
+    is_missing = not foreign and not has_description(values.data_dir, values.problem)
+    if values.generate_data and foreign:
+        raise UserError(
+            f"--generate_data: {values.data_dir} has data that {foreign.program} generated, which "
+            "this flag would replace; omit the flag to train on that data, or run t2t-datagen "
+            "--overwrite"
+        )
+    if values.generate_data or is_missing:
+        _generate_data(values)
     data = load_data(values.data_dir, values.problem)
     for name, value in program.problem_settings(values).items():
         data_value = getattr(data.problem.settings, name)
@@ -153,6 +143,20 @@ def open_data(values: flags.FlagValues) -> Data:
                 "in another --data_dir"
             )
     return data
+
+
+def _generate_data(values: flags.FlagValues) -> None:
+    problem = program.problem(values)
+    tmp_dir = values.tmp_dir if values["tmp_dir"].present else ""
+    if not values.generate_data and (values.dry_run or not problem.is_self_contained):
+        raise missing_data(values.data_dir, problem, tmp_dir)
+    if os.environ.get("TF_CONFIG"):
+        raise UserError(
+            "TF_CONFIG is set, and several workers must not generate the data at the same "
+            f"time; run {datagen_command(values.data_dir, problem, tmp_dir)}"
+        )
+    options = Options(overwrite=values.generate_data)
+    datagen.generate_data(problem, values.data_dir, values.tmp_dir, options)
 
 
 def output_dir(values: flags.FlagValues) -> str:
@@ -192,22 +196,22 @@ def next_commands(folder: ModelFolder, can_decode: bool, t2t_usr_dir: str, best:
     flag = f"--output_dir={shlex.quote(str(folder.path))}"
     if t2t_usr_dir:
         flag += f" --t2t_usr_dir={shlex.quote(t2t_usr_dir)}"
-    language = f" --target_language={language_of(folder.tags[0])}" if folder.tags else ""
-    commands = f"t2t-decoder {flag}{language}"
-    if can_decode:
-        commands = f"to decode: {commands} --decode_from_file=INPUT --decode_to_file=OUTPUT"
-    else:
-        commands = f"to score: {commands} --score_file=PAIRS"
-    if folder.hparams.num_last_checkpoints > 1:
-        commands = f"to average the last checkpoints: t2t-avg-checkpoints {flag}\n{commands}"
+    commands = [
+        f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(path)}"
+        for path in checkpoints_in(folder.path / "best")[-1:]
+    ]
+    average = f"t2t-avg-checkpoints {flag}"
     if 1 < best <= len(folder.checkpoints()):
-        average = f"t2t-avg-checkpoints {flag} --num_best_checkpoints={best}"
-        commands = f"to average the best checkpoints: {average}\n{commands}"
-    for path in checkpoints_in(folder.path / "best")[-1:]:
-        commands = (
-            f"best checkpoint on the dev split: --checkpoint_path={shlex.quote(path)}\n{commands}"
-        )
-    return commands
+        commands.append(f"to average the best checkpoints: {average} --num_best_checkpoints={best}")
+    if folder.hparams.num_last_checkpoints > 1:
+        commands.append(f"to average the last checkpoints: {average}")
+    language = f" --target_language={language_of(folder.tags[0])}" if folder.tags else ""
+    decoder = f"t2t-decoder {flag}{language}"
+    if can_decode:
+        commands.append(f"to decode: {decoder} --decode_from_file=INPUT --decode_to_file=OUTPUT")
+    else:
+        commands.append(f"to score: {decoder} --score_file=PAIRS")
+    return "\n".join(commands)
 
 
 run = program.entry_point(main, FLAGS, __doc__)

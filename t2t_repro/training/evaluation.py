@@ -265,9 +265,9 @@ class DevDecoder:
         folder: the model folder. Its problem's `finish` and `scores` are applied to the outputs.
         records: examples of the split. If the problem is reversed, `Records` has already swapped
             sources and targets.
-        lines: number of lines of each corpus to decode, spread evenly over the corpus, or more than
-            it has for all. While a model has not learned to end its outputs, each output has the
-            maximum length, and decoding is slow.
+        lines: number of lines of each corpus to decode, spread evenly over the corpus; a smaller
+            corpus is decoded as a whole. While a model has not learned to end its outputs, each
+            output has the maximum length, and decoding is slow.
     """
 
     def __init__(self, model: Any, folder: ModelFolder, records: Records, lines: int) -> None:

@@ -43,7 +43,7 @@ def summary(run: Run, pipeline: Pipeline, model: Any) -> str:
 
 
 def size_text(model: Any, frozen: str) -> str:
-    """Returns the number of a model's parameters, and of those that the hparam `frozen` names."""
+    """Returns the number of a model's parameters, and how many the hparam `frozen` freezes."""
     count = parameter_count(model)
     text = f"{count:,} parameters"
     if frozen:

@@ -178,7 +178,7 @@ def _evaluator(run: Run, folder: ModelFolder, model: Model) -> Evaluator:
     if config.eval_decode_lines:
         decoding_model = as_decoding_model(model, "give --eval_decode_lines=0")
         decoder = DevDecoder(decoding_model, folder, dev, config.eval_decode_lines)
-    # Batches that are larger than those of training may not fit in memory.
+    # Batches that are larger than in training may not fit in memory.
     max_tokens = min(EVAL_TOKENS, config.max_tokens_per_replica)
     return Evaluator(model, dev, max_tokens, config.eval_steps, decoder, run.hparams.max_length)
 

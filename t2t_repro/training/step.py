@@ -52,15 +52,13 @@ class Result(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """False if the loss or the gradient is not finite.
+        """False if the loss or the gradient norm is not finite.
 
         With a loss scale, gradients sometimes overflow. The step is then skipped and the scale is
         lowered, so this is no error.
         """
-        is_overflow_expected = self.loss_scale > 1.0
-        return math.isfinite(self.loss) and (
-            math.isfinite(self.gradient_norm) or is_overflow_expected
-        )
+        may_overflow = self.loss_scale > 1.0
+        return math.isfinite(self.loss) and (may_overflow or math.isfinite(self.gradient_norm))
 
 
 class TrainStep:
@@ -94,8 +92,8 @@ class TrainStep:
             self._losses = _sum_of_replica([2])
             self._scaled_gradients = [_sum_of_replica(weight.shape) for weight in self._weights]
         self.state = [*optimizer.variables, *self._loss_scale.variables]
-        """Variables that change from step to step, without the weights: those of the optimizer and
-        the loss scale.
+        """Variables that change from step to step, without the weights: the optimizer's and the
+        loss scale's.
         """
         round_spec = [MicroBatch(IDS, IDS, EXAMPLES)] * strategy.num_replicas_in_sync
         self._accumulate = tf.function(
@@ -195,15 +193,18 @@ class TrainStep:
         gradients = [tf.identity(total) for total in self._scaled_gradients]
         figures, *gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, [figures, *gradients])
         loss, auxiliary_loss, votes = tf.unstack(figures)
+
         scale = self._loss_scale.value()
-        unscaled = [gradient / scale for gradient in gradients]
-        gradients, norm = clipped(unscaled, self._optimizer.global_clipnorm)
+        gradients = [gradient / scale for gradient in gradients]
+        gradients, norm = clipped(gradients, self._optimizer.global_clipnorm)
+
         takes_step = self._loss_scale.accepts(norm)
         rate = tf.convert_to_tensor(self._optimizer.learning_rate)
         step_size = self._optimizer.step_size(rate)
         context.merge_call(self._apply, args=(gradients, step_size, takes_step))
         iterations = self._optimizer.iterations.value
         iterations.assign_add(tf.cast(takes_step, iterations.dtype))
+
         for total in [self._losses, *self._scaled_gradients]:
             total.assign(tf.zeros_like(total))
         return tf.stack([loss, auxiliary_loss, norm, votes, scale, rate])

@@ -1,5 +1,7 @@
 """Tests of the warnings about a run's settings."""
 
+from typing import Any
+
 import pytest
 
 from t2t_repro import devices
@@ -12,6 +14,7 @@ from t2t_repro.training.messages import warnings
     ("change", "config", "words"),
     [
         ({"train_steps": 4001}, RunConfig(keep_checkpoint_max=5), ""),
+        ({"train_steps": 4000, "learning_rate_schedule": "constant"}, RunConfig(), ""),
         (
             {"train_steps": 4000},
             RunConfig(),
@@ -35,7 +38,7 @@ from t2t_repro.training.messages import warnings
     ],
 )
 def test_settings_that_mislead_are_reported(
-    change: dict[str, int], config: RunConfig, words: str, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], config: RunConfig, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "multiplies", lambda kind: False)
     found = list(warnings(HParams(**change), config))

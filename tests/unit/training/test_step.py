@@ -267,6 +267,7 @@ def test_float16_takes_the_same_steps_as_float32_and_skips_those_that_overflow(
     assert math.isfinite(result.loss)
     assert not math.isfinite(result.gradient_norm)
     assert result.loss_scale == 2.0**120 and result.is_sound
+    assert not result._replace(loss_scale=1.0).is_sound
     for variable, value in zip(variables, before, strict=True):
         assert np.array_equal(variable.value.numpy(), value)
     assert scale_and_count() == (2.0**119, 0)
