@@ -184,7 +184,7 @@ class Served(tf.Module):
             outputs, scores = self._outputs(tags, texts, params)
         shape = tf.stack([tf.size(inputs, tf.int64), params.n])
         return {
-            "outputs": tf.tensor_scatter_nd_update(tf.fill(shape, ""), not_empty, outputs),
+            "outputs": tf.scatter_nd(not_empty, outputs, shape),
             "scores": tf.scatter_nd(not_empty, scores, shape),
         }
 

@@ -40,8 +40,8 @@ LEVELS = (
     ("bin",),
     ("__main__",),
 )
-"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from parsing
-on), programs. A folder imports only folders of lower levels.
+"""The folders and loose modules, from the bottom to the top: tools, core, annexes (from
+ctranslate2 on), programs. A folder imports only folders of lower levels.
 """
 RANKS = {folder: rank for rank, folders in enumerate(LEVELS) for folder in folders}
 FIRST_ANNEX = RANKS["ctranslate2"]

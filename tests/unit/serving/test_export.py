@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,6 +32,16 @@ LONG = "the cat sat on the dog the cat sat on the dog"
 TAGS = [">>de<<", ">>fr<<"]
 
 
+def decoded(outputs: Any) -> list[str]:
+    return [text.decode() for text in np.asarray(outputs)]
+
+
+def copying(vocabulary: Vocabulary, *options: Any, **tags: Any) -> Translator:
+    """Returns a translator whose best output equals its input."""
+    params = DecodeHParams(beam_size=1)
+    return Translator(Copier(vocabulary.size), vocabulary, params, *options, **tags)
+
+
 class Server:
     """A translator and its graph, whose operations run one by one, because TensorFlow builds graphs
     slowly.
@@ -56,8 +67,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def copier(tiny_vocabulary: Vocabulary) -> Translator:
-    """Returns a translator whose best output equals its input."""
-    return Translator(Copier(tiny_vocabulary.size), tiny_vocabulary, DecodeHParams(beam_size=1))
+    return copying(tiny_vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +115,7 @@ def test_max_input_size_limits_the_sources_and_newlines_in_an_output_become_spac
     [ids] = short.translate_tokens(tf.constant([[7, 8, 9, EOS_ID]]))["outputs"].numpy().tolist()
     assert unpadded(ids) == [7, 8, EOS_ID]
     outputs = Served(copier).translate(tf.constant(["a\ncat", "a\r\u2028b"]))["outputs"]
-    assert [text.decode() for text in outputs.numpy()] == ["a cat", "a\r\u2028b"]
+    assert decoded(outputs) == ["a cat", "a\r\u2028b"]
 
 
 def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
     them.
     """
     vocabulary = small_subwords().with_sources(ByteVocabulary())
-    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)))
+    server = Server(copying(vocabulary))
     texts = ["\x194", "", "\x01\x03\t\x0c4", " \u3000\x144"]
     expected = ["cat.", "", "the \r.", "\ufffd."]
     assert [translation.text for translation in server.translator.translate(texts)] == expected
@@ -121,7 +131,7 @@ def test_vocabularies_of_tensor2tensor_are_served(tmp_path: Path) -> None:
     server.served.functions = {"serving_default": server.served.functions["serving_default"]}
     tf.saved_model.save(server.served, str(tmp_path), server.served.functions)
     loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](tf.constant(texts))
-    assert [text.decode() for text in loaded["outputs"].numpy()] == expected
+    assert decoded(loaded["outputs"]) == expected
     server = Server(server.translator)
     # As in decoding, the spaces around a source do not count.
     scores = server.ask("score", [" \x194\t", "\x194", "w2"], ["cat.", "cat.", "the"])
@@ -138,11 +148,11 @@ def test_byte_pairs_of_other_libraries_are_served() -> None:
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     codes = BpeVocabulary("#version: 0.2\nt h\nth e</w>\nd o\ndo g</w>\nä 中\n".encode())
     vocabulary = TokenizerVocabulary(tokenizer_json()).with_sources(codes)
-    server = Server(Translator(Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1)))
+    server = Server(copying(vocabulary))
     texts = ["the dog", "", "thedoge  äh", " \u3000中ä中@@ dog"]
     expected = [translation.text for translation in server.translator.translate(texts)]
     assert len(set(expected)) == 4
-    assert [text.decode() for text in server.ask("serving_default", texts)["outputs"]] == expected
+    assert decoded(server.ask("serving_default", texts)["outputs"]) == expected
 
 
 def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
@@ -171,7 +181,7 @@ def test_no_text_changes_the_answers_to_the_others(server: Server) -> None:
     ):
         # An empty text has only one hypothesis.
         hypotheses = [translation.hypotheses[0], translation.hypotheses[-1]]
-        assert [text.decode() for text in rows] == [hypothesis.text for hypothesis in hypotheses]
+        assert decoded(rows) == [hypothesis.text for hypothesis in hypotheses]
         assert scores == pytest.approx([hypothesis.score for hypothesis in hypotheses], abs=1e-4)
     assert best["outputs"].tolist() == answers["outputs"][:, 0].tolist()
     assert best["scores"] == pytest.approx(answers["scores"][:, 0], abs=1e-4)
@@ -243,7 +253,7 @@ def test_a_large_request_is_translated_in_batches(tiny_vocabulary: Vocabulary) -
         " ",
     ]
     answers = large.ask("nbest", texts)
-    assert [text.decode() for text in answers["outputs"][:, 0]] == [*texts[:-1], ""]
+    assert decoded(answers["outputs"][:, 0]) == [*texts[:-1], ""]
     log_probs = large.ask("score", texts, texts)["log_probs"]
     pairs = large.translator.score(texts, texts)
     assert log_probs == pytest.approx([pair.log_prob for pair in pairs])
@@ -269,9 +279,7 @@ def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams:
     client's error.
     """
     vocabulary = train(["the dog", "a cat", "the cat sat on the dog"], 292, TAGS)
-    translator = Translator(
-        Copier(vocabulary.size), vocabulary, DecodeHParams(beam_size=1), 12, tags=TAGS
-    )
+    translator = copying(vocabulary, 12, tags=TAGS)
     server = Server(translator)
     server.served.functions = {"serving_default": server.served.functions["serving_default"]}
     tf.saved_model.save(server.served, str(tmp_path), server.served.functions)
@@ -293,8 +301,7 @@ def test_each_text_is_translated_into_its_language(tmp_path: Path, tiny_hparams:
     assert answers["truncate"][0] == b">>fr<< the dog. a cat"
     for long_lines, outputs in answers.items():
         expected = translator.translate(texts, target_language="fr", long_lines=long_lines)
-        decoded = [output.decode() for output in outputs.numpy()]
-        assert decoded[:5] == [translation.text for translation in expected[:5]]
+        assert decoded(outputs[:5]) == [translation.text for translation in expected[:5]]
     for text, language in (("a", ""), ("a", "it"), (">>it<< a", "de"), (">>it<<", "de")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=">>de<<, >>fr<<"):
             serve(inputs=tf.constant(["", text]), target_language=tf.constant(["de", language]))
