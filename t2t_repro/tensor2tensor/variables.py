@@ -116,7 +116,7 @@ class T2TVariables:
         for name in checkpoints[0]:
             values = [weights[name] for weights in checkpoints]
             # A sum of many weights needs the precision of float64.
-            means[name] = np.mean(values, axis=0, dtype=np.float64).astype(np.float32)
+            means[name] = np.asarray(np.mean(values, axis=0, dtype=np.float64), np.float32)
         self.weights = by_our_names(means, self.path, self.names, self.only)
         """The weights, float32, by our names."""
 
