@@ -18,7 +18,9 @@ SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`, and of ours."""
 ONLY = "only tensor2tensor's model transformer, which turns one text into another, can be imported"
 UNUSED = {
-    "optimizer variables": r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power",  # noqa: E501
+    "optimizer variables": (
+        r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power"
+    ),
     "averages of losses": r"losses_avg/.*",
     "step counters": r"global_step|train_stats/.*",
 }
