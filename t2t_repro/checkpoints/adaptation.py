@@ -19,10 +19,12 @@ TABLES = (SOURCE_TABLE, "/target_embedding/table", "/softmax/table", "/softmax_b
 """Ends of the names of all weights that have a row for each piece. The first has the pieces of the
 sources.
 """
-SAME, SPELLED, OTHER = "same", "spelled", "other"
-"""Kinds of pieces of the new vocabulary: those of the old one, those that several of its pieces
-spell, and others.
-"""
+SAME = "same"
+"""Kind of a piece of the new vocabulary that the old one has, too."""
+SPELLED = "spelled"
+"""Kind of a piece that several pieces of the old vocabulary spell."""
+OTHER = "other"
+"""Kind of any other piece."""
 MARKS = re.compile("^(\u2581|\u0120|##)(?=.)|(?<=.)(_|@@)$")
 """Marks of the beginning, the middle or the end of a word, which each kind of vocabulary writes in
 its own way.

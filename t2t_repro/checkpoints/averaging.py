@@ -27,7 +27,7 @@ def average_checkpoints(
     checkpoints from which it was computed.
 
     `last` is the number of last checkpoints to average. 0 means the number in the hparam
-    num_last_checkpoints, or all checkpoints if the folder has fewer. `steps` are those of the
+    num_last_checkpoints, or all checkpoints if the folder has fewer. `steps` has the steps of the
     checkpoints to average instead of the last ones.
 
     Raises UserError if there are fewer than `last` checkpoints, one is missing, damaged or of

@@ -49,7 +49,7 @@ class Checkpoints:
 
     `optimizer_variables` are all variables that training steps change, except weights. The
     optimizer must be built. `keep` is the number of checkpoints to keep; older checkpoints are
-    deleted, except those of `keep_also`.
+    deleted, except the steps that `keep_also` names.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class Checkpoints:
         return path
 
     def keep_also(self, steps: Iterable[int]) -> None:
-        """Deletes all checkpoints except the latest ones and those of `steps`. From now on, each
-        save does the same.
+        """Deletes all checkpoints except the latest ones and the checkpoints of `steps`. From now
+        on, each save does the same.
         """
         self._best_steps = frozenset(steps)
         self._keep_only(self._folder.checkpoints())
@@ -228,7 +228,9 @@ def initial_weights(
 
 
 def warm_start(model: Any, vocabulary: Vocabulary, source: str) -> str:
-    """Sets a model's weights to those of `initial_weights`; returns the checkpoint's path."""
+    """Copies the weights that `initial_weights` returns into a model; returns the checkpoint's
+    path.
+    """
     path, content = initial_weights(model, vocabulary, source)
     reader.assign_weights(model, content, path)
     return path

@@ -96,8 +96,8 @@ class Origin:
 
     @property
     def vocabularies(self) -> list[str]:
-        """File names of the vocabularies: that of the targets, and that of the sources if it is
-        another one.
+        """File names of the vocabularies: of the targets, and of the sources if they have another
+        one.
         """
         names = [self.vocabulary, self.source_vocabulary]
         return [name for name in names if name]

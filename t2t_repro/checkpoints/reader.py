@@ -27,8 +27,8 @@ class Checkpoint:
     vocabulary_fingerprint: str
     """Twelve hex digits that identify the vocabulary the model was trained with."""
     hparams_fingerprint: str = ""
-    """Those of the hparams (see `model_folder.hparams_fingerprint`); "" if unknown, e.g. for an
-    imported model.
+    """Twelve hex digits that identify the hparams (see `model_folder.hparams_fingerprint`); "" for
+    an imported model.
     """
 
 

@@ -45,9 +45,7 @@ MAX_TABLE = 1 << 26
 
 @dataclass(frozen=True)
 class MarianConfig:
-    """The features of a model. Names and defaults are those of transformers; ids are those in its
-    files.
-    """
+    """The features of a model, with the names, defaults and ids of transformers."""
 
     activation_function: str = "gelu"
     d_model: int = 1024

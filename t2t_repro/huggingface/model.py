@@ -1,8 +1,8 @@
 """Finds the parts of a MarianMT model in a folder of transformers, and writes them as a model
 folder.
 
-In shapes, V is the number of pieces, P the number of positions, D the model's width and F that of a
-feed-forward network. PyTorch's kernels have the shape [out, in], ours [in, out].
+In shapes, V is the number of pieces, P the number of positions, D the model's width and F the inner
+width of a feed-forward network. PyTorch's kernels have the shape [out, in], ours [in, out].
 """
 
 from collections.abc import Sequence

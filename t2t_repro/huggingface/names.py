@@ -51,7 +51,7 @@ def layer_weights(hparams: HParams) -> Iterator[tuple[str, str, list[str], str]]
     sizes of each there.
 
     If there are several names, the weights lie side by side in ours. Sizes are letters, e.g. "FD":
-    D is the model's width, F that of the feed-forward networks of the side.
+    D is the model's width, F the inner width of the side's feed-forward networks.
     """
     for side, norms in NORMS.items():
         rows = [row for row in KERNELS if side == "decoder" or "memory" not in row[0]]

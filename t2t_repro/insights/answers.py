@@ -138,9 +138,9 @@ class ExploredModel:
         """Returns the attention weights [L, H, Q, K] of one kind, with the labels of queries and
         keys.
 
-        `target_ids` are those of a target, such as a hypothesis. `kind` is "encoder", "decoder" or
-        "cross". Raises UserError if the model does not have this attention, or a text is empty, too
-        long or not valid.
+        `target_ids` has the ids of a target, such as a hypothesis. `kind` is "encoder", "decoder"
+        or "cross". Raises UserError if the model does not have this attention, or a text is empty,
+        too long or not valid.
         """
         inputs = source_ids(self.translator, self._check_source(source))
         if not 0 < len(target_ids) <= MAX_TARGET:

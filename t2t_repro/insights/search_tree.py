@@ -1,8 +1,9 @@
 """Beam search for one sentence that records its tree: the candidates of each step, and what became
 of them.
 
-It calls the functions of `beam_search.py`, so that outputs and scores are those of `beam_search`. A
-loop in Python calls them, because the graph of `beam_search` returns only the outputs.
+It calls the functions of `beam_search.py`, so that it finds the outputs and scores that
+`beam_search` finds. A loop in Python calls them, because the graph of `beam_search` returns only
+the outputs.
 
 Shapes: K beam size, C candidates, n outputs, L length limit. R, the number of sentences, is 1.
 """

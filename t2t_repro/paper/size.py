@@ -1,9 +1,8 @@
 """A model's number of parameters, and the operations of a training step: counted, without memory
 for weights.
 
-Operations are those of matrix products and convolutions, in TensorFlow's graph of the model. A
-product of matrices [m, k] and [k, n] has m * k * n multiplications, and the same number of
-additions.
+Operations are matrix products and convolutions in TensorFlow's graph of the model. A product of
+matrices [m, k] and [k, n] has m * k * n multiplications, and the same number of additions.
 """
 
 import dataclasses
@@ -71,8 +70,8 @@ def multiplications(
 
 
 def _multiplications(graph: Any) -> int:
-    """Returns the number of multiplications of a TensorFlow graph, including those of each pass
-    through its loops.
+    """Returns the number of multiplications of a TensorFlow graph, in which each pass through a
+    loop counts.
     """
     total = 0
     for operation in graph.get_operations():

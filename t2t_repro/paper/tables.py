@@ -68,8 +68,8 @@ COLUMNS = (
     Column("paper_flops", "paper", _power),
     Column("share_of_products", "share", "{:.0%}".format),
 )
-"""Columns of the paper's tables. Those of Table 2's training costs begin with
-"published_parameters".
+"""Columns of the paper's tables. From "published_parameters" on, they belong to Table 2's training
+costs.
 """
 MEASURED = (
     Column("output_dir", "model folder"),

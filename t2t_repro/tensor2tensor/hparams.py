@@ -107,7 +107,7 @@ def fit(hparams: HParams, sizes: dict[str, Any]) -> HParams:
 
 
 def _compare(hparams: dict[str, Any], sizes: dict[str, Any]) -> None:
-    """Raises UserError if the hparams are those of a model with other widths than the weights."""
+    """Raises UserError if the hparams have other widths than the weights."""
     for name in ("hidden_size", "filter_size", "num_heads"):
         if name in hparams and hparams[name] != sizes.get(name, hparams[name]):
             raise UserError(

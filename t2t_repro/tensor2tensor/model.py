@@ -39,7 +39,7 @@ LANGUAGES_IN_NAME = re.compile("translate_(en)(cs|de|es|et|fr|id|mk|ro|vi|zh)_")
 
 @dataclass(frozen=True)
 class Request:
-    """The flags of t2t-import. Values that are not given are those of the folder of the checkpoint."""  # noqa: E501
+    """The flags of t2t-import. Without a flag, the checkpoint's folder has the value."""
 
     t2t_model: str = ""
     """folder of tensor2tensor's model; its last checkpoint is imported"""
@@ -275,7 +275,7 @@ def _problem(name: str, request: Request) -> Problem:
     """Returns the problem of the training, or t2t_text if it is not registered here or the request
     has settings.
 
-    t2t_text has the settings of the request, and otherwise those of the problem of the training.
+    t2t_text has the settings of the request, and otherwise the settings of the training's problem.
     """
     requested: dict[str, Any] = {}
     if request.languages:

@@ -18,7 +18,9 @@ SCOPE = "transformer/"
 """Beginning of the names of all weights of tensor2tensor's model `transformer`, and of ours."""
 ONLY = "only tensor2tensor's model transformer, which turns one text into another, can be imported"
 UNUSED = {
-    "optimizer variables": r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power",  # noqa: E501
+    "optimizer variables": (
+        r"training/.*|.*/(Adam|Adafactor|Momentum|VAdam|VRMSProp)(_\d+)?|.*beta[12]_power"
+    ),
     "averages of losses": r"losses_avg/.*",
     "step counters": r"global_step|train_stats/.*",
 }
@@ -116,7 +118,7 @@ class T2TVariables:
         for name in checkpoints[0]:
             values = [weights[name] for weights in checkpoints]
             # A sum of many weights needs the precision of float64.
-            means[name] = np.mean(values, axis=0, dtype=np.float64).astype(np.float32)
+            means[name] = np.asarray(np.mean(values, axis=0, dtype=np.float64), np.float32)
         self.weights = by_our_names(means, self.path, self.names, self.only)
         """The weights, float32, by our names."""
 

@@ -43,7 +43,8 @@ def figures(lines: list[str]) -> dict[str, str]:
 def test_rows_totals_and_summaries_are_the_published_ones(
     name: str, parameter_file: str, output: str
 ) -> None:
-    parameters, text = read_parameters(str(EVALB / parameter_file)), (EVALB / output).read_text()
+    parameters = read_parameters(str(EVALB / parameter_file))
+    text = (EVALB / output).read_text()
     sentences = scored(name, parameters)
     published = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +\d ", line)]
     for row, sentence in zip(published, sentences, strict=True):

@@ -24,21 +24,17 @@ FLAGS = {
 @pytest.mark.usefixtures("no_graphs")
 @pytest.mark.parametrize("name", FLAGS)
 def test_imported_models(name: str, tmp_path: Path) -> None:
-    results, logits = (
-        json.loads((DATA / "results.json").read_text("utf-8")),
-        np.load(DATA / "logits.npz"),
-    )
+    results = json.loads((DATA / "results.json").read_text("utf-8"))
+    logits = np.load(DATA / "logits.npz")
     programs.succeed(
         "import", f"--opennmt_tf={DATA / name}", *FLAGS[name], f"--output_dir={tmp_path}"
     )
-    translator, folder = Translator.from_dir(str(tmp_path)), ModelFolder(tmp_path)
-    model, vocabulary = folder.model(folder.checkpoint()), folder.vocabulary
-    order = [
-        0,
-        2,
-        1,
-        *range(3, vocabulary.size),
-    ]  # OpenNMT-tf's ids of padding, end, start and all others
+    translator = Translator.from_dir(str(tmp_path))
+    folder = ModelFolder(tmp_path)
+    model = folder.model(folder.checkpoint())
+    vocabulary = folder.vocabulary
+    # OpenNMT-tf's ids of padding, end, start and all others.
+    order = [0, 2, 1, *range(3, vocabulary.size)]
     for row in results["rows"]:
         [inputs] = vocabulary.encode_sources([results["sources"][row]])
         [targets] = vocabulary.encode_targets([results["targets"][row]])

@@ -71,7 +71,8 @@ def test_every_figure_of_table_2_is_the_papers() -> None:
 def test_every_figure_of_table_3_is_the_papers() -> None:
     for row, (name, change, *cells) in zip(table_rows(3), reference(3), strict=True):
         assert row.name.strip("()") == name
-        figures, millions = row.figures, row.figures.get("parameters", 0) / 1e6 or None
+        figures = row.figures
+        millions = figures.get("parameters", 0) / 1e6 or None
         assert [figures.get("steps"), figures["perplexity"], figures["bleu_dev"], millions] == list(
             map(figure, cells)
         )
@@ -141,13 +142,8 @@ def test_one_vocabulary_fits_all_sizes_except_bigs(parameters: dict[str, int]) -
 @pytest.mark.parametrize(
     ("name", "pair", "gpu", "gpu_count", "days"),
     [
-        (
-            "Deep-Att + PosUnk",
-            "enfr",
-            "K40",
-            32,
-            10,
-        ),  # 4 to 8 machines with 4 GPUs each; the FLOPs agree with 8
+        # 4 to 8 machines with 4 GPUs each; the FLOPs agree with 8
+        ("Deep-Att + PosUnk", "enfr", "K40", 32, 10),
         ("GNMT + RL", "ende", "K80", 96, 1),
         ("GNMT + RL", "enfr", "K80", 96, 6),
         ("ConvS2S", "ende", "M40", 1, 18.5),

@@ -85,26 +85,18 @@ def test_separate_vocabularies_and_bytes_are_read(
     for path in (MODELS / "data_dir").glob(f"*{problem.base_name}*"):
         shutil.copy(path, tmp_path / path.name.replace("00000-of-00004", "00000-of-00001"))
     data = load_t2t_data(str(tmp_path), problem)
-    vocabulary, description = data.vocabulary, data.description
+    vocabulary = data.vocabulary
+    description = data.description
     assert (vocabulary.sources.size, vocabulary.size) == (sizes[::-1] if is_reversed else sizes)
-    pairs = [data.records["dev"][number] for number in range(500)]
-    sides = [
-        side.decode(ids)
-        for side, ids in zip(
-            (vocabulary.sources, vocabulary), zip(*pairs, strict=True), strict=True
-        )
-    ]
-    assert sorted(zip(*sides, strict=True)) == dev_texts(is_reversed)
-    names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
+    sources, targets = zip(*(data.records["dev"][number] for number in range(500)), strict=True)
+    texts = zip(vocabulary.sources.decode(sources), vocabulary.decode(targets), strict=True)
+    assert sorted(texts) == dev_texts(is_reversed)
+    names = ["", f"vocab.{problem.base_name}.bytes"]
     if sizes[0] != sizes[1]:
-        assert [description.source_vocabulary, description.vocabulary] == (
-            names[::-1] if is_reversed else names
-        )
-    else:
-        assert (description.source_vocabulary, description.vocabulary) == (
-            "",
-            f"vocab.{problem.base_name}.bytes",
-        )
+        names = [f"vocab.{problem.base_name}.1024.subwords.{language}" for language in ("en", "de")]
+        if is_reversed:
+            names.reverse()
+    assert [description.source_vocabulary, description.vocabulary] == names
 
 
 def test_a_user_directory_of_tensor2tensor_is_answered() -> None:
@@ -121,7 +113,8 @@ def test_a_problem_class_generates_the_same_data_after_a_change_of_its_imports(
     """With tensor2tensor's vocabulary in the data directory, the dev split has the ids of
     tensor2tensor's dev shard.
     """
-    name, text = "translate_tatoeba1k", (MODELS / "usr_dir" / "tatoeba.py").read_text("utf-8")
+    name = "translate_tatoeba1k"
+    text = (MODELS / "usr_dir" / "tatoeba.py").read_text("utf-8")
     [code] = [
         ast.unparse(node)
         for node in ast.parse(text).body

@@ -48,7 +48,8 @@ def test_the_best_outputs_are_the_same(imported: Imported) -> None:
     rows = json.loads((imported.golden / "beams.json").read_text())["rows"]
     expected = lines(imported.golden / "test.decoded.de")
     for translation, row, text in zip(translations, rows, expected, strict=True):
-        best, golden = translation.hypotheses[0], row["hyps"][0]
+        best = translation.hypotheses[0]
+        golden = row["hyps"][0]
         assert best.text == text
         assert (list(translation.source_ids), list(best.ids)) == (row["input_ids"], golden["ids"])
         assert best.score == pytest.approx(golden["score"], abs=1e-4)
@@ -74,14 +75,16 @@ def test_the_scores_of_given_pairs_are_the_same(imported: Imported) -> None:
 
 
 def test_training_that_starts_from_an_import_has_its_loss(imported: Imported) -> None:
-    folder, golden = imported.folder, np.load(imported.golden / "logits.npz")
+    folder = imported.folder
+    golden = np.load(imported.golden / "logits.npz")
     model = make_model(
         folder.hparams,
         folder.vocabulary.size,
         source_vocab_size=folder.vocabulary.separate_source_size,
     )
     warm_start(model, folder.vocabulary, str(folder.path))
-    logits, targets = model(golden["inputs"], golden["targets"]), golden["targets"]
+    targets = golden["targets"]
+    logits = model(golden["inputs"], targets)
     is_token = targets != 0
     np.testing.assert_allclose(np.asarray(logits)[is_token], golden["logits"][is_token], atol=2e-4)
     loss = float(smoothed_cross_entropy(logits, targets, 0.0)) / is_token.sum()
@@ -91,10 +94,8 @@ def test_training_that_starts_from_an_import_has_its_loss(imported: Imported) ->
 
 
 def test_our_average_is_tensor2tensors() -> None:
-    ours, golden = (
-        Import(Request(str(MODELS / "v3/model"), average_last=3)),
-        Import(Request(str(MODELS / "v3/avg"))),
-    )
-    assert ours.variables.step == golden.variables.step == 1800
-    for name, weight in golden.variables.weights.items():
-        np.testing.assert_allclose(ours.variables.weights[name], weight, atol=1e-6)
+    ours = Import(Request(str(MODELS / "v3/model"), average_last=3))
+    golden = Import(Request(str(MODELS / "v3/avg")))
+    assert ours.step == golden.step == 1800
+    for name, weight in golden.weights.items():
+        np.testing.assert_allclose(ours.weights[name], weight, atol=1e-6)

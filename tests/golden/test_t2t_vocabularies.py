@@ -78,7 +78,8 @@ def test_words_have_the_same_ids(tmp_path: Path) -> None:
 
 
 def test_texts_have_the_same_bytes() -> None:
-    golden, vocabulary = rows_of("byte_encode.json"), ByteVocabulary()
+    golden = rows_of("byte_encode.json")
+    vocabulary = ByteVocabulary()
     assert vocabulary.size == golden["vocab_size"]
     for row in golden["rows"]:
         assert vocabulary.encode([row["text"]]) == [[*row["ids"], EOS_ID]]

@@ -63,7 +63,8 @@ def search(model: Any, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses
     # In tensor2tensor, all outputs of a batch have the same maximum length, which depends on the
     # batch's longest input.
     limits = tf.fill([inputs.shape[0]], inputs.shape[1] + EXTRA_LENGTH)
-    cache, memory = model.start(inputs.shape[0] * decode_hparams.beam_size), model.encode(inputs)
+    cache = model.start(inputs.shape[0] * decode_hparams.beam_size)
+    memory = model.encode(inputs)
     return beam_search(Scoring(model.decode_step), cache, memory, limits, decode_hparams)
 
 
@@ -73,7 +74,8 @@ def search(model: Any, inputs: Any, decode_hparams: DecodeHParams) -> Hypotheses
 def test_four_hypotheses_are_the_same_or_better(model: Any, name: str, alpha: float) -> None:
     golden = load("model_v1_postnorm_beam")
     ours = search(model, golden["inputs"], DecodeHParams(4, alpha, n=4))
-    ids, scores = golden[f"{name}/ids"].tolist(), golden[f"{name}/scores"]
+    ids = golden[f"{name}/ids"].tolist()
+    scores = golden[f"{name}/scores"]
     our_ids = ours.ids.numpy().tolist()
     for row in range(len(ids)):
         assert unpadded(our_ids[row][0]) == unpadded(ids[row][0])

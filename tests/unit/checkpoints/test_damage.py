@@ -57,7 +57,8 @@ def test_the_checkpoint_before_a_damaged_one_is_restored(
     before = training.variables()
     training.saved(2)
     path = folder.path / f"model.ckpt-2.{ending}"
-    content, middle = path.read_bytes(), path.stat().st_size // 2
+    content = path.read_bytes()
+    middle = len(content) // 2
     if damage == "missing":
         path.unlink()
     else:
@@ -135,13 +136,8 @@ def test_a_kill_while_a_checkpoint_is_saved_leaves_a_complete_one(
     assert same(resumed.variables(), states[complete])
     resumed.saved(4)
     assert not (folder.path / ".unfinished").exists()
-    names = {
-        path.name.partition(".data")[0].removesuffix(".index")
-        for path in folder.path.glob("model.ckpt*")
-    }
-    assert names == {
-        f"model.ckpt-{number}" for number in numbers(folder)
-    }  # no data file without an index file
+    for path in folder.path.glob("model.ckpt*.data*"):
+        assert path.with_suffix(".index").exists()
 
 
 def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
@@ -150,11 +146,8 @@ def test_a_full_disk_keeps_the_earlier_checkpoints(folder: ModelFolder) -> None:
     with largest_file(1000):
         message = user_error(training.checkpoints.save, 10)
         assert "cannot be written" in user_error(average_checkpoints, folder, 2)
-    assert (
-        "checkpoint 10 cannot be written" in message
-        and "{{" not in message
-        and "[Op" not in message
-    )
+    assert "checkpoint 10 cannot be written" in message
+    assert "{{" not in message and "[Op" not in message  # TensorFlow's names of its operations
     assert contents(folder.path) == before
     assert step_of(folder.checkpoint()) == 100
     training.saved(101)

@@ -33,10 +33,8 @@ SAME = ("train_steps", "local_eval_frequency", "num_last_checkpoints")
 @functools.cache
 def random_weights(hparams: HParams, vocab_size: int) -> dict[str, tf.Variable]:
     """Returns random weights for the model of `hparams`, by name."""
-    random, variables = (
-        np.random.default_rng(0),
-        model_without_values(hparams, vocab_size).trainable_variables,
-    )
+    random = np.random.default_rng(0)
+    variables = model_without_values(hparams, vocab_size).trainable_variables
     return {
         each.path: tf.Variable(random.normal(size=each.shape).astype(np.float32))
         for each in variables

@@ -47,7 +47,8 @@ def test_weights_have_the_names_of_their_variables(tmp_path: Path) -> None:
 def test_a_checkpoint_is_missing_also_if_it_is_deleted_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, load = write(tmp_path, "w"), tf.train.load_checkpoint
+    path = write(tmp_path, "w")
+    load = tf.train.load_checkpoint
     assert read_value(path, "step") == 3
 
     def load_and_delete(prefix: str) -> Any:
@@ -64,7 +65,8 @@ def test_a_checkpoint_is_missing_also_if_it_is_deleted_while_it_is_read(
 
 
 def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
-    path, vocabulary = str(tmp_path / "model.ckpt-1"), tf.constant("0123456789ab")
+    path = str(tmp_path / "model.ckpt-1")
+    vocabulary = tf.constant("0123456789ab")
     for name, cure in (
         ("global_step", "import it with t2t-import"),
         (key("weights", "w"), "is not float32"),

@@ -94,33 +94,27 @@ def exported(folder: ModelFolder, checkpoint: str) -> Path:
 
 def check_logits(folder: ModelFolder, checkpoint: str, path: Path) -> None:
     """Asserts that our model and that in a folder have the same logits for all pieces but padding."""  # noqa: E501
-    marian, model = NumpyMarian(path), folder.model(checkpoint)
+    marian = NumpyMarian(path)
+    model = folder.model(checkpoint)
     table = json.loads((path / "vocab.json").read_text("utf-8"))
     target_path = path / "target_vocab.json"
     target_table = json.loads(target_path.read_text("utf-8")) if target_path.exists() else table
-    source_spm, target_spm = (
-        sentencepiece.SentencePieceProcessor(model_file=str(path / f"{side}.spm"))
-        for side in ("source", "target")
-    )
+
+    def marian_ids(text: str, side: str, table: dict[str, int]) -> list[int]:
+        spm = sentencepiece.SentencePieceProcessor(model_file=str(path / f"{side}.spm"))
+        pieces = [*spm.encode(text, out_type=str), "</s>"]
+        return [table.get(piece, table["<unk>"]) for piece in pieces]
+
     vocabulary = folder.vocabulary
+    places = [target_table[piece] for piece in vocabulary.pieces(range(2, vocabulary.size))]
     for source, target in zip(SOURCES, TARGETS, strict=True):
-        ids = [
-            [
-                *(table.get(piece, table["<unk>"]) for piece in spm.encode(text, out_type=str)),
-                table["</s>"],
-            ]
-            for spm, table, text in (
-                (source_spm, table, source),
-                (target_spm, target_table, target),
-            )
-        ]
-        rows = vocabulary.sources.encode([source]), vocabulary.encode([target])
-        logits = np.asarray(model(*map(np.array, rows)))[0]
-        pieces = ["<pad>", "</s>", *vocabulary.pieces(range(2, vocabulary.size))]
-        places = [target_table[piece] for piece in pieces]
-        np.testing.assert_allclose(
-            marian.logits(*ids)[:, places[1:]], logits[:, 1:], atol=2e-3, rtol=1e-4
-        )
+        inputs = np.array(vocabulary.sources.encode([source]))
+        targets = np.array(vocabulary.encode([target]))
+        logits = np.asarray(model(inputs, targets))[0]
+        marian_logits = marian.logits(
+            marian_ids(source, "source", table), marian_ids(target, "target", target_table)
+        )[:, [target_table["</s>"], *places]]
+        np.testing.assert_allclose(marian_logits, logits[:, 1:], atol=2e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -164,7 +158,8 @@ def test_an_imported_model_is_exported_as_it_was(tmp_path: Path) -> None:
     MarianImport(tmp_path / "folder").write(str(tmp_path / "model"))
     folder = ModelFolder(tmp_path / "model")
     path = exported(folder, folder.checkpoint())
-    weights, new_weights = read_weights(tmp_path / "folder"), read_weights(path)
+    weights = read_weights(tmp_path / "folder")
+    new_weights = read_weights(path)
     assert weights.keys() == new_weights.keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(new_weights[name], value)
@@ -180,13 +175,15 @@ def test_an_imported_model_is_exported_as_it_was(tmp_path: Path) -> None:
     for name in ("source.spm", "target.spm"):
         assert (path / name).read_bytes() == (tmp_path / "folder" / name).read_bytes()
     # The NumPy model that the other tests trust computes the logits that transformers recorded.
-    golden, marian = np.load(DATA / "marian_model" / "logits.npz"), NumpyMarian(path)
+    golden = np.load(DATA / "marian_model" / "logits.npz")
+    marian = NumpyMarian(path)
     pad = marian.config["pad_token_id"]
     for source, targets, logits in zip(
         golden["inputs"], golden["targets"], golden["logits"], strict=True
     ):
-        row, ids = source[source != pad].tolist(), targets[targets != pad].tolist()
-        np.testing.assert_allclose(marian.logits(row, ids), logits[: len(ids)], atol=1e-4)
+        ids = targets[targets != pad].tolist()
+        ours = marian.logits(source[source != pad].tolist(), ids)
+        np.testing.assert_allclose(ours, logits[: len(ids)], atol=1e-4)
 
 
 @pytest.mark.parametrize(

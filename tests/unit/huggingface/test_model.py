@@ -21,10 +21,13 @@ from user_errors import user_error
 
 DATA = Path(__file__).parents[2] / "golden" / "data"
 RECORDED = DATA / "marian_model"
-SHARED, HEAD = "model.shared.weight", "lm_head.weight"
-ENCODER, DECODER = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+SHARED = "model.shared.weight"
+HEAD = "lm_head.weight"
+ENCODER = "model.encoder.embed_tokens.weight"
+DECODER = "model.decoder.embed_tokens.weight"
 POSITIONS = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
-BIAS, INNER_BIAS = "final_logits_bias", "model.encoder.layers.{}.fc1.bias"
+BIAS = "final_logits_bias"
+INNER_BIAS = "model.encoder.layers.{}.fc1.bias"
 Weights = dict[str, np.ndarray]
 Changes = dict[str, Callable[[Weights], np.ndarray] | None]
 """New weights by their names, as functions of the old ones; None removes a weight."""
@@ -126,7 +129,8 @@ def test_logits_are_those_of_transformers(
     change(folder, changes, config)
     imported = MarianImport(folder)
     imported.write(str(folder.parent / "model"))
-    model_folder, ids = ModelFolder(folder.parent / "model"), imported.target_ids
+    model_folder = ModelFolder(folder.parent / "model")
+    ids = imported.target_ids
     inputs, targets = (
         np.argsort(ids)[np.load(RECORDED / "logits.npz")[key][:1]] for key in ("inputs", "targets")
     )
@@ -138,9 +142,8 @@ def test_logits_are_those_of_transformers(
 def test_a_model_with_one_language_needs_no_tag(folder: Path) -> None:
     table = (folder / "vocab.json").read_text("utf-8")
     (folder / "vocab.json").write_text(table.replace(">>deu<<", "deu"), "utf-8")
-    assert [*MarianImport(folder).vocabulary.tags] == [">>nds_Latn<<"] and not MarianImport(
-        folder
-    ).problem.symbols
+    imported = MarianImport(folder)
+    assert [*imported.vocabulary.tags] == [">>nds_Latn<<"] and not imported.problem.symbols
 
 
 def test_the_program_imports_a_model_with_its_languages_and_beam(
@@ -154,10 +157,8 @@ def test_the_program_imports_a_model_with_its_languages_and_beam(
     text = programs.succeed("import", "--huggingface=folder", "--output_dir=new").stderr
     assert "2 target languages" in text and "--hparams_set=marian_base --hparams=" in text
     translator = Translator.from_dir("new")
-    assert translator.decode_hparams.beam_size == 6 and ModelFolder("new").problem.languages == (
-        "",
-        "",
-    )
+    assert translator.decode_hparams.beam_size == 6
+    assert ModelFolder("new").problem.languages == ("", "")
     [translation] = translator.translate(["The dog."], target_language="deu")
     assert 0 not in translation.hypotheses[0].ids
     assert "no such folder" in programs.error("import", "--huggingface=nowhere", "--output_dir=x")

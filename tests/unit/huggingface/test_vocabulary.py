@@ -26,10 +26,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_padding_is_0_the_end_is_1_and_other_pieces_keep_their_order(folder: Path) -> None:
     vocabulary, source_ids, target_ids = read_vocabulary(folder, CONFIG)
-    assert (
-        source_ids == target_ids == [4, 1, 0, 2, 3, 5]
-        and vocabulary.sources.size == vocabulary.size == 6
-    )
+    assert source_ids == target_ids == [4, 1, 0, 2, 3, 5]
+    assert vocabulary.sources.size == vocabulary.size == 6
     assert vocabulary.pieces(range(6)) == [
         next(piece for piece in TABLE if TABLE[piece] == n) for n in source_ids
     ]
@@ -40,12 +38,8 @@ def test_each_side_may_have_its_table(folder: Path) -> None:
     (folder / "target_vocab.json").write_text('{"<pad>": 0, "y": 2, "</s>": 1, "<unk>": 3}')
     config = replace(CONFIG, decoder_vocab_size=4, decoder_start_token_id=0)
     vocabulary, source_ids, target_ids = read_vocabulary(folder, config)
-    assert vocabulary.pieces(range(4)) == ["<pad>", "</s>", "y", "<unk>"] and target_ids == [
-        0,
-        1,
-        2,
-        3,
-    ]
+    assert vocabulary.pieces(range(4)) == ["<pad>", "</s>", "y", "<unk>"]
+    assert target_ids == [0, 1, 2, 3]
     assert vocabulary.separate_source_size == len(source_ids) == 6
     (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
     (folder / "target_vocab.json").unlink()

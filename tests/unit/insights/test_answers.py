@@ -113,14 +113,11 @@ def test_attention_is_that_of_the_translator(explored: list[ExploredModel]) -> N
     expected = pair_attention(translator, "the cat", "a dog").kinds
     for kind, attention in expected.items():
         answer = as_json(model.attention("the cat", target_ids, kind))
-        assert (answer["queries"], answer["keys"]) == (
-            list(attention.queries),
-            list(attention.keys),
-        )
+        assert answer["queries"] == list(attention.queries)
+        assert answer["keys"] == list(attention.keys)
         np.testing.assert_allclose(answer["weights"], attention.weights, atol=5.1e-5)
-    unfinished = model.attention(
-        "the cat", target_ids[:-1], "cross"
-    )  # as of an output at the length limit
+    # An output at the length limit has no end.
+    unfinished = model.attention("the cat", target_ids[:-1], "cross")
     np.testing.assert_allclose(
         unfinished["weights"], expected["cross"].weights[:, :, :-1], atol=5.1e-5
     )

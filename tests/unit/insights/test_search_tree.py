@@ -52,7 +52,8 @@ def arguments(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> A
     ) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.gather(table[int(t)], ids), cache
 
-    cache, memory = tf.zeros([decode_hparams.beam_size, 0]), tf.zeros([1])
+    cache = tf.zeros([decode_hparams.beam_size, 0])
+    memory = tf.zeros([1])
     return Scoring(step), cache, memory, tf.constant([limit]), decode_hparams
 
 
@@ -73,13 +74,13 @@ def recorded(table: np.ndarray, limit: int, decode_hparams: DecodeHParams) -> Se
 def test_the_tree_has_the_outputs_of_beam_search_and_their_candidates(
     beam_size: int, alpha: float, num_best: int, end: float, reasons: set[bool]
 ) -> None:
-    decode_hparams, ends = DecodeHParams(beam_size, alpha, n=num_best), set()
+    decode_hparams = DecodeHParams(beam_size, alpha, n=num_best)
+    ends = set()
     for seed in (3, 5, 9):
-        table, limit = random_table(seed, end), 1 + seed
-        tree, outputs = (
-            recorded(table, limit, decode_hparams),
-            beam_search(*arguments(table, limit, decode_hparams)),
-        )
+        table = random_table(seed, end)
+        limit = 1 + seed
+        tree = recorded(table, limit, decode_hparams)
+        outputs = beam_search(*arguments(table, limit, decode_hparams))
         ids = check_candidates(tree, log_softmax(table), decode_hparams)
         paths = [tuple(node.token for node in path) for path in tree.paths()]
         assert paths == [ids[node] for node in tree.outputs]
@@ -98,8 +99,11 @@ def check_candidates(
     """Checks all numbers of the tree's candidates against their definitions; returns the tokens of
     each node.
     """
-    ids, beam_size, finished = {ROOT: ()}, decode_hparams.beam_size, list[float]()
-    sums, alive = {ROOT: 0.0}, [ROOT]
+    beam_size = decode_hparams.beam_size
+    ids: dict[int, Ids] = {ROOT: ()}
+    sums = {ROOT: 0.0}
+    alive = [ROOT]
+    finished: list[float] = []
     for t, step in enumerate(tree.steps):
         for node in step:
             assert node.parent in alive
@@ -119,9 +123,8 @@ def check_candidates(
             assert node.score == pytest.approx(score)
             assert node.fate == (FINISHED if score in finished else PRUNED)
         others = [node for node in step if node not in ended]  # best first
-        assert [node.fate for node in others] == ([ALIVE] * beam_size + [PRUNED] * beam_size)[
-            : len(others)
-        ]
+        fates = [ALIVE] * beam_size + [PRUNED] * beam_size
+        assert [node.fate for node in others] == fates[: len(others)]
         alive = [node.node for node in others[:beam_size]]
     return ids
 

@@ -44,12 +44,11 @@ def change(folder: Path, change_weights: Callable[[Weights], object], step: int 
     names = [name for name in reader.get_variable_to_shape_map() if name.startswith("model/")]
     weights = {name.removesuffix(key("")): np.array(reader.get_tensor(name)) for name in names}
     change_weights(weights)
-    names, values = [name + key("") for name in weights], list(weights.values())
     tf.raw_ops.SaveV2(
         prefix=str(folder / f"ckpt-{step}"),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=values,
+        tensor_names=[name + key("") for name in weights],
+        shape_and_slices=[""] * len(weights),
+        tensors=list(weights.values()),
     )
 
 

@@ -17,7 +17,8 @@ from t2t_repro.metrics.score import PAPER_BLEU, PAPER_BLEU_ASCII, Score
 from t2t_repro.paper.report import report
 from t2t_repro.paper.results import Results
 
-SACREBLEU_SIGNATURE, PAPER_SIGNATURE = "nrefs:1|tok:13a", "nrefs:1|tok:sacremoses"
+SACREBLEU_SIGNATURE = "nrefs:1|tok:13a"
+PAPER_SIGNATURE = "nrefs:1|tok:sacremoses"
 MakeFolder = Callable[..., ModelFolder]
 
 
@@ -95,28 +96,24 @@ def test_a_parser_and_what_differs_from_the_papers_experiment(make_folder: MakeF
         folder.origin, precision="mixed_bfloat16", warm_start_from="/models/finished"
     )
     folder.problem = registry.problem("wsj_parsing", {"test_sections": "24"})
-    scores, search = (
-        [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")],
-        DecodeHParams(21),
-    )
+    scores = [Score("F1", 90.125, "evalb"), Score("labelled recall", 91.0, "evalb")]
     text = report(
         folder,
         "transformer_parsing_4layer",
         {"dev": scores, "test": scores},
-        Results(500, None),
-        search,
+        Results(500),
+        DecodeHParams(21),
     )
-    table, words = cells(text), " ".join(text.split())
+    table = cells(text)
+    words = " ".join(text.split())
     assert table["F1, test"] == ["91.3", "90.12", "evalb"]
     assert table["F1, dev, last checkpoint"] == ["", "90.12", "evalb"]
     assert table["labelled recall, test"] == ["", "91.00", "evalb"]
     # The report omits the unknown time and hardware.
     assert "Trained, in mixed_bfloat16, from the weights of /models/finished; seed 7;" in words
     assert "changed settings of the problem: test_sections=24; changed hparams: none." in words
-    assert (
-        "Time and steps exclude the training of the initial weights." in words
-        and "beam_size=21" in words
-    )
+    assert "Time and steps exclude the training of the initial weights." in words
+    assert "beam_size=21" in words
 
 
 def test_a_problem_without_figures_in_the_paper_has_no_column_for_them(

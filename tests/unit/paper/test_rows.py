@@ -65,12 +65,11 @@ def test_a_set_has_the_values_of_its_row_in_table_3_and_otherwise_bases(row: Row
     assert hparams.train_steps == row.figures.get("steps", 100_000)
     assert hparams.pos == ("emb" if "note" in row.figures else "timing")
     if row.name.startswith("("):
-        values, base = vars(hparams), vars(registry.hparams("transformer_base"))
-        changed = {name for name in values if values[name] != base[name]}
+        base = vars(registry.hparams("transformer_base"))
+        changed = {name for name, value in vars(hparams).items() if value != base[name]}
         assert changed <= ABLATED[row.name] | {"num_last_checkpoints"}
-        assert (
-            hparams.num_last_checkpoints == 1
-        )  # the models of Table 3 are not averages of checkpoints
+        # The models of Table 3 are not averages of checkpoints.
+        assert hparams.num_last_checkpoints == 1
 
 
 def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
@@ -78,14 +77,10 @@ def test_rows_have_the_sets_and_vocabulary_sizes_of_their_problems() -> None:
     assert Counter(row.table for row in ROWS) == {2: 10, 3: 20, 4: 12}
     assert len({experiment.hparams_set for table, experiment in experiments if table != 2}) == 22
     for table, experiment in experiments:
-        published = (
-            experiment.hparams_set.startswith(("convs2s", "bytenet")) or experiment.corpus == EN_DE
-        )
-        if table == 4 or not published:
-            assert (
-                registry.problem(experiment.corpus.problem).settings.vocab_size
-                == experiment.vocab_size
-            )
+        published = experiment.hparams_set.startswith(("convs2s", "bytenet"))
+        if table == 4 or not (published or experiment.corpus == EN_DE):
+            problem = registry.problem(experiment.corpus.problem)
+            assert problem.settings.vocab_size == experiment.vocab_size
 
 
 def test_printed_figures_are_found_by_set_and_problem() -> None:
@@ -94,17 +89,12 @@ def test_printed_figures_are_found_by_set_and_problem() -> None:
 
 def test_a_row_is_found_with_and_without_its_prefix() -> None:
     for name in {experiment.hparams_set for row in ROWS for experiment in row.experiments}:
-        short_name = name.removeprefix("transformer_")
-        assert (
-            find_hparams_set(name, "wmt_ende") == find_hparams_set(short_name, "wmt_ende") == name
-        )
+        for row in (name, name.removeprefix("transformer_")):
+            assert find_hparams_set(row, "wmt_ende") == name
     for row in ("big", "big_enfr"):
         assert find_hparams_set(row, "wmt_enfr") == "transformer_big_enfr"
-    assert (
-        find_hparams_set("big", "wmt_enfr_rev")
-        == find_hparams_set("big", "text_files")
-        == "transformer_big"
-    )
+    for problem in ("wmt_enfr_rev", "text_files"):
+        assert find_hparams_set("big", problem) == "transformer_big"
 
 
 def test_an_unknown_row_is_an_error_that_offers_the_nearest() -> None:
