@@ -101,10 +101,8 @@ def main(argv: list[str]) -> None:
             if run == ONE:
                 continue
             other_weights, other_losses = train(*run, rate)
-            difference, loss = (
-                np.abs(other_weights - weights),
-                np.abs(other_losses / losses - 1).max(),
-            )
+            difference = np.abs(other_weights - weights)
+            loss = np.abs(other_losses / losses - 1).max()
             devices, processes, limit = run
             differences = f"{difference.max():.1e} | {(difference > 1e-6).sum()} | {loss:.1e}"
             rows.append(f"| {rate} | {processes} | {devices} | {limit} | {differences} |")

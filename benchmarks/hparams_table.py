@@ -39,7 +39,8 @@ def _table(kind: type[HParams]) -> str:
     """Returns a table of the fields of a class, without those of `HParams` that are the same."""
     classes = [base for base in reversed(kind.__mro__) if dataclasses.is_dataclass(base)]
     help = {name: text for base in classes for name, text in field_help(base).items()}
-    rows, same = [], {} if kind is HParams else vars(HParams()) | {"model": kind.model}
+    rows = []
+    same = {} if kind is HParams else vars(HParams()) | {"model": kind.model}
     for field in dataclasses.fields(kind):
         if field.name not in same or field.default != same[field.name]:
             default = (

@@ -133,9 +133,11 @@ def main(argv: list[str]) -> None:
     """Trains a parser, parses the dev and the test split with each search, and prints a table of
     scores.
     """
-    data, model = f"{WORK.value}/data", f"{WORK.value}/model"
+    data = f"{WORK.value}/data"
+    model = f"{WORK.value}/model"
     train(data, model)
-    results, rows = Results(f"{WORK.value}/results.json"), []
+    results = Results(f"{WORK.value}/results.json")
+    rows = []
     for split in ("dev", "test"):
         words, gold = (f"{data}/wsj_parsing.{split}.{suffix}" for suffix in ("words", "trees"))
         for search in SEARCHES:

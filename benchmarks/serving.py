@@ -146,7 +146,8 @@ def server(batches: tf.Variable) -> tuple[str, Engine]:
 
 def measure(engine: Engine, lines: Sequence[str]) -> tuple[list[str], float, float]:
     """Returns the engine's translations, and its lines per second of CPU time and of wall time."""
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu = time.process_time()
+    wall = time.perf_counter()
     outputs = engine(lines)
     return (
         outputs,

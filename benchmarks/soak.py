@@ -201,7 +201,8 @@ def main(argv: list[str]) -> None:
         if EXPORT_DIR.value
         else translator(OUTPUT_DIR.value, DECODE_HPARAMS.value)
     )
-    start_time, memory = time.monotonic(), dict[int, float]()
+    start_time = time.monotonic()
+    memory = dict[int, float]()
     print(f"loaded: {resident_mb():.0f} MB", flush=True)
     for count, size in memory_after_rounds(send):
         memory[count] = size

@@ -49,7 +49,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "the_paper_in_code.md"
 PICTURES = PAGE.with_suffix("")
 SOURCE = "three hundred and ninety-five thousand and six"
 TARGET = "dreihundertfünfundneunzigtausendsechs"
-STEPS, WARMUP, AVERAGED = 1000, 300, 5
+STEPS = 1000
+WARMUP = 300
+AVERAGED = 5
 POSITION = 2
 """Position, counted from 0, of the target token whose smoothed label the page shows."""
 HEAD = 1
@@ -301,7 +303,8 @@ def describe_label(walk: Walk) -> str:
     """
     logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
     label = walk.targets[:, POSITION : POSITION + 1]
-    smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
+    smoothing = walk.folder.hparams.label_smoothing
+    vocab_size = logits.shape[-1]
     probabilities = np.asarray(ops.softmax(logits))[0, 0]
     likely = [int(i) for i in np.argsort(-probabilities) if i != label[0, 0]][:3]
     off = smoothing / (vocab_size - 1)
@@ -352,9 +355,11 @@ def describe_search(walk: Walk) -> str:
         )
 
     scoring = beam_search.Scoring(walk.model.decode_step)
-    cache, memory = walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs)
+    cache = walk.model.start(decode_hparams.beam_size)
+    memory = walk.model.encode(walk.inputs)
     state = beam_search.first_state(cache, memory, limits, decode_hparams)
-    rows, is_done = [], tf.constant([False])
+    rows = []
+    is_done = tf.constant([False])
     while not is_done[0]:
         state, candidates = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
         state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
-STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
+STANDARD_INPUT = 0
+STANDARD_OUTPUT = 1
 """File descriptors of standard input and standard output."""
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
@@ -239,7 +240,8 @@ def _run(
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
-    own, common = [*values], make_flags(CommonFlags)
+    own = [*values]
+    common = make_flags(CommonFlags)
     values.append_flag_values(common)
     # First parse only the flags defined so far. The flags of the problem's settings can be defined
     # only after --problem is parsed and --t2t_usr_dir is imported.
@@ -461,9 +463,11 @@ def make_flags(*parts: type | str) -> flags.FlagValues:
         TEXTS: flags.DEFINE_list,
     }
     for kind in (*(part for part in parts if not isinstance(part, str)), SharedFlags):
-        types, help = get_type_hints(kind), field_help(kind)
+        types = get_type_hints(kind)
+        help = field_help(kind)
         for field in dataclasses.fields(kind):
-            name, of_type = field.name, types[field.name]
+            name = field.name
+            of_type = types[field.name]
             default = "" if field.default is dataclasses.MISSING else field.default
             if name in values or (kind is SharedFlags and name not in parts):
                 continue
@@ -539,7 +543,8 @@ def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     If the file is a terminal, it gets escape sequences instead of control characters, which could
     change the terminal.
     """
-    file, text = file or sys.stdout.buffer, "".join(f"{line}\n" for line in lines)
+    file = file or sys.stdout.buffer
+    text = "".join(f"{line}\n" for line in lines)
     file.write((visible(text) if file.isatty() else text).encode("utf-8"))
     file.flush()
 

@@ -81,7 +81,8 @@ def main(values: flags.FlagValues) -> None:
     source = values.source or (SOURCES[figure] if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
-    layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)
+    layers = numbers("layers", values.layers)
+    heads = numbers("heads", values.heads)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
 
     program.load_tensorflow()

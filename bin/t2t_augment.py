@@ -102,10 +102,8 @@ def main(values: flags.FlagValues) -> None:
         translator = program.load_translator(values, folders, checkpoints, decode_hparams)
         translator.check(decode_hparams)
         augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
-    pairs, dropped = (
-        counted(augmentation.pairs, "pair"),
-        f"{augmentation.dropped:,} dropped because a side is empty",
-    )
+    pairs = counted(augmentation.pairs, "pair")
+    dropped = f"{augmentation.dropped:,} dropped because a side is empty"
     say(f"{folder} is complete: {pairs} of {augmentation.settings['lines']:,} lines, {dropped}")
 
 
@@ -117,10 +115,8 @@ def augment_with_beam(
     augmentation: Augmentation,
 ) -> Augmentation:
     """Translates the text as an Apache Beam pipeline. Returns the final content of augment.json."""
-    options, folder = (
-        pipeline_options(values.beam_options),
-        Path(values.corpus_dir or f"{values.text}.augmented"),
-    )
+    options = pipeline_options(values.beam_options)
+    folder = Path(values.corpus_dir or f"{values.text}.augmented")
     if values.engine == "tensorflow":
         program.load_tensorflow()
     from t2t_repro.beam import files, pipeline
@@ -135,10 +131,8 @@ def augment_with_beam(
         t2t_usr_dir=registry.usr_dir(),
         precision=precision,
     )
-    arguments, text = (
-        (job, str(folder.absolute()), augmentation.settings),
-        os.path.abspath(values.text),
-    )
+    arguments = (job, str(folder.absolute()), augmentation.settings)
+    text = os.path.abspath(values.text)
     with writing(folder) as save:
         save(resumed(folder, augmentation))
         counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
@@ -164,7 +158,8 @@ def new_augmentation(
     """Returns the content of augment.json before the first shard. Reads the whole text, to find
     mistakes early.
     """
-    digest, lines = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    lines = 0
     for text in read_lines(values.text):
         digest.update(f"{text}\n".encode())
         lines += 1

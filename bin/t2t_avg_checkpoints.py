@@ -67,9 +67,11 @@ def main(values: flags.FlagValues) -> None:
 
     average, paths = average_checkpoints(folder, values.num_last_checkpoints, best)
     say(f"{average}: the mean of {', '.join(paths)}")
-    kind, rival = "last", paths[-1]
+    kind = "last"
+    rival = paths[-1]
     if best:
-        kind, rival = "best", paths[sorted(best).index(best[0])]
+        kind = "best"
+        rival = paths[sorted(best).index(best[0])]
     if len(paths) == 1:
         say(
             "the mean of one checkpoint is this checkpoint; to average more, give "

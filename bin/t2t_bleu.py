@@ -87,7 +87,8 @@ USELESS = {
 
 def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, USELESS)
-    language_pair, test_set = values.language_pair, values.test_set
+    language_pair = values.language_pair
+    test_set = values.test_set
     if not (language_pair if test_set else values.reference):
         raise UserError("give either --reference, or --test_set with --language_pair")
     if test_set == "list":
@@ -138,7 +139,8 @@ def read_texts(
     values: flags.FlagValues, paths: Sequence[str]
 ) -> tuple[dict[str, Lines], list[Lines], Lines]:
     """Returns the translations by path, the references, and the sources, which may be missing."""
-    first, lines = paths[0], list(read_lines(paths[0]))
+    first = paths[0]
+    lines = list(read_lines(paths[0]))
     if not lines:
         raise UserError(f"{first}: empty; nothing to score")
     translations = {first: lines} | {path: read_targets(path, first, lines) for path in paths[1:]}

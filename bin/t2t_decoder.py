@@ -119,7 +119,8 @@ def main(values: flags.FlagValues) -> None:
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     for folder in folders:
         check_model_flags(values, folder)
-    problem, tags = folders[0].problem, folders[0].tags
+    problem = folders[0].problem
+    tags = folders[0].tags
     if not tags:
         program.refuse_useless(values, {"without --decode_reference": ("target_language",)})
     if values.target_language:
@@ -135,7 +136,8 @@ def main(values: flags.FlagValues) -> None:
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     columns: list[list[str]] = []
     if values.score_file:
-        inputs, pairs = program.file_inputs(values, "score_file"), list(read_tsv(values.score_file))
+        inputs = program.file_inputs(values, "score_file")
+        pairs = list(read_tsv(values.score_file))
         columns = [[pair[side] for pair in pairs] for side in ("inputs", "targets")]
     else:
         inputs = program.file_inputs(values, "decode_from_file", "decode_reference")
@@ -301,7 +303,8 @@ class Decoder:
         progress = Progress("scoring", len(sources), "pairs")
         scores = self.translator.score(sources, targets, progress.advance)
         progress.close()
-        vocabulary, output_format = self.translator.vocabulary, self.values.output_format
+        vocabulary = self.translator.vocabulary
+        output_format = self.values.output_format
         pairs = zip(sources, targets, scores, strict=True)
         write(self.output, [pair_line(*pair, vocabulary, output_format) for pair in pairs])
         refuse_diverged(score.log_prob for score in scores)
@@ -324,11 +327,9 @@ class Decoder:
             return contextlib.nullcontext()
         # A resumed run may change these fields, which change no translation. `prefixes` has the
         # content of prefix_file.
-        values, is_detailed, search = (
-            self.values,
-            self.values.output_format == "jsonl",
-            self.translator.decode_hparams,
-        )
+        values = self.values
+        is_detailed = self.values.output_format == "jsonl"
+        search = self.translator.decode_hparams
         has_scores = (
             values.engine == "ctranslate2" and search.write_beam_scores
         )  # TensorFlow always computes scores
@@ -349,7 +350,8 @@ class Decoder:
             return [
                 text_line(translation.hypotheses, decode_hparams) for translation in translations
             ]
-        vocabulary, has_attention = self.translator.vocabulary, self.values.output_attention
+        vocabulary = self.translator.vocabulary
+        has_attention = self.values.output_attention
         pairs = zip(texts, translations, strict=True)
         return [
             json_line(text, translation, vocabulary, has_attention) for text, translation in pairs

@@ -180,10 +180,8 @@ def export_saved_model(
         card.write(path, "tensorflow", SAVED_MODEL)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
-    model, max_length = (
-        folder.decoding_model(checkpoint, values.precision),
-        folder.hparams.max_length,
-    )
+    model = folder.decoding_model(checkpoint, values.precision)
+    max_length = folder.hparams.max_length
     translator = Translator(
         model, folder.vocabulary, params, max_length, folder.problem.tree_symbols, folder.tags
     )

@@ -46,10 +46,12 @@ FLAGS = program.make_flags(Client, Flags, "decode_from_file", "decode_to_file")
 
 def main(values: flags.FlagValues) -> None:
     program.require(values, "server", "servable_name")
-    batch_size, inputs = values.batch_size, program.file_inputs(values, "decode_from_file")
+    batch_size = values.batch_size
+    inputs = program.file_inputs(values, "decode_from_file")
     lines: Iterable[str]
     if values["inputs_once"].present:
-        lines, inputs = [values.inputs_once], []
+        lines = [values.inputs_once]
+        inputs = []
     elif values.decode_from_file in program.STANDARD_STREAMS:
         lines = program.typed_lines()
         batch_size = 1 if sys.stdin.isatty() else batch_size
@@ -84,7 +86,8 @@ def translate(client: Client, lines: Iterable[str], batch_size: int) -> Iterator
     """Yields the output lines for each batch of lines. Raises UserError, which names the line, if a
     request fails.
     """
-    lines, number = iter(lines), 1
+    lines = iter(lines)
+    number = 1
     while batch := list(itertools.islice(lines, batch_size)):
         try:
             answers = client.translate(batch)

@@ -135,7 +135,8 @@ class TextFiles(StatedLanguages):
                 )
 
     def _check_files(self, flag: str, corpora: list[CorpusFiles]) -> None:
-        targets, has_weight = set[str](), any(corpus.weight for corpus in corpora)
+        targets = set[str]()
+        has_weight = any(corpus.weight for corpus in corpora)
         for corpus in corpora:
             if augmentation := corpus.augmentation:
                 self._check_augmentation(f"{flag}: {corpus.files[0]}", augmentation)
@@ -240,7 +241,8 @@ class TextFiles(StatedLanguages):
         return self._files(split)[number].parts()
 
     def read_part(self, part: Any, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
-        files, language = self._files(split)[number], self.corpora(split)[number].target_language
+        files = self._files(split)[number]
+        language = self.corpora(split)[number].target_language
         source, _, target = (part.strip() for part in self.settings.languages.partition(","))
         pairs = files.read((source, language or target), part)
         first_line = part.first_line if isinstance(part, LineRange) else 1

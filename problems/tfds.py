@@ -53,7 +53,8 @@ class Tfds(Problem):
         space.
         """
         tfds, builder = _prepared(self.settings.tfds_name, tmp_dir)
-        name, keys = self._split(split, builder.info.splits), self._keys(builder.info)
+        name = self._split(split, builder.info.splits)
+        keys = self._keys(builder.info)
         config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         for example in tfds.as_numpy(
             builder.as_dataset(split=name, read_config=config, shuffle_files=False)

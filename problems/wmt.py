@@ -21,7 +21,8 @@ from t2t_repro.problem import Problem, SpaceID, setting
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """The splits' names in TensorFlow Datasets, by their names in this project."""
-DEV, FULL = "wmt13", "wmt14/full"
+DEV = "wmt13"
+FULL = "wmt14/full"
 
 
 class Wmt14(Problem):
@@ -103,7 +104,8 @@ class Wmt14(Problem):
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
-            (url,), (foreign, english) = corpus.get_url(language), corpus.get_path(language)
+            (url,) = corpus.get_url(language)
+            foreign, english = corpus.get_path(language)
             info = published.get(url)
             archive = (
                 Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)

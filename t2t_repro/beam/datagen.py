@@ -123,10 +123,13 @@ def read_part(part: TextPart, task: Task) -> None:
     problem = task.load_problem()
     if task.path(f"{part.name}.json").exists():
         return
-    rules, language = problem.settings, problem.corpora("train")[part.corpus].target_language
+    rules = problem.settings
+    language = problem.corpora("train")[part.corpus].target_language
     cleaning = Cleaning(rules.clean_max_words, rules.clean_max_ratio, False, language)
-    dev, examples = set(task.path("dev").read_bytes().split(b"\0")), dict[bytes, Pair]()
-    lengths, keys = array.array("i"), array.array("Q")
+    dev = set(task.path("dev").read_bytes().split(b"\0"))
+    examples = dict[bytes, Pair]()
+    lengths = array.array("i")
+    keys = array.array("Q")
     pairs = problem.read_part(part.part, "train", part.corpus, task.tmp_dir)
     with whole_file(task.path(f"{part.name}.txt")) as file:
         for pair in cleaning.first_pass(valid_pairs(task.problem, pairs)):
@@ -169,7 +172,9 @@ def keys_of(
     with np.load(task.path(f"{name}.npz")) as stored:
         keys = stored["keys"]
     rows = np.empty(len(keys), KEY)
-    rows["key"], rows["part"], rows["position"] = keys, number, np.arange(len(keys))
+    rows["key"] = keys
+    rows["part"] = number
+    rows["position"] = np.arange(len(keys))
     bucket_of_row = keys % np.uint64(buckets)
     order = np.argsort(bucket_of_row, kind="stable")
     bounds = np.searchsorted(bucket_of_row[order], np.arange(buckets + 1, dtype=np.uint64))
@@ -210,7 +215,8 @@ def encode_shard(
     task.load_problem()  # refuses another version
     name, start, stop = shard
     if not task.path(f"{name}.json").exists():
-        counts, pairs = Counter[str](), kept_pairs(task, parts, start, stop)
+        counts = Counter[str]()
+        pairs = kept_pairs(task, parts, start, stop)
         encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
         records.write_chunks(task.path(name), chunks(encoded, counts))
         write_file(task.path(f"{name}.json"), json.dumps(counts))
@@ -225,7 +231,8 @@ def kept_pairs(
     for name, kept in parts:
         if start < kept and stop > 0:
             yield from pairs_of_part(task, name, max(start, 0), stop)
-        start, stop = start - kept, stop - kept
+        start -= kept
+        stop -= kept
 
 
 def pairs_of_part(task: Task, name: str, start: int, stop: int) -> Iterator[Pair]:
@@ -255,7 +262,8 @@ class BeamEngine:
     """The engine; see `shards.Engine`. `options` are Beam's PipelineOptions."""
 
     def __init__(self, options: Any, usr_dir: str) -> None:
-        self._options, self._usr_dir = options, usr_dir
+        self._options = options
+        self._usr_dir = usr_dir
         self._kept: dict[int, list[tuple[str, int]]] = {}
         """The names of the parts of each corpus, with their numbers of pairs without repeats."""
 
@@ -273,7 +281,8 @@ class BeamEngine:
             )
         for corpus in corpora:
             own_parts = [part.name for part in parts if part.corpus == corpus.number]
-            repeats, cleaning = [len(repeats_in(task, name)) for name in own_parts], corpus.cleaning
+            repeats = [len(repeats_in(task, name)) for name in own_parts]
+            cleaning = corpus.cleaning
             cleaning.pairs_read = sum(counts[name]["read"] for name in own_parts)
             for name in own_parts:
                 cleaning.dropped.update(counts[name]["dropped"])
@@ -307,7 +316,8 @@ class BeamEngine:
         """Makes the folder of the workers' files. Deletes the folders of other tasks or another
         text.
         """
-        parent, parts = (job.data_dir / f"{job.name}.beam").absolute(), list[TextPart]()
+        parent = (job.data_dir / f"{job.name}.beam").absolute()
+        parts = list[TextPart]()
         task = Task(
             str(parent),
             self._usr_dir,
@@ -370,10 +380,12 @@ class BeamEngine:
     ) -> list[str]:
         """Sets the hashes of corpora. Returns the texts from which a vocabulary is learned."""
         firsts = itertools.accumulate((2 * part["kept"] for part in counts.values()), initial=0)
-        first_texts, texts = dict(zip(counts, firsts, strict=False)), list[str]()
+        first_texts = dict(zip(counts, firsts, strict=False))
+        texts = list[str]()
         stride = 0 if job.user_vocabulary else self._stride(task, first_texts)
         for corpus in corpora:
-            digest, position = hashlib.sha256(), 0
+            digest = hashlib.sha256()
+            position = 0
             names = [
                 name for name, _ in self._kept[corpus.number] if counts[name]["kept"]
             ]  # a map cannot be empty

@@ -197,7 +197,8 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
     """Returns the paths of a local copy of a model folder and of its checkpoint, which a process
     makes only once.
     """
-    copy, names = _new_folder(), _names_in(folder)
+    copy = _new_folder()
+    names = _names_in(folder)
     if not names:
         raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
     unneeded = re.compile(r"(tensorboard|export)/|.*\.data-")
@@ -223,7 +224,8 @@ def _names_in(folder: str) -> list[str]:
 def _fetch(folder: str, names: Sequence[str], copy: Path) -> None:
     """Copies files of a folder to a local folder."""
     for name in names:
-        source, target = f"{folder.rstrip('/')}/{name}", copy / name
+        source = f"{folder.rstrip('/')}/{name}"
+        target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
             _user_errors(f"{source}: cannot be copied"),

@@ -262,12 +262,11 @@ def same_run(
     Raises UserError if shards of another run exist, or the run would overwrite one of its input
     files `paths`.
     """
-    path, is_local = f"{job.decode_to_file}{SETTINGS}", "://" not in job.decode_to_file
+    path = f"{job.decode_to_file}{SETTINGS}"
+    is_local = "://" not in job.decode_to_file
     with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else nullcontext():
-        expected, existing = (
-            fingerprint(job, models, paths, batch_lines),
-            shards(job.decode_to_file),
-        )
+        expected = fingerprint(job, models, paths, batch_lines)
+        existing = shards(job.decode_to_file)
         refuse_overwriting(
             "--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths]
         )
@@ -322,7 +321,8 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
     `numbered_path` is (index of the file among the input files, path of the file).
     """
     file_number, path = numbered_path
-    lines, first_line = read_lines(path), 0
+    lines = read_lines(path)
+    first_line = 0
     while batch := list(itertools.islice(lines, batch_lines)):
         yield LineBatch(path, file_number, first_line, batch)
         first_line += len(batch)
@@ -337,7 +337,8 @@ def inputs_of(batch: LineBatch) -> tuple[list[str], list[str]]:
     """
     if not JSONL.search(batch.path):
         return batch.lines, []
-    rows, cure = [], 'write {"source": TEXT} or {"source": TEXT, "prefix": TEXT}'
+    rows = []
+    cure = 'write {"source": TEXT} or {"source": TEXT, "prefix": TEXT}'
     for number, line in enumerate(batch.lines, batch.first_line + 1):
         row = parse_json(line, f"{batch.path}:{number}", cure)
         sides = [row.get("source"), row.get("prefix", "")] if isinstance(row, dict) else []

@@ -21,7 +21,8 @@ the characters that reverse the direction of text (bidirectional embeddings, ove
 isolates).
 """
 
-PLAIN_SECONDS, BAR_SECONDS = 15.0, 0.1
+PLAIN_SECONDS = 15.0
+BAR_SECONDS = 0.1
 """Seconds between two plain progress lines, and between two updates of a bar."""
 
 
@@ -60,7 +61,9 @@ class Progress:
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
-        self._description, self._total, self._unit = description, total, unit
+        self._description = description
+        self._total = total
+        self._unit = unit
         self._initial = self._done = done
         self._start: float | None = None
         self._note = ""
@@ -83,7 +86,8 @@ class Progress:
         self._done += count
         now = time.monotonic()
         if self._start is None:
-            self._start, self._initial = now, self._done
+            self._start = now
+            self._initial = self._done
         self._note = note or self._note
         if now - self._shown >= self._seconds:
             self._shown = now

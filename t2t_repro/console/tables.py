@@ -87,7 +87,8 @@ def _width(columns: list[list[str]]) -> int:
 def _aligned(table: Table, column: Column) -> list[str]:
     """Returns the title and the cells of a column, padded to the same width."""
     cells = [column.title, *(_cell(line, column) for line in table.lines)]
-    pad, width = str.rjust if _is_number(table, column) else str.ljust, max(map(len, cells))
+    pad = str.rjust if _is_number(table, column) else str.ljust
+    width = max(map(len, cells))
     return [pad(cell, width) for cell in cells]
 
 

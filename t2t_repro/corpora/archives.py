@@ -170,7 +170,8 @@ def _chunks(source: IO[bytes]) -> Iterator[bytes]:
 
 def _check(path: Path, archive: Archive) -> None:
     size = path.stat().st_size
-    found, expected = f"{size:,} bytes", f"{archive.size or size:,} bytes"
+    found = f"{size:,} bytes"
+    expected = f"{archive.size or size:,} bytes"
     if archive.checksum:
         algorithm, _, digest = archive.checksum.partition(":")
         with open(path, "rb") as file:

@@ -91,7 +91,8 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
         paths, colon, weight = item.rpartition(":")
         # A colon in the name of an existing file begins no weight.
         if not colon or "/" in weight or os.path.exists(item.rpartition(",")[2].strip()):
-            paths, weight = item, ""
+            paths = item
+            weight = ""
         elif not _is_weight(weight):
             raise UserError(
                 f"{flag}={item}: the weight must be a number above 0, e.g. {flag}={paths}:2"

@@ -108,7 +108,8 @@ def _paired_segments(source: str | Path, target: str | Path) -> list[str]:
     """Returns the segments of the SGML file `target` in the order of those of the SGML file
     `source`.
     """
-    keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
+    keys = read_segments(str(source)).keys()
+    segments = read_segments(str(target))
     for document, segment in keys ^ segments.keys():
         raise UserError(
             f"{source} and {target}: only one has segment {segment} of document {document!r}; fix "

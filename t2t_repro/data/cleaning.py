@@ -52,7 +52,8 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         self._tag = tag(self.target_language) if self.target_language else ""
-        self._hashes, self._is_repeat = array.array("Q"), np.empty(0, np.bool_)
+        self._hashes = array.array("Q")
+        self._is_repeat = np.empty(0, np.bool_)
 
     @property
     def pairs_kept(self) -> int:
@@ -119,7 +120,8 @@ class Cleaning:
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
-        source, target = pair["inputs"].removeprefix(self._tag), pair["targets"]
+        source = pair["inputs"].removeprefix(self._tag)
+        target = pair["targets"]
         if is_empty(source) or is_empty(target):
             return "empty side"
         if self.max_words or self.max_ratio:

@@ -94,7 +94,8 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
     settings = job.settings
     corpora = _corpora(job)
     train, dev = ([corpus for corpus in corpora if corpus.split == split] for split in SPLITS)
-    check, samples = TextCheck(_first_pass(job, dev)), list[list[str]]()
+    check = TextCheck(_first_pass(job, dev))
+    samples = list[list[str]]()
     sample = engine.first_pass(job, train, check) if engine else _sample(job, train, check)
     for corpus in train:
         _refuse_empty(job, corpus, train)
@@ -130,7 +131,8 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
 
 def _corpora(job: Job) -> list[CleanCorpus]:
     """Returns the corpora of all splits, before the first pass of their cleaning."""
-    settings, corpora = job.settings, []
+    settings = job.settings
+    corpora = []
     train_rules = settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates
     split_rules: dict[str, tuple[int, float, bool]] = {"train": train_rules, "dev": (0, 0.0, False)}
     for split, rules in split_rules.items():
@@ -314,7 +316,8 @@ def _stored_corpora(
                 dropped=dict(cleaning.dropped),
             )
         )
-    train, temperature = corpora["train"], job.problem.corpus_temperature
+    train = corpora["train"]
+    temperature = job.problem.corpus_temperature
     if temperature > 1 and len(train) > 1:
         corpora["train"] = [
             dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / temperature))

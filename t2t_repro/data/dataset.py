@@ -174,7 +174,8 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
         )
     if problem.was_reversed and description.source_vocabulary:
         vocabulary = vocabulary.sources.with_sources(load_vocabulary(path))
-        targets, sources = description.source_vocabulary, description.vocabulary
+        targets = description.source_vocabulary
+        sources = description.vocabulary
         description = dataclasses.replace(
             description, vocabulary=targets, source_vocabulary=sources
         )
@@ -207,14 +208,13 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {}
     for split in SPLITS:
-        shards, corpora = (
-            find_shards(data_dir, problem.base_name, split),
-            description.stored_corpora(split),
-        )
+        shards = find_shards(data_dir, problem.base_name, split)
+        corpora = description.stored_corpora(split)
         records[split] = split_records = open_records(
             description.pairs[split], shards, problem.was_reversed, sizes, corpora
         )
-        pairs, fingerprint = description.pairs[split], split_records.index_fingerprint
+        pairs = description.pairs[split]
+        fingerprint = split_records.index_fingerprint
         # Descriptions of commit 2e29fd7 and before have no fingerprint for a split.
         if len(split_records) != pairs or description.shards.get(split, fingerprint) != fingerprint:
             raise UserError(

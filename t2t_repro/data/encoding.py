@@ -127,7 +127,8 @@ def _encode_in_pool(portion: Portion) -> Encoded:
 
 
 def _encode_portion(portion: Portion, vocabulary: Vocabulary) -> Encoded:
-    sides, vocabularies = list(zip(*portion, strict=True)), (vocabulary.sources, vocabulary)
+    sides = list(zip(*portion, strict=True))
+    vocabularies = (vocabulary.sources, vocabulary)
     # One thread per process: together, the processes use all cores.
     ids = [
         vocabulary.encode_sources(sides[0], num_threads=1),

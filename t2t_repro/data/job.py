@@ -77,12 +77,11 @@ class Job:
         """File name of the vocabulary of the sources; "" if sources and targets have the same
         vocabulary.
         """
-        size, suffix = self.source_vocab_size, SentencePieceVocabulary.suffix
+        size = self.source_vocab_size
+        suffix = SentencePieceVocabulary.suffix
         if self.user_vocabulary:
-            size, suffix = (
-                self.user_vocabulary.separate_source_size,
-                self.user_vocabulary.sources.suffix,
-            )
+            size = self.user_vocabulary.separate_source_size
+            suffix = self.user_vocabulary.sources.suffix
         return f"vocab.{self.name}.{size}.source{suffix}" if size else ""
 
     @property
@@ -90,7 +89,8 @@ class Job:
         """The settings that change the shards or the vocabulary, by name."""
         settings = {}
         for field in dataclasses.fields(self.settings):
-            value, facts = getattr(self.settings, field.name), field.metadata
+            value = getattr(self.settings, field.name)
+            facts = field.metadata
             if not (facts.get("is_label") or (facts.get("is_new") and value == field.default)):
                 settings[field.name] = value
         return settings
@@ -120,11 +120,13 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     has data that was made with --vocab_file, but the user did not give --vocab_file, or if the run
     would overwrite or delete a file from which the problem reads its text.
     """
-    vocabulary, settings = None, problem.settings
+    vocabulary = None
+    settings = problem.settings
     if (
         problem.was_reversed and options.source_vocab_file
     ):  # the data, and so the Job, is that of the other direction
-        sources, targets = options.vocab_file, options.source_vocab_file
+        sources = options.vocab_file
+        targets = options.source_vocab_file
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
     t2t_sources, t2t_targets = (data_dir / name for name in problem.t2t_vocabularies)
     if options.vocab_file:

@@ -46,7 +46,8 @@ class LargeSplit(Records):
         vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
-        self.paths, self.options = paths, (was_reversed, vocab_sizes)
+        self.paths = paths
+        self.options = (was_reversed, vocab_sizes)
         self._hashes, self._counts = _shard_counts(paths)
         self._sides = ("source", "target")[:: -1 if was_reversed else 1]
         self.starts = np.concatenate([[0], np.cumsum(self.totals("pairs"))])
@@ -111,7 +112,8 @@ class Part(Records):
         numbers: np.ndarray,
     ) -> None:
         super().__init__([split.paths[shard] for shard in shards], *split.options, indexes=indexes)
-        self._split, self._numbers = split, numbers
+        self._split = split
+        self._numbers = numbers
 
     def locate(self, number: int) -> tuple[Path, int]:
         return self._split.locate(int(self._numbers[number]))
@@ -149,13 +151,15 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
         stored = np.load(io.BytesIO(path.read_bytes()))
         if str(stored["key"]) == key and stored["counts"].dtype == COUNTS:
             return stored["hashes"].tolist(), stored["counts"]
-    hashes, counts = [], []
+    hashes = []
+    counts = []
     for shard, shard_file in enumerate(paths):
         index = read_index(shard_file)
         hashes.append(_hash(index))
         lengths, rows = np.unique(np.maximum(index["source"], index["target"]), return_inverse=True)
         counts.append(np.zeros(len(lengths), COUNTS))
-        counts[-1]["shard"], counts[-1]["length"] = shard, lengths
+        counts[-1]["shard"] = shard
+        counts[-1]["length"] = lengths
         counts[-1]["pairs"] = np.bincount(rows, minlength=len(lengths))
         for side in ("source", "target"):
             counts[-1][side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53

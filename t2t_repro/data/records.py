@@ -91,7 +91,9 @@ start of the chunk.
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     """Returns pairs of source ids and target ids as a chunk of a shard."""
-    rows, parts, offset = [], [], 0
+    rows = []
+    parts = []
+    offset = 0
     for source, target in examples:
         data = serialize(source, target)
         parts.append(record(data))
@@ -102,7 +104,8 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
     """Writes chunks as a shard, and writes the shard's index."""
-    rows, offset = [np.empty(0, INDEX)], 0
+    rows = [np.empty(0, INDEX)]
+    offset = 0
     with whole_file(path) as file:
         for contents, index in chunks:
             file.write(contents)
@@ -235,7 +238,9 @@ class Records:
         corpora: tuple[StoredCorpus, ...] = (),
         indexes: Sequence[np.ndarray] = (),
     ) -> None:
-        self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
+        self.paths = paths
+        self._reversed = was_reversed
+        self._vocab_sizes = vocab_sizes
         # A mapped file that another process truncates would end this process, without a message.
         self._files = [os.open(path, os.O_RDONLY) for path in paths]
         weakref.finalize(self, list, map(os.close, self._files))

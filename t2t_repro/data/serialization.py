@@ -45,7 +45,8 @@ def _field(number: int, contents: bytes) -> bytes:
 @functools.cache
 def _varint(number: int) -> bytes:
     """Returns an unsigned number as protobuf's varint: seven bits per byte, lowest bits first."""
-    low, high = number & 0x7F, number >> 7
+    low = number & 0x7F
+    high = number >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
@@ -143,5 +144,6 @@ def _varints(contents: np.ndarray) -> np.ndarray:
     for _ in range(3):
         values[longer] = values[longer] << 7 | contents[places] & 127
         is_longer = contents[places - 1] >= 128
-        longer, places = longer[is_longer], places[is_longer] - 1
+        longer = longer[is_longer]
+        places = places[is_longer] - 1
     return values if contents[-1] < 128 and not len(longer) else values[:0]

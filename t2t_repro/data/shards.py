@@ -34,7 +34,9 @@ FEW_PAIRS = 50_000
 would take longer.
 """
 
-MAX_SHARDS, PAIRS_PER_SHARD, MAX_PAIRS_PER_SHARD = 100, 10_000, 1_000_000
+MAX_SHARDS = 100
+PAIRS_PER_SHARD = 10_000
+MAX_PAIRS_PER_SHARD = 1_000_000
 """Most shards of a train corpus and most pairs in each, if the problem does not set the number of
 shards. A corpus of more than 100 million pairs has more shards, with a million pairs in each.
 """
@@ -187,10 +189,8 @@ def is_intact(job: Job, description: Description) -> bool:
         vocabulary = load_vocabularies(
             job.data_dir, description.vocabulary, description.source_vocabulary
         )
-        shards, corpora = (
-            open_shards(job, job.data_dir, description.pairs),
-            description.stored_corpora("train"),
-        )
+        shards = open_shards(job, job.data_dir, description.pairs)
+        corpora = description.stored_corpora("train")
         return data_fingerprint(vocabulary, shards, corpora) == description.fingerprint
     except (UserError, OSError):  # a file is missing or damaged
         return False

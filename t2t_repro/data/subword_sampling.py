@@ -25,8 +25,10 @@ class SampledRecords:
         """int32 [2, N], as in `Records`; the lengths of the new ids for the examples of the last
         `draw`.
         """
-        self._group, self._records = group, group.records
-        self._max_length, self._seed = hparams.max_length, seed
+        self._group = group
+        self._records = group.records
+        self._max_length = hparams.max_length
+        self._seed = seed
         settings = hparams.subword_alpha, hparams.subword_nbest_size
         self._samplers = [side.sampler(*settings) for side in (vocabulary.sources, vocabulary)]
         self._pairs: dict[int, list[list[int]]] = {}
@@ -34,7 +36,8 @@ class SampledRecords:
     def draw(self, numbers: np.ndarray) -> None:
         """Encodes the examples with these numbers. `read` returns only the ids of these examples."""  # noqa: E501
         numbers = np.unique(numbers)
-        epoch, names = self._group.epoch, self._records.numbers_in_split(numbers)
+        epoch = self._group.epoch
+        names = self._records.numbers_in_split(numbers)
         sides = [
             [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
             for ids, lengths in zip(

@@ -96,7 +96,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
         dropped = "".join(
             f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items()
         )
-        tokens, means = figures["tokens"], figures["mean_length"]
+        tokens = figures["tokens"]
+        means = figures["mean_length"]
         text.append(
             f"{split}: {figures['pairs_kept']:,} of "
             f"{counted(figures['pairs_read'], 'pair')}{dropped}; tokens {tokens['inputs']:,} -> "

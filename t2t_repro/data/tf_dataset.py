@@ -99,7 +99,8 @@ def dev_batches(records: Records, hparams: HParams) -> tf.data.Dataset:
 
 
 def _dataset(batches: Callable[[], Iterable[MicroBatch]]) -> tf.data.Dataset:
-    ids, numbers = tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.int64)
+    ids = tf.TensorSpec([None, None], tf.int64)
+    numbers = tf.TensorSpec([None], tf.int64)
     return tf.data.Dataset.from_generator(
         lambda: (batch._asdict() for batch in batches()),
         output_signature={"inputs": ids, "targets": ids, "examples": numbers},

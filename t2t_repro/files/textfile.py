@@ -91,7 +91,9 @@ def read_segments(path: str) -> dict[tuple[str, str], str]:
     `read_lines` does, if there is no segment, and if a segment does not end or has the number of
     another one.
     """
-    segments, counts, document = dict[tuple[str, str], str](), Counter[str](), ""
+    segments = dict[tuple[str, str], str]()
+    counts = Counter[str]()
+    document = ""
     with _opened(path) as file:
         contents = file.read(MAX_SGML + 1)
     _refuse_packed(contents, path)
@@ -156,14 +158,17 @@ def line_offsets(path: str, every: int) -> list[int]:
     """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain
     file, and of its end.
     """
-    offsets, position, lines = [0], 0, 0
+    offsets = [0]
+    position = 0
+    lines = 0
     with _opened(path) as file:
         while block := file.read(BLOCK):
             count = block.count(b"\n")
             if (lines + count) // every > lines // every:
                 ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
                 offsets += (position + ends[every - lines % every - 1 :: every] + 1).tolist()
-            position, lines = position + len(block), lines + count
+            position += len(block)
+            lines += count
     return [*offsets, position] if offsets[-1] < position else offsets
 
 

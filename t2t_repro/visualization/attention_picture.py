@@ -74,7 +74,8 @@ def attention_picture(attention: Attention) -> bytes:
 
     A panel has the first `MAX_TOKENS` tokens of each side.
     """
-    queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
+    queries = attention.queries[:MAX_TOKENS]
+    keys = attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
     part = replace(
         part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)]
@@ -94,7 +95,8 @@ def heat_maps(attention: Attention) -> Figure:
     Raises UserError if the figure is larger than `MAX_INCHES`.
     """
     layers, heads, rows, columns = attention.weights.shape
-    queries, keys = labels(attention.queries), labels(attention.keys)
+    queries = labels(attention.queries)
+    keys = labels(attention.keys)
     font: dict[str, Any] = {
         "family": fonts([*queries, *keys])[0],
         "size": FONT_SIZE,
@@ -102,7 +104,8 @@ def heat_maps(attention: Attention) -> Figure:
     }
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    wide, high = max(CELL * columns, MIN_SIDE), max(CELL * rows, MIN_SIDE)
+    wide = max(CELL * columns, MIN_SIDE)
+    high = max(CELL * rows, MIN_SIDE)
     figure = new_figure(panel_columns * (wide + GAP) - GAP, panel_rows * (high + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include
     # the labels.

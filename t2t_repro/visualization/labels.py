@@ -8,7 +8,8 @@ MAX_LABEL = 24
 """Maximum number of characters of a token in its label. The end of a longer token is cut off."""
 NO_GLYPH = "□"
 """Character that stands for an unprintable character, such as the end of a line."""
-JOINT, SPACE = "‿", "␣"
+JOINT = "‿"
+SPACE = "␣"
 """Sign before a token that continues a word, and label of a token that is only a space."""
 
 
@@ -48,7 +49,8 @@ def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
     """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    families, missing = [], set(map(ord, " ".join(texts)))
+    families = []
+    missing = set(map(ord, " ".join(texts)))
     for family in _families():
         if not missing:
             break

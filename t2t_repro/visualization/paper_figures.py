@@ -43,10 +43,8 @@ def paper_figure(
             and 6 as in the paper, or the last two heads of a model with fewer.
     """
     two_heads = (5, 6) if len(attention.heads) >= 6 else attention.heads[-2:]
-    default_layer, default_heads = (
-        max(attention.layers[-1] - 1, 1),
-        () if number == 3 else two_heads,
-    )
+    default_layer = max(attention.layers[-1] - 1, 1)
+    default_heads = () if number == 3 else two_heads
     chosen = attention.select(layers or [default_layer], heads or default_heads)
     layer = f"layer {chosen.layers[0]}"
     word = word or WORDS.get(number, "")

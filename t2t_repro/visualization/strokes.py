@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL, HEAD_CELL, MAX_CELL = 0.18, 0.02, 0.36
+CELL = 0.18
+HEAD_CELL = 0.02
+MAX_CELL = 0.36
 """Inches between neighboring words on a line: smallest distance, inches added for each head, and
 largest distance. If one line has fewer words, its words are farther apart.
 """
@@ -142,10 +144,8 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
             ((top[query] + shift, 1), (bottom[key] + shift, 0))
             for query, key in zip(queries, keys, strict=True)
         ]
-        opacity, thickness = (
-            np.minimum(weights[queries, keys], 1),
-            max(MAX_THICKNESS / count**0.5, 0.8),
-        )
+        opacity = np.minimum(weights[queries, keys], 1)
+        thickness = max(MAX_THICKNESS / count**0.5, 0.8)
         axes.add_collection(
             LineCollection(lines, alpha=opacity, linewidths=thickness, **look(head))
         )

@@ -53,7 +53,8 @@ def run(
     test.
     """
     arguments = last_flags(arguments)
-    name, module = f"t2t-{program}", _module(program)
+    name = f"t2t-{program}"
+    module = _module(program)
     values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
     with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]

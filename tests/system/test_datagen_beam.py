@@ -72,10 +72,8 @@ def write_corpora(folder: Path) -> list[str]:
     """Writes corpora of all kinds of files, with repeats within and between them. Returns the
     flags.
     """
-    train, dev = (
-        write_pairs(folder, "train", [*range(450), *range(130), 7, 7]),
-        write_pairs(folder, "dev", range(40, 60)),
-    )
+    train = write_pairs(folder, "train", [*range(450), *range(130), 7, 7])
+    dev = write_pairs(folder, "dev", range(40, 60))
     source, target = train.split(",")
     lines = list(
         zip(
@@ -115,7 +113,8 @@ def test_several_processes_and_target_languages(tmp_path: Path) -> None:
         write_pairs(tmp_path, name, numbers)
         for name, numbers in (("x", range(300)), ("y", range(200, 420)))
     ]
-    flags, dev = [], write_pairs(tmp_path, "dev", range(30))
+    flags = []
+    dev = write_pairs(tmp_path, "dev", range(30))
     for pair, language in zip(pairs, ("de", "fr"), strict=True):
         source, target = pair.split(",")
         shutil.copy(target, tmp_path / f"{language}.{language}")

@@ -157,10 +157,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         f"{trained.folder}/model.ckpt-20"
     )  # loading it takes time
     monkeypatch.setattr(ModelFolder, "decoding_model", lambda *arguments: model)
-    hparams, output = (
-        f"--decode_hparams={SHORT},sampling_method=random,prefix_file",
-        tmp_path / "y-00001-of-00002",
-    )
+    hparams = f"--decode_hparams={SHORT},sampling_method=random,prefix_file"
+    output = tmp_path / "y-00001-of-00002"
     journal = f"{output.name}.unfinished"
     flags = [
         f"--output_dir={trained.folder}",
@@ -174,7 +172,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         patch.setattr(Journal, "delete", lambda journal: [][0])  # a crash
         with pytest.raises(IndexError):
             run("decoder", *flags)
-    entries, text = (tmp_path / journal).read_bytes(), output.read_text()
+    entries = (tmp_path / journal).read_bytes()
+    text = output.read_text()
     output.unlink()
     refused(run("decoder", *flags), journal, "continue it with --resume")
     shutil.copytree(trained.folder, tmp_path / "m")

@@ -10,7 +10,9 @@ from treebanks import write_treebank
 
 def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
     write_treebank(tmp_path / "tmp")
-    data, model, parsed = tmp_path / "data", tmp_path / "model", tmp_path / "parsed"
+    data = tmp_path / "data"
+    model = tmp_path / "model"
+    parsed = tmp_path / "parsed"
     words, gold = (data / f"wsj_parsing.test.{end}" for end in ("words", "trees"))
     for program, *flags in (
         (

@@ -106,7 +106,8 @@ def test_no_link_is_dead(site: dict[Path, Html]) -> None:
 
 def leads_somewhere(site: dict[Path, Html], page: Path, url: str) -> bool:
     """Returns True if the file to which a URL leads exists, and has the id if the URL has one."""
-    file, fragment = target(site, page, url), unquote(urlsplit(url).fragment)
+    file = target(site, page, url)
+    fragment = unquote(urlsplit(url).fragment)
     return file.is_file() and (not fragment or fragment in site[file].ids)
 
 

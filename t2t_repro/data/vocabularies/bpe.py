@@ -57,7 +57,8 @@ class BpeVocabulary(ListVocabulary):
     is unknown.
     """
 
-    kind, suffix = "bpe", ".bpe"
+    kind = "bpe"
+    suffix = ".bpe"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)

@@ -115,10 +115,8 @@ class GraphSentencePieceVocabulary(tf.Module):
             fast_ids = tf.cast(
                 self._fast_tokenizer.tokenize(texts), tf.int32
             ).with_row_splits_dtype(tf.int64)
-            is_same, count = (
-                joined(ids, self._pieces) == joined(fast_ids, self._pieces),
-                ids.nrows(),
-            )
+            is_same = joined(ids, self._pieces) == joined(fast_ids, self._pieces)
+            count = ids.nrows()
             ids = tf.gather(
                 tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0)
             )
@@ -151,10 +149,8 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
             self._strings = tensorflow_text.SentencepieceTokenizer(
                 model.checked_model, tf.string, name=name
             )
-        self._unknown, self._unknown_of_model = (
-            vocabulary.unknown_id,
-            model.model_ids[model.unknown_id],
-        )
+        self._unknown = vocabulary.unknown_id
+        self._unknown_of_model = model.model_ids[model.unknown_id]
         self._id_of = table(vocabulary.id_of, tf.string, tf.int32, self._unknown)
         self._table = tf.constant(vocabulary.pieces(range(vocabulary.size)))
 
@@ -204,7 +200,8 @@ class GraphSubwordVocabulary(tf.Module):
 
     def tokenize(self, texts: Any) -> Any:
         codes = tf.strings.unicode_decode(texts, "UTF-8")
-        flat, rows = codes.flat_values, codes.value_rowids()
+        flat = codes.flat_values
+        rows = codes.value_rowids()
         is_alphanumeric = self._is_alphanumeric(flat)
         is_new = (rows[1:] != rows[:-1]) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
         starts = tf.where(tf.pad(is_new, [[1, 0]], constant_values=True)[: tf.size(flat)])[:, 0]
@@ -229,7 +226,8 @@ class GraphSubwordVocabulary(tf.Module):
     def detokenize(self, ids: Any) -> Any:
         tokens = tf.strings.split(joined(ids, self._pieces), "_")
         tokens = tf.ragged.boolean_mask(tokens, tokens != "")
-        texts, rows = _unescaped(tokens.flat_values), tokens.value_rowids()
+        texts = _unescaped(tokens.flat_values)
+        rows = tokens.value_rowids()
         is_alphanumeric = self._is_alphanumeric(
             tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
         )

@@ -62,12 +62,15 @@ class _GraphBytePairs(tf.Module, abc.ABC):
         self._count = 1 + max((rank for rank, _ in merges.values()), default=0)
         ranks = {left * BASE + right: rank for (left, right), (rank, _) in merges.items()}
         self._ranks = table(ranks, tf.int64, tf.int32, self._count)
-        results, is_single = [0] * (self._count + 1), [False] * (self._count + 1)
+        results = [0] * (self._count + 1)
+        is_single = [False] * (self._count + 1)
         earlier_symbols: set[int] = set()
         for pair, (rank, result) in sorted(merges.items(), key=lambda item: item[1]):
-            results[rank], is_single[rank] = result, is_greedy and result in earlier_symbols
+            results[rank] = result
+            is_single[rank] = is_greedy and result in earlier_symbols
             earlier_symbols |= {*pair}
-        self._results, self._is_single = tf.constant(results), tf.constant(is_single)
+        self._results = tf.constant(results)
+        self._is_single = tf.constant(is_single)
 
     def tokenize(self, texts: Any) -> Any:
         words = self._words(texts)
@@ -126,15 +129,14 @@ def _least(values: Any, rows: Any) -> Any:
 class GraphBpeVocabulary(_GraphBytePairs):
     def __init__(self, vocabulary: BpeVocabulary) -> None:
         super().__init__(vocabulary.merges, is_greedy=False)
-        self._has_final_symbol, self._end = vocabulary.has_final_symbol, vocabulary.symbol_of[END]
+        self._has_final_symbol = vocabulary.has_final_symbol
+        self._end = vocabulary.symbol_of[END]
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._symbol_of = table(
             vocabulary.symbol_of, tf.string, tf.int32, len(vocabulary.symbol_of)
         )
-        self._inner_ids, self._last_ids = (
-            tf.constant(vocabulary.inner_ids),
-            tf.constant(vocabulary.last_ids),
-        )
+        self._inner_ids = tf.constant(vocabulary.inner_ids)
+        self._last_ids = tf.constant(vocabulary.last_ids)
 
     def _words(self, texts: Any) -> Any:
         return tf.strings.split(
@@ -171,7 +173,8 @@ def _is_last(words: Any) -> Any:
 class GraphTokenizerVocabulary(_GraphBytePairs):
     def __init__(self, vocabulary: TokenizerVocabulary) -> None:
         super().__init__(vocabulary.merges, is_greedy=True)
-        pieces, (_, before, after) = vocabulary.pieces(range(vocabulary.size)), vocabulary.kinds
+        pieces = vocabulary.pieces(range(vocabulary.size))
+        _, before, after = vocabulary.kinds
         self._is_split = before == "Metaspace" and vocabulary.pre_tokenizer.get("split", True)
         self._is_byte_level = vocabulary.is_byte_level
         self._space = " " if self._is_byte_level else SPACE
@@ -209,7 +212,8 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
             starts = [text.removeprefix(b" ") for text in texts]
         elif has_prefix(vocabulary.decoder):
             starts = [text.replace(b" ", b"") for text in texts]
-        self._texts, self._starts = tf.constant(texts), tf.constant(starts)
+        self._texts = tf.constant(texts)
+        self._starts = tf.constant(starts)
 
     def _words(self, texts: Any) -> Any:
         texts = tf.strings.regex_replace(texts, " ", self._space)
@@ -242,7 +246,8 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         ids = tf.ragged.boolean_mask(
             ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values))
         )
-        flat, rows = ids.flat_values, ids.value_rowids()
+        flat = ids.flat_values
+        rows = ids.value_rowids()
         is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
         texts = tf.where(is_start, tf.gather(self._starts, flat), tf.gather(self._texts, flat))
         # In a run of bytes that is not UTF-8, each byte becomes U+FFFD.
@@ -266,7 +271,8 @@ def _gpt2_words(texts: Any) -> Any:
     Otherwise a space remains a space, and other white space is "\\n".
     """
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    flat, rows = codes.flat_values, codes.value_rowids()
+    flat = codes.flat_values
+    rows = codes.value_rowids()
     is_letter, is_number, is_space = (
         tf.searchsorted(tf.constant(changes), flat, side="right") % 2 == 1
         for changes in _class_changes()

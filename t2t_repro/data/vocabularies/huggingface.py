@@ -14,7 +14,8 @@ from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, first_line, require_extra, shortened
 from t2t_repro.files.untrusted import as_text, parse_json
 
-ENDS, PADDINGS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]"), ("<pad>", "[PAD]")
+ENDS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]")
+PADDINGS = ("<pad>", "[PAD]")
 """Names of the end token and of padding, if the file does not say which tokens these are."""
 FALLBACK_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 """Pieces for the bytes of characters that have no piece."""
@@ -70,10 +71,8 @@ class TokenizerVocabulary(ListVocabulary):
 
     def _reasons_to_refuse(self) -> Iterator[str]:
         """Yields what the tokenizer has that the graph cannot repeat exactly."""
-        model, added = (
-            self.file["model"],
-            {str(token["content"]): token for token in self.file["added_tokens"]},
-        )
+        model = self.file["model"]
+        added = {str(token["content"]): token for token in self.file["added_tokens"]}
         if model["type"] != "BPE":
             yield f"its model is {model['type']}"
         for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
@@ -106,10 +105,8 @@ class TokenizerVocabulary(ListVocabulary):
         """Sets the ids, and the library's tokenizer with the ids of the file."""
         from tokenizers import Tokenizer
 
-        model, added = (
-            self.file["model"],
-            {str(token["content"]): token["id"] for token in self.file["added_tokens"]},
-        )
+        model = self.file["model"]
+        added = {str(token["content"]): token["id"] for token in self.file["added_tokens"]}
         id_of = {**model["vocab"], **added}
         end = next(
             (name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of),

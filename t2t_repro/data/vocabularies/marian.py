@@ -35,7 +35,8 @@ class MarianVocabulary(ListVocabulary):
     `sentencepiece` cuts texts into pieces, and `id_of` has the id of each piece.
     """
 
-    kind, suffix = "marian", ".marian"
+    kind = "marian"
+    suffix = ".marian"
     unknown_id: int
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -45,7 +46,8 @@ class MarianVocabulary(ListVocabulary):
             models = fields["model"], fields.get("source_model", "")
             own, of_sources = (base64.b64decode(text) for text in models)
             self._all_pieces = list(map(str, fields["pieces"]))
-            self.unknown_id, size = self._all_pieces.index(UNKNOWN), len({*self._all_pieces})
+            self.unknown_id = self._all_pieces.index(UNKNOWN)
+            size = len({*self._all_pieces})
             if not EOS_ID < self.unknown_id < size == len(self._all_pieces) <= MAX_PIECES:
                 raise ValueError
         except (AttributeError, KeyError, TypeError, ValueError):

@@ -47,7 +47,8 @@ NORMAL = 1
 """Type of a piece that is not a control symbol, the unknown piece, a symbol of the user, unused, or
 a byte.
 """
-UNIGRAM, BYTE_PAIRS = 1, 2
+UNIGRAM = 1
+BYTE_PAIRS = 2
 """Kinds of models."""
 
 
@@ -69,7 +70,8 @@ class SentencePieceVocabulary(Vocabulary):
         is_renumbered: True if any id differs from the model's.
     """
 
-    kind, suffix = "sentencepiece", ".model"
+    kind = "sentencepiece"
+    suffix = ".model"
     unknown_id: int
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -268,7 +270,8 @@ def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[st
     sources if sources and targets alternate.
     """
     sampled: list[str] = []
-    size, stride = 0, 1
+    size = 0
+    stride = 1
     for number, text in enumerate(texts):
         if number % stride:
             continue

@@ -36,14 +36,16 @@ class SubwordSampler(abc.ABC):
     """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
-        self.pieces, self.alpha = pieces, alpha
+        self.pieces = pieces
+        self.alpha = alpha
         self.id_of = {piece: number for number, (piece, _) in pieces.items()}
         self._inside = {
             number for number, (piece, _) in pieces.items() if not piece.startswith(SPACE)
         }
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        sampled, draw = list[int](), self.draws(random)
+        sampled = list[int]()
+        draw = self.draws(random)
         bounds = [
             place for place, number in enumerate(ids) if number not in self._inside or not place
         ]
@@ -101,7 +103,8 @@ class MergeSampler(SubwordSampler):
 
         Returns the number of merges, with those that were skipped, and the ids.
         """
-        text, costs = self.text(word), self._costs
+        text = self.text(word)
+        costs = self._costs
         after = [
             *range(1, len(text) + 1),
             0,
@@ -149,7 +152,8 @@ class UnigramSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             text, table = self._last_pieces(word)
-            ids, end = [], len(text)
+            ids = []
+            end = len(text)
             while end:
                 weights, numbers = table[end]
                 place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
@@ -166,9 +170,13 @@ class UnigramSampler(SubwordSampler):
         The pieces are two lists: cumulative weights, summed over the splits that end with the
         piece, and ids.
         """
-        text, totals, table = self.text(word), [1.0], [(list[float](), list[int]())]
+        text = self.text(word)
+        totals = [1.0]
+        table = [(list[float](), list[int]())]
         for end in range(1, len(text) + 1):
-            total, weights, numbers = 0.0, [], []
+            total = 0.0
+            weights = []
+            numbers = []
             for start in range(max(0, end - self.longest), end):
                 if found := self._weight_of.get(text[start:end]):
                     total += totals[start] * found[0]
@@ -202,7 +210,8 @@ class BestSampler(SubwordSampler):
 
     def _find_best(self, word: Ids) -> tuple[list[float], list[Ids]]:
         """Returns the cumulative weights of the best splits of a word, and the splits."""
-        text, best = self.text(word), [[(0.0, Ids())]]
+        text = self.text(word)
+        best = [[(0.0, Ids())]]
         for end in range(1, len(text) + 1):
             splits = (
                 (total + self.pieces[number][1], (*ids, number))

@@ -46,7 +46,8 @@ class SubwordVocabulary(ListVocabulary):
     are all characters of all subtokens.
     """
 
-    kind, suffix = "subwords", ".subwords"
+    kind = "subwords"
+    suffix = ".subwords"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
@@ -70,7 +71,8 @@ class SubwordVocabulary(ListVocabulary):
 
     def _ids_of_token(self, token: str) -> tuple[int, ...]:
         token = escaped(token, self.alphabet)
-        ids, start = [], 0
+        ids = []
+        start = 0
         while start < len(token):
             ends = range(min(len(token), start + self.longest), start, -1)
             end = next(end for end in ends if token[start:end] in self.id_of)
@@ -154,7 +156,8 @@ class TokenVocabulary(ListVocabulary):
     Decoding joins the tokens with spaces.
     """
 
-    kind, suffix = "tokens", ".tokens"
+    kind = "tokens"
+    suffix = ".tokens"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
@@ -185,7 +188,8 @@ class ByteVocabulary(ListVocabulary):
     Decoding replaces bytes that are not UTF-8 by U+FFFD.
     """
 
-    kind, suffix = "character", ".bytes"
+    kind = "character"
+    suffix = ".bytes"
 
     def __init__(self, model: bytes = BYTES_MODEL, source: str = "vocabulary") -> None:
         super().__init__(model, source)

@@ -45,7 +45,8 @@ class Vocabulary(abc.ABC):
     _all_pieces: list[str]
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
-        self.model, self.source = model, source
+        self.model = model
+        self.source = source
         self._sources: Vocabulary | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -199,7 +200,8 @@ class ListVocabulary(Vocabulary):
         return [[*self._ids(text), EOS_ID] for text in texts]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        size, rows = self.size, (sequence[: output_length(sequence)] for sequence in ids)
+        size = self.size
+        rows = (sequence[: output_length(sequence)] for sequence in ids)
         return [self._text([int(number) for number in row if number < size]) for row in rows]
 
     @abc.abstractmethod

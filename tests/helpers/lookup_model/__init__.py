@@ -21,7 +21,10 @@ class Lookup:
     mean.
     """
 
-    name, has_attention, is_normalized, missing_methods = "lookup", False, False, ()
+    name = "lookup"
+    has_attention = False
+    is_normalized = False
+    missing_methods = ()
 
     def __init__(
         self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str

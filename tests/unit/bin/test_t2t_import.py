@@ -47,7 +47,8 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
     assert not list(folder.path.glob(".*"))
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
     assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
-    model, expected = folder.model(folder.checkpoint()), by_our_names(weights(), "")
+    model = folder.model(folder.checkpoint())
+    expected = by_our_names(weights(), "")
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable, expected[variable.path])
     assert folder.checkpoint().endswith("new/model.ckpt-20")
@@ -117,7 +118,8 @@ def test_separate_vocabularies(old: Path) -> None:
 def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    average, work = old.parent / "average", old.parent / "work"
+    average = old.parent / "average"
+    work = old.parent / "work"
     for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
     for factor, step in ((9, 7), (1, 40), (3, 50)):

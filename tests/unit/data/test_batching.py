@@ -100,7 +100,8 @@ def test_micro_batches_equal_those_of_a_search_over_all_limits(
     count = max(len(plain_cuts(side, max_tokens)) - 1 for side in sides)
     while count * len(sides) % replicas:
         count += 1
-    expected, start = [], 0
+    expected = []
+    start = 0
     for side in sides:
         limits = (
             limit for limit in range(1, max_tokens + 1) if len(plain_cuts(side, limit)) - 1 <= count
@@ -170,11 +171,9 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
             )
         )
     ).T
-    longest, batch_size, seed = (
-        data.draw(st.integers(6, 9)),
-        data.draw(st.integers(1, 60)),
-        data.draw(st.integers(0, 9)),
-    )
+    longest = data.draw(st.integers(6, 9))
+    batch_size = data.draw(st.integers(1, 60))
+    seed = data.draw(st.integers(0, 9))
     corpora = corpora_of(sizes, weights)
     short = [number for number, pair in enumerate(lengths.T) if max(pair) <= longest]
     members = [
@@ -187,7 +186,8 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
         total * share > 100 * size for share, size in zip(shares, tokens, strict=True)
     ):
         return
-    uses, epochs = np.zeros(len(lengths[0]), int), 7
+    uses = np.zeros(len(lengths[0]), int)
+    epochs = 7
     plans = [plan(lengths, batch_size, longest, seed, epoch, corpora) for epoch in range(epochs)]
     assert len({each.steps for each in plans}) == 1
     for number, epoch in enumerate(plans):
@@ -214,8 +214,10 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
 
 
 def test_weights_of_news_are_shares_of_the_tokens_within_a_percent() -> None:
-    lengths, corpora = news(6000), corpora_of([4000, 1500, 500], [1, 4, 3])
-    total, orders = lengths[1, lengths.max(axis=0) <= 100].sum(), []
+    lengths = news(6000)
+    corpora = corpora_of([4000, 1500, 500], [1, 4, 3])
+    total = lengths[1, lengths.max(axis=0) <= 100].sum()
+    orders = []
     for epoch in (0, 1, 50):
         order = plan(lengths, 1000, 100, 5, epoch, corpora).order
         used = [

@@ -51,10 +51,8 @@ def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: boo
     pairs = pairs_of(*((f"a{number % 10}", "b") for number in range(15)))
     cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 15
-    another_order, another_side = (
-        [*pairs[1::-1], *pairs[2:]],
-        [*pairs[:-1], pairs[-1] | {"targets": "new"}],
-    )
+    another_order = [*pairs[1::-1], *pairs[2:]]
+    another_side = [*pairs[:-1], pairs[-1] | {"targets": "new"}]
     for other in (
         pairs + pairs_of(("new", "x")),
         pairs + pairs[:1],

@@ -216,7 +216,8 @@ class KilledError(BaseException):
 
 def generate_until_killed(problem: Toy, folder: Path, files: int) -> None:
     """Generates data, but stops before it renames more than `files` files."""
-    replace, names = os.replace, itertools.count()
+    replace = os.replace
+    names = itertools.count()
 
     def replace_or_die(*paths: Any) -> None:
         if next(names) == files:
@@ -291,7 +292,8 @@ def test_a_label_is_changed_without_generating_the_data_again(tmp_path: Path) ->
     ],
 )
 def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, name: str) -> None:
-    problem, data = text_files(tmp_path), tmp_path / "data"
+    problem = text_files(tmp_path)
+    data = tmp_path / "data"
     data.mkdir()
     shutil.copy(tmp_path / "b.en", data / name)
     (data / "link").symlink_to(data / name)
@@ -308,7 +310,8 @@ def test_a_source_that_the_run_would_write_or_delete_is_refused(tmp_path: Path, 
 
 
 def test_a_list_of_corpora_that_the_run_would_replace_is_refused(tmp_path: Path) -> None:
-    problem, data = text_files(tmp_path), tmp_path / "data"
+    problem = text_files(tmp_path)
+    data = tmp_path / "data"
     put({"text_files.json": b'{"b": {"files": ["../b.en", "../b.el"]}}'}, data)
     dev = f"{tmp_path}/a.en,{tmp_path}/a.el;{data}/text_files.json"
     problem.settings = dataclasses.replace(problem.settings, dev=dev)

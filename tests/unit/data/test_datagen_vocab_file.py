@@ -67,7 +67,8 @@ def test_sources_and_targets_can_have_different_vocabularies(
     problem = text_files(tmp_path)
     options = Options(1, tmp_path / "bytes.bytes", source_vocab_file=user_file)
     description = generate_data(problem, tmp_path / "new", "", options)
-    sources, targets = load_vocabulary(user_file), ByteVocabulary()
+    sources = load_vocabulary(user_file)
+    targets = ByteVocabulary()
     texts = [[pair[side] for pair in problem.generate("dev", "")] for side in ("inputs", "targets")]
     expected = [sources.encode(texts[0]), targets.encode(texts[1])]
     for name, order in (("text_files", 1), ("text_files_rev", -1)):

@@ -97,7 +97,8 @@ def test_missing_data_is_an_error_with_the_command_that_makes_it(
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
     path = data / "vocab.text_files.400.model"
-    original, other = load_vocabulary(path), sentencepiece.train(lines(100), 300)
+    original = load_vocabulary(path)
+    other = sentencepiece.train(lines(100), 300)
     other.save(path)
     message = failure(data)
     assert other.fingerprint in message and original.fingerprint in message and str(path) in message

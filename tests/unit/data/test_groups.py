@@ -38,10 +38,10 @@ SHORT = {number for number, lengths in enumerate(LENGTHS) if lengths.max() <= LO
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
     """Writes `PAIRS` as shards."""
-    paths, start = (
-        [shard_path(tmp_path, "toy", "train", number, len(SIZES)) for number in range(len(SIZES))],
-        0,
-    )
+    paths = [
+        shard_path(tmp_path, "toy", "train", number, len(SIZES)) for number in range(len(SIZES))
+    ]
+    start = 0
     for path, size in zip(paths, SIZES, strict=True):
         write_shard(path, PAIRS[start : start + size])
         start += size
@@ -116,7 +116,9 @@ def test_a_corpus_may_have_only_longer_examples(
 
 
 def test_memory_has_only_one_group(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    data, original, was_freed = pipeline(LargeSplit(paths)), LargeSplit.index, list[bool]()
+    data = pipeline(LargeSplit(paths))
+    original = LargeSplit.index
+    was_freed = list[bool]()
     first = weakref.ref(data.first_group)
 
     def index(split: LargeSplit, shard: int) -> np.ndarray:

@@ -30,7 +30,8 @@ def examples() -> list[tuple[list[int], list[int]]]:
         [random.integers(1, 9000, n).tolist() for n in random.geometric(0.08, 150)]
         for _ in range(2)
     ]
-    sides[0][:2], sides[1][1:4] = [[5] * 300, [1]], [[1], [], [6] * 300]
+    sides[0][:2] = [[5] * 300, [1]]
+    sides[1][1:4] = [[1], [], [6] * 300]
     return list(zip(*sides, strict=True))
 
 
@@ -132,7 +133,8 @@ def test_batches_equal_those_of_plain_reading(records: Records) -> None:
 def test_each_worker_reads_only_its_share(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers, read = list[int](), Records.read
+    numbers = list[int]()
+    read = Records.read
     monkeypatch.setattr(
         Records, "read", lambda self, part: numbers.extend(part.tolist()) or read(self, part)
     )

@@ -110,7 +110,8 @@ def test_a_truncated_shard_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_is_deleted_or_replaced_can_be_read_until_the_end(tmp_path: Path) -> None:
-    path, other = written(tmp_path), written(tmp_path / "other", PAIRS[:1])
+    path = written(tmp_path)
+    other = written(tmp_path / "other", PAIRS[:1])
     opened = Records([path])
     other.replace(path)
     index_path(path).unlink()
@@ -215,7 +216,8 @@ def test_each_changed_byte_is_an_error_that_names_the_record(tmp_path: Path) -> 
     offsets = np.load(index_path(path))["offset"].tolist()
     for position in range(path.stat().st_size):
         flip(path, position)
-        stored, record = Records([path]), int(offsets[1] - 12 <= position)
+        stored = Records([path])
+        record = int(offsets[1] - 12 <= position)
         for read in (lambda: stored.read(np.array([1, 0, 1])), lambda: stored[record]):  # noqa: B023
             assert user_error(read).startswith(
                 f"{path}: record {record} is damaged (its checksum differs)"

@@ -63,7 +63,8 @@ def written_by_others() -> dict[str, tuple[bytes, list[int], list[int]]]:
     def entry(name: bytes, packed: bytes) -> bytes:
         return field(10, field(10, name) + field(18, field(26, field(10, packed))))
 
-    source, target = entry(b"inputs", b"\x05\x01"), entry(b"targets", b"\x07\x01")
+    source = entry(b"inputs", b"\x05\x01")
+    target = entry(b"targets", b"\x07\x01")
     unpacked = field(10, field(10, b"targets") + field(18, field(26, b"\x08\x07\x08\x01")))
     return {
         "targets first": (field(10, target + source), [5, 1], [7, 1]),

@@ -87,7 +87,8 @@ def test_only_new_corpora_are_encoded_and_the_bytes_are_those_of_a_run_from_scra
 
 
 def test_a_damaged_shard_is_never_kept(tmp_path: Path) -> None:
-    old, new = Corpora(**STAGES[0][0]), Corpora(**STAGES[1][0])
+    old = Corpora(**STAGES[0][0])
+    new = Corpora(**STAGES[1][0])
     for folder in ("damaged", "whole"):
         generate_data(old, tmp_path / folder, "")
     shard = tmp_path / "damaged" / "toy-train-00001-of-00006"

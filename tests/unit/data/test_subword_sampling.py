@@ -121,8 +121,11 @@ def merges(text: str) -> dict[tuple[str, ...], float]:
 def test_pieces_have_the_probabilities_that_an_enumeration_gives(
     kind: str, nbest_size: int
 ) -> None:
-    vocabulary, draws, generator = VOCABULARIES[kind], 4000, Random(1)
-    sample, [row] = vocabulary.sampler(ALPHA, nbest_size), vocabulary.encode(["lowernew"])
+    vocabulary = VOCABULARIES[kind]
+    draws = 4000
+    generator = Random(1)
+    sample = vocabulary.sampler(ALPHA, nbest_size)
+    [row] = vocabulary.encode(["lowernew"])
     counts = Counter(tuple(vocabulary.pieces(sample(row, generator)[:-1])) for _ in range(draws))
     weights = merges("▁lowernew") if kind == "bpe" else segmentations("▁lowernew", kind)
     weights = dict(
@@ -156,7 +159,8 @@ RECORDED = {
 @pytest.mark.parametrize(("kind", "nbest_size"), RECORDED)
 def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
     """If this test fails, runs of earlier versions cannot resume exactly."""
-    vocabulary, generator = VOCABULARIES[kind], Random("1 0 7")
+    vocabulary = VOCABULARIES[kind]
+    generator = Random("1 0 7")
     sample = vocabulary.sampler(ALPHA, nbest_size)
     texts = [sample(row, generator) for row in vocabulary.encode(["slowest newer", "wider"])]
     assert (
@@ -167,7 +171,8 @@ def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
 
 def test_tags_and_the_unknown_piece_stay() -> None:
     vocabulary = VOCABULARIES["bpe"]
-    sample, [row] = vocabulary.sampler(0.5, -1), vocabulary.encode(["slowest"])
+    sample = vocabulary.sampler(0.5, -1)
+    [row] = vocabulary.encode(["slowest"])
     [tagged] = vocabulary.encode_sources([">>de<< slowest"])
     for seed in range(20):
         assert sample(tagged, Random(seed)) == [tagged[0], *sample(row, Random(seed))]

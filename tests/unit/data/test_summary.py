@@ -55,7 +55,9 @@ def test_the_figures_are_those_of_the_text(
     processor = sentencepiece.SentencePieceProcessor(
         model_file=str(tmp_path / "vocab.toy.320.model")
     )
-    pieces, text_bytes, lengths = [], 0, {}
+    pieces = []
+    text_bytes = 0
+    lengths = {}
     for split, figures in toy_summary["splits"].items():
         kept = [pair for pair in pairs(split) if pair["inputs"]]
         text_bytes += sum(len(line.encode()) for pair in kept for line in pair.values())

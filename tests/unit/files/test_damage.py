@@ -336,7 +336,8 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
 
     Asserts that a refused folder is not changed, except for an index that is made again.
     """
-    before, is_refused = status(folder), False
+    before = status(folder)
+    is_refused = False
     try:
         kind.read(folder)
     except UserError as error:
@@ -355,7 +356,8 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
 )  # NumPy warns at some damaged headers
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
-    original, refusals = contents(folder), []
+    original = contents(folder)
+    refusals = []
     assert not is_refused(kind, folder, original)
 
     @cases
@@ -378,7 +380,8 @@ def make_huge(path: Path) -> None:
     "kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name
 )
 def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -> None:
-    original, path = contents(folder), folder / kind.name
+    original = contents(folder)
+    path = folder / kind.name
     for harm in (make_huge, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         path.unlink()
         harm(path)
@@ -388,7 +391,8 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
 def test_links_in_a_received_folder_lead_no_program_to_other_files(
     folder: Path, tmp_path: Path
 ) -> None:
-    received, others = tmp_path / "received", tmp_path / "others"
+    received = tmp_path / "received"
+    others = tmp_path / "others"
     shutil.copytree(folder, received)
     others.mkdir()
     for path in [path for path in received.iterdir() if path.is_file()]:

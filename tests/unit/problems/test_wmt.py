@@ -19,13 +19,12 @@ from t2t_repro.errors import UserError
 from tars import write_tar
 from user_errors import user_error
 
-EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
-NEWS, UN, GIGA, DEV = (
-    "training-parallel-nc-v9.tgz",
-    "training-parallel-un.tgz",
-    "training-giga-fren.tar",
-    "dev.tgz",
-)
+EUROPARL = "training-parallel-europarl-v7.tgz"
+COMMONCRAWL = "training-parallel-commoncrawl.tgz"
+NEWS = "training-parallel-nc-v9.tgz"
+UN = "training-parallel-un.tgz"
+GIGA = "training-giga-fren.tar"
+DEV = "dev.tgz"
 PLACES = {
     EUROPARL: "training/europarl-v7.{}-en.{}",
     COMMONCRAWL: "commoncrawl.{}-en.{}",

@@ -25,7 +25,8 @@ KINDS = {
 
 
 def test_npz_and_json_have_tokens_numbers_and_weights() -> None:
-    arrays, objects = np.load(io.BytesIO(npz(KINDS))), json.loads(as_json(KINDS))
+    arrays = np.load(io.BytesIO(npz(KINDS)))
+    objects = json.loads(as_json(KINDS))
     assert list(objects) == list(KINDS) and len(arrays.files) == 15
     for kind, expected in KINDS.items():
         for field in ("queries", "keys", "layers", "heads"):
