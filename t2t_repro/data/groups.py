@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.data import batching
-from t2t_repro.data.batching import Plan
+from t2t_repro.data.batching import Plan, Stream, random_stream
 from t2t_repro.data.large_split import LargeSplit, Part
 from t2t_repro.data.records import INDEX, Records
 from t2t_repro.hparam import HParams
@@ -42,14 +42,18 @@ class WholeSplit:
     """Plans the epochs of a split that is not large."""
 
     def __init__(self, records: Records, hparams: HParams, seed: int) -> None:
-        self._records, self._hparams, self._seed = records, hparams, seed
+        self._records = records
+        self._hparams = hparams
+        self._seed = seed
         self.too_long = int((records.lengths.max(axis=0) > hparams.max_length).sum())
         """Number of examples that are skipped because a side is longer than max_length."""
         self._first = self._plan(0)
-        self.steps_per_epoch, self.examples_per_epoch = self._first.steps, len(self._first.order)
+        self.steps_per_epoch = self._first.steps
+        self.examples_per_epoch = len(self._first.order)
 
     def _plan(self, epoch: int) -> Plan:
-        records, hparams = self._records, self._hparams
+        records = self._records
+        hparams = self._hparams
         return batching.plan(
             records.lengths,
             hparams.batch_size,
@@ -75,11 +79,11 @@ class GroupedSplit:
     """Plans the epochs of a large split; has the attributes and methods of `WholeSplit`."""
 
     def __init__(self, split: LargeSplit, hparams: HParams, seed: int) -> None:
-        self._split, self._max_length, self._seed = split, hparams.max_length, seed
-        self._tokens, pairs = (
-            split.target_tokens(hparams.max_length),
-            split.totals("pairs", hparams.max_length),
-        )
+        self._split = split
+        self._max_length = hparams.max_length
+        self._seed = seed
+        self._tokens = split.target_tokens(hparams.max_length)
+        pairs = split.totals("pairs", hparams.max_length)
         bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
         self._shards = [
             np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))
@@ -107,15 +111,17 @@ class GroupedSplit:
 
     def steps_of_group(self, step: int) -> range:
         epoch, number = self._place(step)
-        steps, groups = self.steps_per_epoch, self._groups
+        steps = self.steps_per_epoch
+        groups = self._groups
         return range(
             epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups
         )
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
-        records, steps = self._records(epoch * self._groups + number), self.steps_of_group(step)
-        random = np.random.default_rng([self._seed, epoch, number, 4])
+        records = self._records(epoch * self._groups + number)
+        steps = self.steps_of_group(step)
+        random = random_stream(self._seed, Stream.GROUP, epoch, number)
         examples = np.arange(len(records), dtype=np.int32)
         plan = batching.arrange(
             records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random
@@ -129,7 +135,10 @@ class GroupedSplit:
         )
         # Arrays that remain between those of a shard, which are freed, would make the process
         # larger.
-        shards, ends, rows, numbers = list[int](), list[int](), bytearray(), bytearray()
+        shards = list[int]()
+        ends = list[int]()
+        rows = bytearray()
+        numbers = bytearray()
         for shard, shard_pieces in itertools.groupby(pieces, operator.attrgetter("shard")):
             index = self._split.index(shard)
             lengths = self._split.lengths_in(index)
@@ -149,7 +158,7 @@ class GroupedSplit:
         """
         examples = np.flatnonzero(lengths.max(axis=0) <= self._max_length).astype(np.int32)
         if piece.first > 0 or piece.last < self._tokens[piece.shard]:
-            random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
+            random = random_stream(self._seed, Stream.SHARD, piece.pass_number, piece.shard)
             examples = batching.part_of_pass(lengths, examples, piece.first, piece.last, random)
         return examples
 
@@ -157,12 +166,12 @@ class GroupedSplit:
         """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of
         passes.
         """
-        quota, size = self._quotas[corpus], int(self._tokens[self._shards[corpus]].sum())
+        quota = self._quotas[corpus]
+        size = int(self._tokens[self._shards[corpus]].sum())
         start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
         for pass_number in range(start // size, -(-stop // size)) if quota else ():
-            order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(
-                self._shards[corpus]
-            )
+            random = random_stream(self._seed, Stream.SHARDS_OF_PASS, pass_number, corpus)
+            order = random.permutation(self._shards[corpus])
             ends = np.cumsum(self._tokens[order]) + pass_number * size
             for shard, end in zip(order.tolist(), ends.tolist(), strict=True):
                 begin = end - int(self._tokens[shard])
