@@ -57,7 +57,9 @@ def adapt(data: str, rate: float, freeze: str = "", steps: int = 784) -> tuple[s
 
 
 def runs() -> dict[str, tuple[str, ...]]:
-    """Returns the data of each run and its flags of t2t-trainer, by the name of its model folder."""  # noqa: E501
+    """Returns the data of each run and its flags of t2t-trainer, by the name of its model
+    folder.
+    """
     scratch = {
         "scratch_3136": ("new",),
         "scratch_784": ("new", "--train_steps=784", "--hparams=learning_rate_warmup_steps=200"),

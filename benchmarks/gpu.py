@@ -360,9 +360,8 @@ def main(argv: list[str]) -> None:
         print(json.dumps(measurements[ONLY.value]()))
         return
     results = Results(Path(WORK.value) / "gpu.json")
-    random_records(
-        WORK.value, PAIRS, VOCAB_SIZE.value
-    )  # written here, before several processes need them
+    # Written here, before several processes need them.
+    random_records(WORK.value, PAIRS, VOCAB_SIZE.value)
     failures = {}
     for name in measurements:
         try:

@@ -34,7 +34,9 @@ RATE = 0.002
 
 
 def texts(seed: int) -> np.ndarray:
-    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with 0."""  # noqa: E501
+    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with
+    0.
+    """
     random = np.random.default_rng(seed)
     rows = np.zeros((PAIRS, 9), np.int64)
     for row in rows:

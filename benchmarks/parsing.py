@@ -106,9 +106,8 @@ def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]
         f"--decode_to_file={output}",
         f"--decode_hparams={SEARCHES[search]}",
     )
-    repairs = re.search(
-        r"^trees: ([\d,]+)", messages, re.MULTILINE
-    )  # printed only if there are repairs
+    # Printed only if there are repairs.
+    repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)
     return int(repairs[1].replace(",", "")) if repairs else 0, time.monotonic() - start
 
 

@@ -30,9 +30,8 @@ class Block(nn.Module):
         )
         self.reduce = nn.Linear(2 * width, width)
         self.expand = nn.Linear(width, 2 * width)
-        self.convolution = nn.Linear(
-            self.kernel * width, width
-        )  # of joined positions; faster than nn.Conv1d
+        # Of joined positions; faster than nn.Conv1d.
+        self.convolution = nn.Linear(self.kernel * width, width)
         before = (self.kernel - 1) // (1 if is_masked else 2) * dilation
         self.padding = before, (self.kernel - 1) * dilation - before
 
@@ -98,7 +97,9 @@ class Model(Embedded):
         )
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Returns the weights of our model, by their paths, with which it computes the same logits."""  # noqa: E501
+        """Returns the weights of our model, by their paths, with which it computes the same
+        logits.
+        """
 
         def linear(layer: Any) -> dict[str, Any]:
             return {"kernel": layer.weight.T, "bias": layer.bias}

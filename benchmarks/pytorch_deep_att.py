@@ -90,7 +90,9 @@ class Model(Attentive):
         return self.output_factor * h @ self.table.T
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Returns the weights of our model, by their paths, with which it computes the same logits."""  # noqa: E501
+        """Returns the weights of our model, by their paths, with which it computes the same
+        logits.
+        """
 
         def gates(x: np.ndarray) -> np.ndarray:
             i, f, g, o = np.split(x, 4, axis=-1)

@@ -142,9 +142,8 @@ def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
     not subtracted.
     """
     vocab_size = logits.shape[-1]
-    rate = (
-        label_smoothing * vocab_size / (vocab_size - 1)
-    )  # PyTorch gives the correct token a part of it, too
+    # PyTorch gives the correct token a part of it, too.
+    rate = label_smoothing * vocab_size / (vocab_size - 1)
     logits = logits.float().flatten(0, 1)
     return functional.cross_entropy(
         logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=rate

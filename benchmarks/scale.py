@@ -190,9 +190,8 @@ def operations() -> int:
     from t2t_repro.training.optimizer import make_optimizer
     from t2t_repro.training.step import TrainStep
 
-    hparams = HParams(
-        hidden_size=16, filter_size=32, num_heads=2
-    )  # the width does not change the number
+    # The width does not change the number.
+    hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)
     model = Transformer(hparams, 100)
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = np.ones((2, 3), np.int64)

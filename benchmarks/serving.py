@@ -162,9 +162,8 @@ def main(argv: list[str]) -> None:
     lines = [line for line in read_lines(LINES.value) if line.strip()][: COUNT.value]
     batches = tf.Variable(0)
     engines = decoders() | dict([server(batches)])
-    outputs = {
-        name: engine(lines) for name, engine in engines.items()
-    }  # builds the graphs, does not count
+    # Builds the graphs, does not count.
+    outputs = {name: engine(lines) for name, engine in engines.items()}
     batches.assign(0)
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for _ in range(REPETITIONS.value):

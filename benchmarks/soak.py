@@ -193,7 +193,9 @@ def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float
 
 
 def main(argv: list[str]) -> None:
-    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too much."""  # noqa: E501
+    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too
+    much.
+    """
     if bool(EXPORT_DIR.value) == bool(OUTPUT_DIR.value):
         sys.exit("give either --export_dir or --output_dir")
     send = (

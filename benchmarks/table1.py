@@ -101,9 +101,8 @@ def passes(width: int) -> list[Pass]:
     """Returns one function per kind of layer; each runs a forward and backward pass over a sequence
     [1, n, width].
     """
-    hparams = HParams(
-        hidden_size=width, num_heads=1
-    )  # with one head, a pass computes only one n x n softmax
+    # With one head, a pass computes only one n x n softmax.
+    hparams = HParams(hidden_size=width, num_heads=1)
     full = SelfAttention(hparams)
     restricted = SelfAttention(replace(hparams, self_attention_neighborhood=NEIGHBORHOOD))
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
@@ -162,9 +161,8 @@ def peak_memory(kind: int, length: int, width: int) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text(
-        "5"
-    )  # resets VmHWM, the peak memory, to the current memory
+    # Resets VmHWM, the peak memory, to the current memory.
+    Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
@@ -179,7 +177,9 @@ def exponent(lengths: list[int], values: np.ndarray) -> float:
 
 
 def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
-    """Prints the measurements in `table`, one row per layer and one column per length, as Markdown."""  # noqa: E501
+    """Prints the measurements in `table`, one row per layer and one column per length, as
+    Markdown.
+    """
     print(
         f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations "
         "in Table 1 |"

@@ -234,7 +234,9 @@ def step_flops(name: str) -> int:
 
 
 def run_name(name: str, settings: Settings, seed: str = "") -> str:
-    """Returns the name of a full run, or without a seed that of a short trial, in the results file."""  # noqa: E501
+    """Returns the name of a full run, or without a seed that of a short trial, in the results
+    file.
+    """
     values = f"{name}, rate {settings.rate:g}, gain {settings.gain:g}, dropout {settings.dropout:g}"
     return f"{values}, seed {seed}" if seed else f"{values}, trial"
 
@@ -380,9 +382,8 @@ def draw(families: dict[str, Best], path: str) -> None:
     figure = Figure((8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, (_, runs) in families.items():
-        epochs = list(
-            zip(*(run["curve"] for run in runs), strict=False)
-        )  # up to the end of the shorter run
+        # Up to the end of the shorter run.
+        epochs = list(zip(*(run["curve"] for run in runs), strict=False))
         operations = [runs[0]["flops"] * points[0][0] for points in epochs]
         scores = [statistics.mean(score for _, _, score in points) for points in epochs]
         axes.plot(operations, scores, ".-", label=name.replace("_tiny", ""))

@@ -143,9 +143,8 @@ def attention(walk: Walk) -> dict[str, Attention]:
 def describe_shapes(walk: Walk) -> str:
     """Returns a table of the shapes that the model's main tensors have for the sentence pair."""
     model = walk.model
-    weights = {
-        kind: saved.weights[:1] for kind, saved in attention(walk).items()
-    }  # of the first layer
+    # Of the first layer.
+    weights = {kind: saved.weights[:1] for kind, saved in attention(walk).items()}
     hparams = walk.folder.hparams
     embedded = model.embedding(walk.inputs)
     embedded = embedded + model.source_position(embedded)
@@ -233,7 +232,9 @@ def describe_embedding(walk: Walk) -> str:
 
 
 def draw_positions(walk: Walk) -> None:
-    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""  # noqa: E501
+    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's
+    width.
+    """
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(np.zeros((1, 60, width))))[0]
     figure = Figure((7, 2.8), layout="constrained")

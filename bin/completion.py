@@ -1,4 +1,6 @@
-"""Writes the script with which bash and zsh complete the flags of all programs; see --completion."""  # noqa: E501
+"""Writes the script with which bash and zsh complete the flags of all programs; see
+--completion.
+"""
 
 import importlib
 from collections.abc import Iterable, Mapping

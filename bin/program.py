@@ -255,9 +255,8 @@ def _run(
             "Settings of the problem": settings,
             "Flags of all programs": [*common],
         }
-        text = re.sub(
-            r"(?<=\S)\n(?=\S)", " ", description.strip()
-        )  # joins the lines of each paragraph
+        # Joins the lines of each paragraph.
+        text = re.sub(r"(?<=\S)\n(?=\S)", " ", description.strip())
         text += "".join(_help(title, values, groups[title]) for title in groups)
         write_lines([wrapped(text, width_of(sys.stdout))])
     elif values.registry_help:
@@ -391,9 +390,8 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         keras.config.set_floatx("float32")
         keras.config.set_image_data_format("channels_last")  # of convolutions
 
-        gpus = tf.config.list_physical_devices(
-            "GPU"
-        )  # prints messages, as the import of TensorFlow does
+        # Prints messages, as the import of TensorFlow does.
+        gpus = tf.config.list_physical_devices("GPU")
     if not has_gpus:
         from t2t_repro import devices
 
@@ -493,7 +491,9 @@ def field_help(kind: type) -> dict[str, str]:
 
 
 def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
-    """Returns an object of the dataclass `kind`: its values are those of its flags, and `others`."""  # noqa: E501
+    """Returns an object of the dataclass `kind`: its values are those of its flags, and
+    `others`.
+    """
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: values[name].value for name in names if name in values} | others)
 
@@ -533,7 +533,9 @@ def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
 
 
 def readable_path(path: str) -> str:
-    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else `path`."""  # noqa: E501
+    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else
+    `path`.
+    """
     return "/dev/stdin" if path == "-" else path
 
 

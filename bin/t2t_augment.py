@@ -80,9 +80,8 @@ def main(values: flags.FlagValues) -> None:
             "a file"
         )
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
-    with_tags(
-        [], tags := folders[0].tags, values.target_language
-    )  # refuses a language that the model lacks
+    # Refuses a language that the model lacks.
+    with_tags([], tags := folders[0].tags, values.target_language)
     if tags and not values.target_language:
         raise UserError(
             f"{values.output_dir}: translates into several languages; give --target_language"

@@ -109,10 +109,11 @@ def main(values: flags.FlagValues) -> None:
     if len(paths) > 1 and values.all:
         raise UserError("--all is for one --translation; omit it")
     translations, references, sources = read_texts(values, paths)
+    # Imported late, because sacreBLEU would delay --help.
     from t2t_repro.metrics import (
         bleu,
         languages,
-    )  # imported late, because sacreBLEU would delay --help
+    )
 
     language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
     language = languages.language_code(

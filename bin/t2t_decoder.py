@@ -124,13 +124,11 @@ def main(values: flags.FlagValues) -> None:
     if not tags:
         program.refuse_useless(values, {"without --decode_reference": ("target_language",)})
     if values.target_language:
-        from t2t_repro.metrics import (
-            languages,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics import languages
 
-        code = (
-            languages.iso_code if tags else languages.language_code
-        )  # a tag may be no code of a language
+        # A tag may be no code of a language.
+        code = languages.iso_code if tags else languages.language_code
         problem.target_language = code(values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
@@ -299,7 +297,9 @@ class Decoder:
             write(None, self._lines([text], translations))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Writes, for each pair, the log-probability of the target if the model reads the source."""  # noqa: E501
+        """Writes, for each pair, the log-probability of the target if the model reads the
+        source.
+        """
         progress = Progress("scoring", len(sources), "pairs")
         scores = self.translator.score(sources, targets, progress.advance)
         progress.close()
@@ -330,9 +330,8 @@ class Decoder:
         values = self.values
         is_detailed = self.values.output_format == "jsonl"
         search = self.translator.decode_hparams
-        has_scores = (
-            values.engine == "ctranslate2" and search.write_beam_scores
-        )  # TensorFlow always computes scores
+        # TensorFlow always computes scores.
+        has_scores = values.engine == "ctranslate2" and search.write_beam_scores
         search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
         options = (
             values.long_lines,

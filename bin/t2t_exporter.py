@@ -144,15 +144,16 @@ def export_saved_model(
     export_dir: Path,
     card: ModelCard,
 ) -> Path:
-    """Writes a SavedModel and the server's configuration files; returns the new version's folder."""  # noqa: E501
+    """Writes a SavedModel and the server's configuration files; returns the new version's
+    folder.
+    """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
     language = language_of(folder.tags[0]) if folder.tags else ""
-    with_tags(
-        warmup_texts, folder.tags, language, InputFile(values.warmup_from_file)
-    )  # refuses other tags
+    # Refuses other tags.
+    with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))
     servable_name = values.servable_name or folder.problem.name
     if not re.fullmatch(r"[\w.-]+", servable_name):
         raise UserError(

@@ -74,10 +74,11 @@ def main(values: flags.FlagValues) -> None:
 def connect(values: flags.FlagValues) -> Client:
     if not values.rest:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
+        # Importing tensorflow-serving-api imports TensorFlow.
         with (
             quiet_tensorflow(),
             quick_imports(),
-        ):  # importing tensorflow-serving-api imports TensorFlow
+        ):
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     return program.from_flags(Client, values)
 

@@ -122,9 +122,8 @@ def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
     folders, checkpoints = open_folders(
         *files.local_models(values.output_dir, values.checkpoint_path)
     )
-    with_tags(
-        [], folders[0].tags, values.target_language
-    )  # raises an error if the model lacks the language
+    # Raises an error if the model lacks the language.
+    with_tags([], folders[0].tags, values.target_language)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(
         decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)"

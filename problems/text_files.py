@@ -40,16 +40,17 @@ class StatedLanguages(Problem):
             raise UserError(
                 f"--languages={self.settings.languages}: name two languages: --languages=en,de"
             )
-        from t2t_repro.metrics.languages import (
-            language_code,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics.languages import language_code
 
         return language_code(names[0], "--languages"), language_code(names[1], "--languages")
 
 
 @registry.register_problem
 class TextFiles(StatedLanguages):
-    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""  # noqa: E501
+    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de
+    --dev=b.en,b.de.
+    """
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):

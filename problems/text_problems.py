@@ -214,5 +214,7 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
 
 
 def __getattr__(name: str) -> Any:
-    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""  # noqa: E501
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist
+    here.
+    """
     raise missing_name("text_problems", name)

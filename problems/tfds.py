@@ -41,9 +41,8 @@ class Tfds(Problem):
         """The codes of the languages that the setting names; "" for a feature whose name is no
         code.
         """
-        from t2t_repro.metrics.languages import (
-            iso_code,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics.languages import iso_code
 
         source, target, *_ = [*map(iso_code, self.settings.languages.split(",")), ""]
         return source, target
@@ -94,7 +93,9 @@ class Tfds(Problem):
 
 @functools.cache
 def _prepared(name: str, tmp_dir: str) -> tuple[Any, Any]:
-    """Returns the module and the builder of a data set, which is downloaded if `tmp_dir` lacks it."""  # noqa: E501
+    """Returns the module and the builder of a data set, which is downloaded if `tmp_dir` lacks
+    it.
+    """
     require_extra("datasets", "tensorflow_datasets", "importlib_resources")
     if not name:
         raise UserError(

@@ -67,9 +67,8 @@ class Wmt14(Problem):
         """
         if name == DEV:
             return self.generate("dev", tmp_dir)
-        from t2t_repro.metrics import (
-            test_sets,
-        )  # imported late, because sacreBLEU is slow to import
+        # Imported late, because sacreBLEU is slow to import.
+        from t2t_repro.metrics import test_sets
 
         try:
             rows = test_sets.read(name, "-".join(self.languages), tmp_dir)
@@ -116,7 +115,9 @@ class Wmt14(Problem):
 
 @registry.register_problem
 class WmtEnde(Wmt14):
-    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to --tmp_dir."""  # noqa: E501
+    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to
+    --tmp_dir.
+    """
 
     languages = file_suffixes = ("en", "de")
     target_space_id = SpaceID.DE_TOK

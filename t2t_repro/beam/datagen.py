@@ -186,9 +186,8 @@ def keys_of(
 def repeats_of(bucket: tuple[int, Any]) -> Iterator[tuple[int, np.ndarray]]:
     """Yields the numbers of parts, with the positions of the pairs that repeat an earlier pair."""
     rows = np.concatenate(sorted(bucket[1], key=lambda part_rows: part_rows["part"][0]))
-    repeats = np.delete(
-        rows, np.unique(rows["key"], return_index=True)[1]
-    )  # without the first row of each key
+    # Without the first row of each key.
+    repeats = np.delete(rows, np.unique(rows["key"], return_index=True)[1])
     for number in np.unique(repeats["part"]).tolist():
         yield number, repeats["position"][repeats["part"] == number]
 
@@ -326,9 +325,8 @@ class BeamEngine:
             os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
             code=files.code_hash(self._usr_dir),
         )
-        self._state = self._source_state(
-            job
-        )  # before the parts, so that a change after them is found
+        # Before the parts, so that a change after them is found.
+        self._state = self._source_state(job)
         for number in range(len(corpora)):
             corpus_parts = enumerate(job.problem.parts("train", number, job.tmp_dir))
             parts += [
@@ -386,9 +384,8 @@ class BeamEngine:
         for corpus in corpora:
             digest = hashlib.sha256()
             position = 0
-            names = [
-                name for name, _ in self._kept[corpus.number] if counts[name]["kept"]
-            ]  # a map cannot be empty
+            # A map cannot be empty.
+            names = [name for name, _ in self._kept[corpus.number] if counts[name]["kept"]]
             for name in names:
                 with open(task.path(f"{name}.txt"), "rb") as file:
                     contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -415,7 +412,9 @@ class BeamEngine:
 
 
 def lengths_in(task: Task, name: str) -> np.ndarray:
-    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""  # noqa: E501
+    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N,
+    3].
+    """
     with np.load(task.path(f"{name}.npz")) as stored:
         return np.asarray(stored["lengths"])
 

@@ -113,9 +113,8 @@ class Progress:
             f"{unit}"
         ]
         seconds = 0.0 if self._start is None else time.monotonic() - self._start
-        speed = (
-            (self._done - self._initial) / seconds if seconds >= 1 else 0.0
-        )  # a shorter time means little
+        # A shorter time means little.
+        speed = (self._done - self._initial) / seconds if seconds >= 1 else 0.0
         if self._note or speed:
             parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
         if self._total and speed and self._done < self._total:

@@ -130,7 +130,9 @@ def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_number(table: Table, column: Column) -> bool:
-    """Returns True if no value of the column is text. The tables align such columns to the right."""  # noqa: E501
+    """Returns True if no value of the column is text. The tables align such columns to the
+    right.
+    """
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 

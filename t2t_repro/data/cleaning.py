@@ -83,9 +83,8 @@ class Cleaning:
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(
-            hashes, kind="stable"
-        )  # Stable, so that the earliest of equal pairs comes first.
+        # Stable, so that the earliest of equal pairs comes first.
+        order = np.argsort(hashes, kind="stable")
         self._is_repeat = np.zeros(len(hashes), np.bool_)
         hashes = hashes[order]
         is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
@@ -95,9 +94,8 @@ class Cleaning:
             self.seen.append(hashes[~is_repeat])
         self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
-        self.dropped += Counter(
-            duplicate=int(self._is_repeat.sum())
-        )  # += adds no entry for a count of 0.
+        # += adds no entry for a count of 0.
+        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))
 
     def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
         """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has

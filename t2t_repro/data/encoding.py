@@ -59,9 +59,8 @@ def encode(
     try:
         for portion in portions:
             pending.append(_submit(pool, portion))
-            if (
-                len(pending) > 3 * processes
-            ):  # Submitting more portions would only need more memory.
+            # Submitting more portions would only need more memory.
+            if len(pending) > 3 * processes:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

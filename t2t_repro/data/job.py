@@ -122,9 +122,8 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     """
     vocabulary = None
     settings = problem.settings
-    if (
-        problem.was_reversed and options.source_vocab_file
-    ):  # the data, and so the Job, is that of the other direction
+    # The data, and so the Job, is that of the other direction.
+    if problem.was_reversed and options.source_vocab_file:
         sources = options.vocab_file
         targets = options.source_vocab_file
         options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)

@@ -32,7 +32,9 @@ their tokens.
 
 
 def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
-    """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""  # noqa: E501
+    """Returns the records of a split of `pairs` pairs. The other arguments are those of
+    `Records`.
+    """
     return (LargeSplit if pairs > LARGE else Records)(paths, *options)
 
 
@@ -166,8 +168,7 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
     contents = io.BytesIO()
     all_counts = np.concatenate(counts)
     np.savez(contents, key=key, hashes=hashes, counts=all_counts)
-    with contextlib.suppress(
-        UserError
-    ):  # If the disk is read-only, use the counts without saving them.
+    # If the disk is read-only, use the counts without saving them.
+    with contextlib.suppress(UserError):
         write_file(path, contents.getvalue())
     return hashes, all_counts

@@ -126,9 +126,8 @@ def index_path(path: Path) -> Path:
 
 def _save_index(path: Path, index: np.ndarray) -> None:
     contents = io.BytesIO()
-    np.save(
-        contents, index
-    )  # into a file, numpy writes by itself, with errors that do not say what went wrong
+    # Into a file, numpy writes by itself, with errors that do not say what went wrong.
+    np.save(contents, index)
     write_file(index_path(path), contents.getvalue())
 
 
@@ -140,17 +139,15 @@ def read_index(path: Path) -> np.ndarray:
     if index_path(path).exists():
         require_regular(index_path(path))
         index: Any = None
-        with contextlib.suppress(
-            Exception
-        ):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+        # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+        with contextlib.suppress(Exception):
             index = np.load(index_path(path))
         if _fits(index, path.stat().st_size):
             return index
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     index = _build_index(path)
-    with contextlib.suppress(
-        UserError
-    ):  # If the disk is read-only, use the index without saving it.
+    # If the disk is read-only, use the index without saving it.
+    with contextlib.suppress(UserError):
         _save_index(path, index)
     return index
 
@@ -196,7 +193,9 @@ def _build_index(path: Path) -> np.ndarray:
 
 
 def _is_intact(stored: bytes, size: int) -> bool:
-    """Returns True if the bytes of a record have the checksums of its data, which are `size` bytes."""  # noqa: E501
+    """Returns True if the bytes of a record have the checksums of its data, which are `size`
+    bytes.
+    """
     return len(stored) == size + 16 and stored == record(stored[12:-4])
 
 

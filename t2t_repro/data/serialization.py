@@ -79,9 +79,8 @@ HEADS = np.array([[18], [17]])
 """Number of varints in an example before its source ids, and number between its source ids and its
 target ids.
 """
-HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(
-    np.int32
-)  # without the two ids
+# Without the two ids.
+HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(np.int32)
 """The varints before the source ids and before the target ids, int [35]; -1 for the nine that are
 sizes.
 """
@@ -112,9 +111,8 @@ def parse_many(
     counts = lengths + HEADS
     if len(values) != counts.sum():
         return None
-    ends = (
-        np.cumsum(counts.T).reshape(-1, 2).T
-    )  # [2, N], for each side, the index in `values` after the last id
+    # [2, N], for each side, the index in `values` after the last id.
+    ends = np.cumsum(counts.T).reshape(-1, 2).T
     starts = ends - lengths
     heads = [
         values[start[:, None] + np.arange(-head, 0)]
@@ -137,9 +135,8 @@ def _varints(contents: np.ndarray) -> np.ndarray:
     """
     last = np.flatnonzero(contents < 128)
     values = contents[last].astype(np.int32)
-    longer = np.flatnonzero(
-        np.roll(contents, 1)[last] >= 128
-    )  # indices of the varints that have a byte at `places`
+    # Indices of the varints that have a byte at `places`.
+    longer = np.flatnonzero(np.roll(contents, 1)[last] >= 128)
     places = last[longer] - 1
     for _ in range(3):
         values[longer] = values[longer] << 7 | contents[places] & 127

@@ -34,7 +34,9 @@ class SampledRecords:
         self._pairs: dict[int, list[list[int]]] = {}
 
     def draw(self, numbers: np.ndarray) -> None:
-        """Encodes the examples with these numbers. `read` returns only the ids of these examples."""  # noqa: E501
+        """Encodes the examples with these numbers. `read` returns only the ids of these
+        examples.
+        """
         numbers = np.unique(numbers)
         epoch = self._group.epoch
         names = self._records.numbers_in_split(numbers)

@@ -1,4 +1,6 @@
-"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""  # noqa: E501
+"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and
+t2t-bleu.
+"""
 
 from pathlib import Path
 

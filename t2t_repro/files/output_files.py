@@ -87,9 +87,8 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         return
     target = without_links(path)
     with named_errors(path):
-        if match := OPEN_FILE.fullmatch(
-            str(target)
-        ):  # a copy of its descriptor continues at the same position
+        # A copy of its descriptor continues at the same position.
+        if match := OPEN_FILE.fullmatch(str(target)):
             descriptor = os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
         else:
             descriptor = os.open(target, os.O_WRONLY | os.O_APPEND)
@@ -156,7 +155,9 @@ def unfinished_folder(parent: Path) -> Iterator[Path]:
 
 
 def put_in_place(temporary: Path, target: Path) -> None:
-    """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`."""  # noqa: E501
+    """Renames a finished temporary file to `target`. Keeps the permissions of an existing
+    `target`.
+    """
     _copy_permissions(target, temporary)
     os.replace(temporary, target)
 
@@ -178,7 +179,9 @@ def _copy_permissions(source: Path, target: Path) -> None:
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the path to which symbolic links lead, e.g. that of an open file such as /dev/stdout."""  # noqa: E501
+    """Returns the path to which symbolic links lead, e.g. that of an open file such as
+    /dev/stdout.
+    """
     path = Path(path)
     for _ in range(40):  # as many as Linux follows
         if OPEN_FILE.fullmatch(str(path)) or not path.is_symlink():
@@ -268,9 +271,8 @@ def locked(path: Path, refusal: str, waits: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(
-                missing_ok=True
-            )  # before the lock ends, so that it cannot be the file of the next process
+            # Before the lock ends, so that it cannot be the file of the next process.
+            path.unlink(missing_ok=True)
             if is_new:
                 with suppress(OSError):  # it is not empty
                     path.parent.rmdir()

@@ -129,9 +129,8 @@ def heat_maps(attention: Attention) -> Figure:
     for panel in panels[len(names) :]:
         panel.remove()
     scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / 2 / wide, 0, GAP / 3 / wide, 1))
-    scale = figure.colorbar(
-        image, scale_place, ticks=(0, 1)
-    )  # to the right of the upper right panel
+    # To the right of the upper right panel.
+    scale = figure.colorbar(image, scale_place, ticks=(0, 1))
     scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
     return figure
 
@@ -183,9 +182,8 @@ def rendered(figure: Figure, format: str) -> bytes:
     options: Any = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     with matplotlib.rc_context(options), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # Matplotlib warns of characters that no font has
+        # Matplotlib warns of characters that no font has.
+        warnings.simplefilter("ignore", UserWarning)
         figure.savefig(
             file, format=format, dpi=DPI, bbox_inches="tight", pad_inches=0.1, metadata=undated
         )

@@ -73,8 +73,7 @@ def _families() -> Iterator[str]:
     yield from sorted(name for name in regular if not name.startswith("Last Resort"))
     # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
     for path in sorted(set(findSystemFonts()) - {font.fname for font in known}):
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # damaged, or of a kind that Matplotlib cannot read
+        # Damaged, or of a kind that Matplotlib cannot read.
+        with contextlib.suppress(OSError, RuntimeError):
             fontManager.addfont(path)
             yield fontManager.ttflist[-1].name

@@ -1,4 +1,6 @@
-"""Figures 3 to 5 of the paper: encoder self-attention of layer 5 of 6 over the paper's sentences."""  # noqa: E501
+"""Figures 3 to 5 of the paper: encoder self-attention of layer 5 of 6 over the paper's
+sentences.
+"""
 
 from __future__ import annotations
 

@@ -137,9 +137,8 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
         if panel.query is not None:
             weights[np.arange(len(weights)) != panel.query] = 0
         queries, keys = np.nonzero(weights >= MIN_WEIGHT)
-        shift = (
-            0.8 * (number - (count - 1) / 2) / count
-        )  # so that strokes of several heads lie side by side
+        # So that strokes of several heads lie side by side.
+        shift = 0.8 * (number - (count - 1) / 2) / count
         lines = [
             ((top[query] + shift, 1), (bottom[key] + shift, 0))
             for query, key in zip(queries, keys, strict=True)

@@ -38,7 +38,9 @@ PREDICT = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
 
 
 class Refused(Exception):  # noqa: N818
-    """An error that the server sends as the answer to a request: a gRPC status code and a message."""  # noqa: E501
+    """An error that the server sends as the answer to a request: a gRPC status code and a
+    message.
+    """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)

@@ -59,7 +59,9 @@ class Terminal:
 
 @contextmanager
 def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]]:
-    """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""  # noqa: E501
+    """Yields a stream to a pseudo-terminal, and a function that returns the text on the
+    terminal.
+    """
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # otherwise the terminal would write "\\r\\n" for "\\n"
     termios.tcsetwinsize(theirs, (ROWS, columns))
@@ -68,9 +70,8 @@ def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]
         def shown() -> str:
             stream.flush()
             text = b""
-            while select.select([ours], [], [], 0.1)[
-                0
-            ]:  # the terminal may pass on the text in pieces
+            # The terminal may pass on the text in pieces.
+            while select.select([ours], [], [], 0.1)[0]:
                 text += os.read(ours, 10_000)
             return text.decode()
 

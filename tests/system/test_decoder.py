@@ -153,9 +153,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         ("again", "\n\nein\n\n"),
     ):
         (tmp_path / name).write_text(content)
-    model = ModelFolder(trained.folder).decoding_model(
-        f"{trained.folder}/model.ckpt-20"
-    )  # loading it takes time
+    # Loading it takes time.
+    model = ModelFolder(trained.folder).decoding_model(f"{trained.folder}/model.ckpt-20")
     monkeypatch.setattr(ModelFolder, "decoding_model", lambda *arguments: model)
     hparams = f"--decode_hparams={SHORT},sampling_method=random,prefix_file"
     output = tmp_path / "y-00001-of-00002"
@@ -192,9 +191,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         refused(run("decoder", *flags, *changes, "--resume"), journal, "delete")
     assert (tmp_path / journal).read_bytes() == entries
     (tmp_path / "prefixes").rename(tmp_path / "moved")
-    monkeypatch.setattr(
-        Translator, "stream", lambda *arguments, **options: iter(())
-    )  # the journal has all lines
+    # The journal has all lines.
+    monkeypatch.setattr(Translator, "stream", lambda *arguments, **options: iter(()))
     succeed(
         "decoder", *flags, f"--output_dir={tmp_path}/m", f"{hparams}={tmp_path}/moved", "--resume"
     )

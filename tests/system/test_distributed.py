@@ -133,7 +133,9 @@ def test_a_training_is_the_same_on_one_device_and_in_two_workers(models: Path) -
 
 
 def first_new_checkpoint(model: Path, processes: list[Process]) -> int:
-    """Waits until the running processes write a new checkpoint and returns the checkpoint's step."""  # noqa: E501
+    """Waits until the running processes write a new checkpoint and returns the checkpoint's
+    step.
+    """
     before = set(checkpoints_in(model))
     deadline = time.monotonic() + 200
     while not (new := set(checkpoints_in(model)) - before):

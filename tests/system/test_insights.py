@@ -121,9 +121,8 @@ def check_step(page: Page, steps: Any, step: int) -> None:
     assert page.texts(".candidates b") == [node["token"].replace("▁", "_") for node in candidates]
     assert [row[4] for row in rows] == [number(node["log_prob"], 3) for node in candidates]
     for fate in ("alive", "finished", "pruned"):
-        count = sum(node["fate"] == fate for node in shown) + (
-            fate == "alive"
-        )  # the empty hypothesis is alive, too
+        # The empty hypothesis is alive, too.
+        count = sum(node["fate"] == fate for node in shown) + (fate == "alive")
         assert len(page.all(f".node.{fate}")) == count
     assert page.text(".summary").startswith(f"Step {step} of {len(steps)}:")
     box = page.one(".tree-box").rect
@@ -255,6 +254,5 @@ def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_repor
     )
     assert page.texts(".side .source") == ["a cat"]
     page.driver.delete_network_conditions()
-    assert all(
-        "ERR_" in message for message in page.errors()
-    )  # the browser's own messages about the connection
+    # The browser's own messages about the connection.
+    assert all("ERR_" in message for message in page.errors())

@@ -1,4 +1,6 @@
-"""Executes the notebooks with few training steps, and checks the outputs that are stored in them."""  # noqa: E501
+"""Executes the notebooks with few training steps, and checks the outputs that are stored in
+them.
+"""
 
 import json
 import re

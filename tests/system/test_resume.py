@@ -50,7 +50,9 @@ class Killed:
     output: str
 
     def flags(self, model: Path) -> list[str]:
-        """Returns flags with which t2t-trainer repeats the undisturbed run in another model folder."""  # noqa: E501
+        """Returns flags with which t2t-trainer repeats the undisturbed run in another model
+        folder.
+        """
         return [
             "--problem=text_files",
             "--hparams_set=transformer_tiny",

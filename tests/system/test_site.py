@@ -80,7 +80,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Html]:
 
 
 def target(site: dict[Path, Html], page: Path, url: str) -> Path:
-    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the site."""  # noqa: E501
+    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the
+    site.
+    """
     path = unquote(urlsplit(url).path)
     file = top(site) / path.lstrip("/") if page.name == "404.html" else page.parent / path
     return Path(os.path.normpath(file)) if path else page
@@ -156,7 +158,9 @@ def public_names(module: str) -> Iterator[str]:
 
 
 def definitions(scope: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.stmt]]:
-    """Yields the public classes, functions and variables that a module or class defines, by name."""  # noqa: E501
+    """Yields the public classes, functions and variables that a module or class defines, by
+    name.
+    """
     for statement in scope.body:
         match statement:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):

@@ -249,9 +249,8 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         "--decode_hparams=beam_size=1,extra_length=3",
         "--batch_lines=2",
     ]
-    assert (
-        run("translate-beam", *flags).returncode == 2
-    )  # refuses x-2, which is not UTF-8, before it translates
+    # Refuses x-2, which is not UTF-8, before it translates.
+    assert run("translate-beam", *flags).returncode == 2
     assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
     (tmp_path / "x-2").write_bytes(b"four\nfi\n")
     succeed("translate-beam", *flags)

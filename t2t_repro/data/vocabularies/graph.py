@@ -80,9 +80,8 @@ def differences(vocabulary: Vocabulary) -> str:
 class GraphSentencePieceVocabulary(tf.Module):
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         super().__init__()
-        with (
-            quiet_tensorflow()
-        ):  # SentencePiece reports that our vocabularies have no normalization rules
+        # SentencePiece reports that our vocabularies have no normalization rules.
+        with quiet_tensorflow():
             # In a loaded SavedModel, tokenizers with the same name would share the model of the
             # first one.
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(

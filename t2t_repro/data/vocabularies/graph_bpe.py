@@ -30,9 +30,8 @@ def table(
     values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any
 ) -> tf.lookup.StaticHashTable:
     """Returns a table of `values`, with the `default` for other keys."""
-    values = values or {
-        "" if key_type == tf.string else -1: default
-    }  # TensorFlow refuses an empty table
+    # TensorFlow refuses an empty table.
+    values = values or {"" if key_type == tf.string else -1: default}
     keys = tf.constant(list(values), key_type)
     initializer = tf.lookup.KeyValueTensorInitializer(
         keys, tf.constant(list(values.values()), value_type)
@@ -298,9 +297,8 @@ def _class_changes() -> list[list[int]]:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
-    text = "".join(
-        map(chr, (*range(0xD800), *range(0xE000, 0x40000)))
-    )  # all other characters are in no class
+    # All other characters are in no class.
+    text = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x40000))))
     changes = []
     for pattern in (r"\p{L}+", r"\p{N}+", r"\s+"):
         others = Split(Regex(pattern), "removed").pre_tokenize_str(text)

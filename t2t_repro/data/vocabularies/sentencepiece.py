@@ -85,9 +85,8 @@ class SentencePieceVocabulary(Vocabulary):
             # version.
             self.processor.LoadFromSerializedProto(model)
             count = self.processor.GetPieceSize()
-            pieces = self.processor.IdToPiece(
-                list(range(count))
-            )  # UnicodeDecodeError if a piece is not UTF-8
+            # UnicodeDecodeError if a piece is not UTF-8.
+            pieces = self.processor.IdToPiece(list(range(count)))
             if count > MAX_PIECES:
                 raise ValueError
             if self.processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it

@@ -78,9 +78,8 @@ class MergeSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         scale = 1 / math.log1p(-self.alpha)
 
-        def gap() -> (
-            int
-        ):  # number of merges before the next that is skipped, from the geometric distribution
+        # Number of merges before the next that is skipped, from the geometric distribution.
+        def gap() -> int:
             return int(math.log(1 - random.random()) * scale)
 
         before_skip = gap()
@@ -105,10 +104,11 @@ class MergeSampler(SubwordSampler):
         """
         text = self.text(word)
         costs = self._costs
+        # Where the piece that starts here ends; 0 if none starts here.
         after = [
             *range(1, len(text) + 1),
             0,
-        ]  # where the piece that starts here ends; 0 if none starts here
+        ]
         before = list(range(-1, len(text)))  # where the piece that ends here starts
         queue = [
             (costs[pair], start, start + 1, start + 2)

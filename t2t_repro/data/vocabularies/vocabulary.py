@@ -79,7 +79,9 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def tags(self) -> dict[str, int]:
-        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""  # noqa: E501
+        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the
+        sources.
+        """
         return {
             piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)
         }

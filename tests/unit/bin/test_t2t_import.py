@@ -40,9 +40,8 @@ def imports(*arguments: str) -> tuple[str, ModelFolder]:
 
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
-    Path("new/.unfinished/model.ckpt-20.index").mkdir(
-        parents=True
-    )  # from an import that was killed
+    # From an import that was killed.
+    Path("new/.unfinished/model.ckpt-20.index").mkdir(parents=True)
     text, folder = imports("--t2t_model=old")
     assert not list(folder.path.glob(".*"))
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
@@ -61,9 +60,8 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
 
 def test_every_part_can_be_named(old: Path) -> None:
     (old / "hparams.json").rename("h.json")
-    Path("v.txt").write_text(
-        (old / VOCABULARY).read_text().replace("'", "")
-    )  # the contents do not say the kind
+    # The contents do not say the kind.
+    Path("v.txt").write_text((old / VOCABULARY).read_text().replace("'", ""))
     (old / VOCABULARY).unlink()
     named = ["--checkpoint=old/model.ckpt-20", "--hparams_json=h.json", "--problem=numbers_ende"]
     _, folder = imports(*named, "--vocab=v.txt", "--vocab_type=subwords")
@@ -94,9 +92,8 @@ def test_separate_vocabularies(old: Path) -> None:
     write_old_checkpoint(old, other, 30)
     write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
-    lines[20:30] = lines[
-        29:19:-1
-    ]  # so that the words of the test have other ids than in the other vocabulary
+    # So that the words of the test have other ids than in the other vocabulary.
+    lines[20:30] = lines[29:19:-1]
     (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
     text, folder = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8")
     sources = "90 subwords (old/vocab.translate_toy.90.subwords.en)"

@@ -37,9 +37,8 @@ class Server(http.server.SimpleHTTPRequestHandler):
         outputfile.write(
             contents[: len(contents) // 2] if self.path in ("/cut.tgz", "/reset.tgz") else contents
         )
-        if (
-            self.path == "/reset.tgz"
-        ):  # Reset the connection, so that the client's next read raises an error.
+        # Reset the connection, so that the client's next read raises an error.
+        if self.path == "/reset.tgz":
             outputfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()

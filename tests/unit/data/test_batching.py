@@ -198,9 +198,8 @@ def test_weights_give_each_corpus_its_share_of_each_epoch_and_use_its_examples_e
         np.add.at(uses, examples, 1)
         for group, share in zip(members, shares, strict=True):
             used = lengths[1, [example for example in examples.tolist() if example in group]].sum()
-            assert (
-                abs(used - share * total) <= 9 + 1
-            )  # the longest example, and rounding to whole tokens
+            # The longest example, and rounding to whole tokens.
+            assert abs(used - share * total) <= 9 + 1
             count = uses[list(group)]
             assert (
                 count.max() - count.min() <= 1

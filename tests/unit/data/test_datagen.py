@@ -1,4 +1,6 @@
-"""Tests the vocabulary, shards and description that datagen writes, with any number of processes."""  # noqa: E501
+"""Tests the vocabulary, shards and description that datagen writes, with any number of
+processes.
+"""
 
 import multiprocessing
 import os

@@ -86,9 +86,8 @@ def test_sources_and_targets_can_have_different_vocabularies(
             sources.model,
             targets.model,
         ][::order]
-    assert (
-        generate_data(problem, tmp_path / "new", "", options) == description
-    )  # finished: nothing to do
+    # Finished: nothing to do.
+    assert generate_data(problem, tmp_path / "new", "", options) == description
     reversed_problem = registry.problem("text_files_rev", vars(problem.settings))
     swapped_options = Options(1, user_file, source_vocab_file=tmp_path / "bytes.bytes")
     assert generate_data(reversed_problem, tmp_path / "new", "", swapped_options) == description

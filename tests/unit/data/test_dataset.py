@@ -1,4 +1,6 @@
-"""Tests that data is opened with its settings, and only if its files are from one run of datagen."""  # noqa: E501
+"""Tests that data is opened with its settings, and only if its files are from one run of
+datagen.
+"""
 
 import json
 from pathlib import Path

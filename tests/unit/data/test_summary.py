@@ -27,7 +27,9 @@ def text(number: int) -> str:
 
 
 def pairs(split: str) -> list[Pair]:
-    """Returns English text on both sides. The dev split also has characters outside the alphabet."""  # noqa: E501
+    """Returns English text on both sides. The dev split also has characters outside the
+    alphabet.
+    """
     odd = {"train": ("red", " ".join(["house"] * 300)), "dev": ("漢字 " * 50 + "red", "😀")}
     count = 2000 if split == "train" else 40
     texts = [

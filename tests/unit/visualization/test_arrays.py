@@ -48,10 +48,11 @@ def test_bertviz_gets_its_arguments() -> None:
         "encoder_tokens": (3,),
         "decoder_tokens": (4,),
     }
+    # What the decoder reads.
     assert arrays["decoder_tokens"].tolist() == [
         START,
         "▁der",
         "Hund",
         "er",
-    ]  # what the decoder reads
+    ]
     np.testing.assert_array_equal(arrays["cross_attention"][:, 0], KINDS["cross"].weights)

@@ -117,11 +117,12 @@ def test_words_are_between_spaces(tiny_vocabulary: Vocabulary) -> None:
     assert words.labels == ("dog", "Ω", "</s>") and pieces.labels[words.starts[1]] == "▁"
     characters = ByteVocabulary()
     words = Tokens.words(characters, characters.encode(["é ab"])[0])
+    # A space belongs to the word before it.
     assert words.labels[:2] == ("é", "ab") and words.starts == (
         0,
         3,
         5,
-    )  # a space belongs to the word before it
+    )
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])

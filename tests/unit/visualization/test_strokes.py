@@ -136,9 +136,8 @@ def test_figures_3_and_4_have_heads_of_layer_5() -> None:
 
 
 def test_figure_5_has_two_heads_side_by_side() -> None:
-    drawn = paper_attention(
-        2, 4, 5
-    )  # a small model: the layer before the last, and its last two heads
+    # A small model: the layer before the last, and its last two heads.
+    drawn = paper_attention(2, 4, 5)
     left, right = paper_figure(5, drawn).axes
     assert [axes.get_title() for axes in (left, right)] == ["layer 1, head 3", "layer 1, head 4"]
     assert (

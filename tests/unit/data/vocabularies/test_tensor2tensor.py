@@ -78,9 +78,8 @@ def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(
 
 def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -> None:
     text = "the ä_12.9"
-    assert (
-        SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
-    )  # a byte order mark
+    # A byte order mark.
+    assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
     for quote in ('"', ""):
         other = SubwordVocabulary(
             file_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
