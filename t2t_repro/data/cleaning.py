@@ -84,18 +84,22 @@ class Cleaning:
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
         # Stable, so that the earliest of equal pairs comes first.
-        order = np.argsort(hashes, kind="stable")
-        self._is_repeat = np.zeros(len(hashes), np.bool_)
+        order = hashes.argsort(kind="stable")
         hashes = hashes[order]
-        is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
+        is_repeat = np.zeros(len(hashes), np.bool_)
+        is_repeat[1:] = hashes[1:] == hashes[:-1]
         if self.seen is not None:
             for earlier in filter(len, self.seen):
-                is_repeat |= earlier.take(np.searchsorted(earlier, hashes), mode="clip") == hashes
+                # Both are sorted. "clip" compares hashes that would follow the last earlier one
+                # with this last one.
+                places = np.searchsorted(earlier, hashes)
+                is_repeat |= earlier.take(places, mode="clip") == hashes
             self.seen.append(hashes[~is_repeat])
+        self._is_repeat = np.empty_like(is_repeat)
         self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
         # += adds no entry for a count of 0.
-        self.dropped += Counter(duplicate=int(self._is_repeat.sum()))
+        self.dropped += Counter(duplicate=int(is_repeat.sum()))
 
     def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
         """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has
@@ -161,8 +165,7 @@ def valid_pairs(problem: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
         ):
             raise UserError(
                 f"problem {problem}: generate yielded {shortened(repr(pair))}; yield a dict with "
-                "the strings "
-                '"inputs" and "targets"'
+                'the strings "inputs" and "targets"'
             )
         yield pair
 

@@ -85,21 +85,18 @@ class GroupedSplit:
         self._tokens = split.target_tokens(hparams.max_length)
         pairs = split.totals("pairs", hparams.max_length)
         bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
-        self._shards = [
-            np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))
-        ]
+        self._shards = [np.arange(start, stop) for start, stop in itertools.pairwise(bounds)]
+        """Numbers of each corpus's shards."""
         sizes = [int(self._tokens[shards].sum()) for shards in self._shards]
-        is_weighted = any(corpus.weight for corpus in split.corpora)
-        self._quotas = (
-            batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
-        )
-        shares = [
-            float(quota / size) if size else 0.0
-            for quota, size in zip(self._quotas, sizes, strict=True)
-        ]
-        self.examples_per_epoch = round(
-            sum(share * pairs[part].sum() for share, part in zip(shares, self._shards, strict=True))
-        )
+        self._quotas = list(map(Fraction, sizes))
+        """Number of target tokens that each corpus supplies to an epoch."""
+        if any(corpus.weight for corpus in split.corpora):
+            self._quotas = batching.quotas(split.corpora, sizes)
+        examples = 0.0
+        for quota, size, shards in zip(self._quotas, sizes, self._shards, strict=True):
+            if size:
+                examples += float(quota / size) * pairs[shards].sum()
+        self.examples_per_epoch = round(examples)
         self.too_long = len(split) - int(pairs.sum())
         self.steps_per_epoch = round(sum(sizes) / hparams.batch_size)
         self._groups = min(-(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch)
@@ -111,11 +108,9 @@ class GroupedSplit:
 
     def steps_of_group(self, step: int) -> range:
         epoch, number = self._place(step)
-        steps = self.steps_per_epoch
-        groups = self._groups
-        return range(
-            epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups
-        )
+        first = epoch * self.steps_per_epoch
+        bounds = (part * self.steps_per_epoch // self._groups for part in (number, number + 1))
+        return range(*(first + bound for bound in bounds))
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
@@ -142,9 +137,8 @@ class GroupedSplit:
         for shard, shard_pieces in itertools.groupby(pieces, operator.attrgetter("shard")):
             index = self._split.index(shard)
             lengths = self._split.lengths_in(index)
-            examples = np.sort(
-                np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces])
-            )
+            chosen = [self._chosen(lengths, piece) for piece in shard_pieces]
+            examples = np.sort(np.concatenate(chosen))
             rows += index[examples].tobytes()
             numbers += (self._split.starts[shard] + examples).astype(np.uint32).tobytes()
             shards.append(shard)
@@ -167,9 +161,11 @@ class GroupedSplit:
         passes.
         """
         quota = self._quotas[corpus]
+        if not quota:
+            return
         size = int(self._tokens[self._shards[corpus]].sum())
         start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
-        for pass_number in range(start // size, -(-stop // size)) if quota else ():
+        for pass_number in range(start // size, (stop - 1) // size + 1):
             random = random_stream(self._seed, Stream.SHARDS_OF_PASS, pass_number, corpus)
             order = random.permutation(self._shards[corpus])
             ends = np.cumsum(self._tokens[order]) + pass_number * size
@@ -192,8 +188,6 @@ class Piece(NamedTuple):
 
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
     """Returns the plans of all epochs of a split."""
-    return (
-        GroupedSplit(records, hparams, seed)
-        if isinstance(records, LargeSplit)
-        else WholeSplit(records, hparams, seed)
-    )
+    if isinstance(records, LargeSplit):
+        return GroupedSplit(records, hparams, seed)
+    return WholeSplit(records, hparams, seed)

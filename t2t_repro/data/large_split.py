@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
-from t2t_repro.data.records import ANY_SIZES, Records, index_path, read_index
+from t2t_repro.data.records import (
+    ANY_SIZES,
+    Records,
+    hash_of_rows,
+    index_path,
+    read_index,
+    shard_lines,
+)
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -32,14 +39,15 @@ their tokens.
 
 
 def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
-    """Returns the records of a split of `pairs` pairs. The other arguments are those of
-    `Records`.
+    """Returns the records of a split of `pairs` pairs. `options` are passed on to `Records` or
+    `LargeSplit`.
     """
-    return (LargeSplit if pairs > LARGE else Records)(paths, *options)
+    kind = LargeSplit if pairs > LARGE else Records
+    return kind(paths, *options)
 
 
 class LargeSplit(Records):
-    """The records of a large split. A `Part` reads them. The arguments are those of `Records`."""
+    """The records of a large split. It takes the arguments of `Records`. A `Part` reads records."""
 
     def __init__(
         self,
@@ -57,19 +65,15 @@ class LargeSplit(Records):
 
     @property
     def index_lines(self) -> bytes:
-        return "".join(
-            f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)
-        ).encode()
+        return shard_lines(self.paths, self._hashes)
 
     def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
         """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at
         most `max_length`.
         """
-        rows = (
-            self._counts
-            if max_length is None
-            else self._counts[self._counts["length"] <= max_length]
-        )
+        rows = self._counts
+        if max_length is not None:
+            rows = np.compress(rows["length"] <= max_length, rows)
         sums = np.zeros(len(self.paths), np.int64)
         np.add.at(sums, rows["shard"], rows[field])
         return sums
@@ -90,7 +94,7 @@ class LargeSplit(Records):
     def index(self, shard: int) -> np.ndarray:
         """Returns the index of a shard. Raises UserError if it has changed."""
         index = read_index(self.paths[shard])
-        if _hash(index) != self._hashes[shard]:
+        if hash_of_rows(index) != self._hashes[shard]:
             raise UserError(
                 f"{self.paths[shard]}: has changed since this program began; run it again"
             )
@@ -124,10 +128,6 @@ class Part(Records):
         return self._numbers[numbers]
 
 
-def _hash(index: np.ndarray) -> str:
-    return hashlib.sha256(index.view(np.uint8).data).hexdigest()
-
-
 def counts_path(shard: Path) -> Path:
     """Returns the path of the file of counts of a shard's split."""
     return shard.with_name(f"{shard.name[: -len('-00000-of-00001')]}.counts")
@@ -157,14 +157,16 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
     counts = []
     for shard, shard_file in enumerate(paths):
         index = read_index(shard_file)
-        hashes.append(_hash(index))
-        lengths, rows = np.unique(np.maximum(index["source"], index["target"]), return_inverse=True)
-        counts.append(np.zeros(len(lengths), COUNTS))
-        counts[-1]["shard"] = shard
-        counts[-1]["length"] = lengths
-        counts[-1]["pairs"] = np.bincount(rows, minlength=len(lengths))
+        hashes.append(hash_of_rows(index))
+        longest = np.maximum(index["source"], index["target"])
+        lengths, rows = np.unique(longest, return_inverse=True)
+        shard_counts = np.zeros(len(lengths), COUNTS)
+        shard_counts["shard"] = shard
+        shard_counts["length"] = lengths
+        shard_counts["pairs"] = np.bincount(rows, minlength=len(lengths))
         for side in ("source", "target"):
-            counts[-1][side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53
+            shard_counts[side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53
+        counts.append(shard_counts)
     contents = io.BytesIO()
     all_counts = np.concatenate(counts)
     np.savez(contents, key=key, hashes=hashes, counts=all_counts)

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import io
 import itertools
+import operator
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -67,9 +68,9 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     total = int(shards[0].name[-5:]) if shards else 0
     expected = [shard_path(data_dir, problem, split, number, total) for number in range(total)]
     for path in sorted(set(expected) ^ set(shards)):
-        reason = (
-            "this shard is missing" if path in expected else f"not from the run of {shards[0].name}"
-        )
+        reason = f"not from the run of {shards[0].name}"
+        if path in expected:
+            reason = "this shard is missing"
         raise UserError(
             f"{path}: {reason}; copy the shards of one run here, or run t2t-datagen again"
         )
@@ -162,11 +163,21 @@ def _fits(index: Any, shard_size: int) -> bool:
         return False
     sizes, source, target = (index[name].astype(np.int64) for name in ("size", "source", "target"))
     ends = np.cumsum(sizes + 16)
-    return (
-        bool((source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
-        and np.array_equal(index["offset"], ends - sizes - 4)
-        and (int(ends[-1]) if len(ends) else 0) == shard_size
-    )
+    end = int(ends[-1]) if len(ends) else 0
+    if end != shard_size or not np.array_equal(index["offset"], ends - sizes - 4):
+        return False
+    return bool((source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
+
+
+def hash_of_rows(index: np.ndarray) -> str:
+    """Returns the SHA-256 of rows of an index, as hex digits."""
+    return hashlib.sha256(index.view(np.uint8).data).hexdigest()
+
+
+def shard_lines(paths: Sequence[Path], hashes: Sequence[str]) -> bytes:
+    """Returns a line for each shard, with its file name and the hash of the rows of its index."""
+    lines = [f"{path.name} {rows}\n" for path, rows in zip(paths, hashes, strict=True)]
+    return "".join(lines).encode()
 
 
 def _build_index(path: Path) -> np.ndarray:
@@ -193,9 +204,7 @@ def _build_index(path: Path) -> np.ndarray:
 
 
 def _is_intact(stored: bytes, size: int) -> bool:
-    """Returns True if the bytes of a record have the checksums of its data, which are `size`
-    bytes.
-    """
+    """Returns True if a record of `size` bytes of data is complete and has the right checksums."""
     return len(stored) == size + 16 and stored == record(stored[12:-4])
 
 
@@ -263,13 +272,9 @@ class Records:
     @property
     def index_lines(self) -> bytes:
         """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
-        parts = [
-            self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self.starts)
-        ]
-        hashes = [hashlib.sha256(part.data).hexdigest() for part in parts]
-        return "".join(
-            f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)
-        ).encode()
+        bounds = itertools.pairwise(self.starts)
+        hashes = [hash_of_rows(self._index[start:stop]) for start, stop in bounds]
+        return shard_lines(self.paths, hashes)
 
     @property
     def index_fingerprint(self) -> str:
@@ -320,11 +325,10 @@ class Records:
             part = numbers[start : start + PARSED_TOGETHER]
             lengths = self.lengths[:, part]
             parsed = parse_many(self._data(part), lengths[::-1] if self._reversed else lengths)
-            sides = parsed[::-1] if parsed and self._reversed else parsed
-            if sides and all(
-                side.max() < size for side, size in zip(sides, self._vocab_sizes, strict=True)
-            ):
-                pieces.append(sides)
+            if parsed and self._reversed:
+                parsed = parsed[::-1]
+            if parsed and all(map(operator.lt, map(np.max, parsed), self._vocab_sizes)):
+                pieces.append(parsed)
             else:  # A record is damaged, or another program wrote it.
                 pieces += [self[number] for number in part.tolist()]
         source, target = map(np.concatenate, zip(*pieces, strict=True))
@@ -336,11 +340,9 @@ class Records:
         """
         shards = np.searchsorted(self.starts, numbers, "right") - 1
         rows = self._index[numbers]
-        columns = numbers, shards, rows["offset"], rows["size"]
+        columns = np.stack([numbers, shards, rows["offset"], rows["size"]])
         data = []
-        for number, shard, offset, size in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        for number, shard, offset, size in columns.T.tolist():
             try:
                 stored = os.pread(self._files[shard], size + 16, offset - 12)
             except OSError as error:

@@ -38,29 +38,24 @@ class SampledRecords:
         examples.
         """
         numbers = np.unique(numbers)
-        epoch = self._group.epoch
-        names = self._records.numbers_in_split(numbers)
-        sides = [
-            [row.tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
-            for ids, lengths in zip(
-                self._records.read(numbers), self._records.lengths[:, numbers], strict=True
-            )
-        ]
-        self._pairs = {
-            number: self._sampled([source, target], f"{self._seed} {epoch} {name}")
-            for number, name, source, target in zip(
-                numbers.tolist(), names.tolist(), *sides, strict=True
-            )
-        }
-        self.lengths[:, numbers] = [
-            list(map(len, side)) for side in zip(*self._pairs.values(), strict=True)
-        ]
+        names = self._records.numbers_in_split(numbers).tolist()
+        source_ids, target_ids = self._records.read(numbers)
+        source_lengths, target_lengths = self._records.lengths[:, numbers]
+        sources = np.split(source_ids, np.cumsum(source_lengths)[:-1])
+        targets = np.split(target_ids, np.cumsum(target_lengths)[:-1])
+        self._pairs = {}
+        for number, name, source, target in zip(
+            numbers.tolist(), names, sources, targets, strict=True
+        ):
+            random = Random(f"{self._seed} {self._group.epoch} {name}")
+            pair = self._sampled([source.tolist(), target.tolist()], random)
+            self._pairs[number] = pair
+            self.lengths[:, number] = list(map(len, pair))
 
-    def _sampled(self, pair: list[list[int]], name: str) -> list[list[int]]:
+    def _sampled(self, pair: list[list[int]], random: Random) -> list[list[int]]:
         """Returns new ids of a source and a target. A side that would be longer than max_length
         keeps its ids.
         """
-        random = Random(name)
         sampled = [sampler(ids, random) for sampler, ids in zip(self._samplers, pair, strict=True)]
         return [
             new if len(new) <= self._max_length else ids
@@ -68,10 +63,10 @@ class SampledRecords:
         ]
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of examples as `Records.read` does."""
+        """Returns the source ids of several examples, one example after another, and their target
+        ids, as int32 arrays.
+        """
         pairs = [self._pairs[number] for number in numbers.tolist()]
-        source, target = (
-            np.fromiter(chain.from_iterable(pair[side] for pair in pairs), np.int32)
-            for side in (0, 1)
-        )
-        return source, target
+        source_ids = chain.from_iterable(source for source, _ in pairs)
+        target_ids = chain.from_iterable(target for _, target in pairs)
+        return np.fromiter(source_ids, np.int32), np.fromiter(target_ids, np.int32)

@@ -79,21 +79,21 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def tags(self) -> dict[str, int]:
-        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the
-        sources.
-        """
-        return {
-            piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)
-        }
+        """Ids of the tags of target languages, such as ">>de<<", in the vocabulary of the sources."""
+        pieces = enumerate(self.sources._all_pieces)
+        return {piece: number for number, piece in pieces if is_tag(piece)}
 
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns one of `tags` and the text after it for each text that begins with it; else ""
         and the text.
         """
-        tags = self.tags
-        return [
-            pair if tags and (pair := split_tag(text))[0] in tags else ("", text) for text in texts
-        ]
+        if not self.tags:
+            return [("", text) for text in texts]
+        pairs = []
+        for text in texts:
+            tag, rest = split_tag(text)
+            pairs.append((tag, rest) if tag in self.tags else ("", text))
+        return pairs
 
     def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts
@@ -104,16 +104,19 @@ class Vocabulary(abc.ABC):
         after the tag. `num_threads` is that of `encode`.
         """
         pairs = self.split_tags(texts)
-        ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
-        return [
-            [self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)
-        ]
+        rows = self.sources.encode([text.strip() for _, text in pairs], num_threads)
+        for (tag, _), row in zip(pairs, rows, strict=True):
+            if tag:
+                row.insert(0, self.tags[tag])
+        return rows
 
     def decode_sources(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each source, with its tag."""
-        tags = {number: f"{tag} " for tag, number in self.tags.items()}
-        texts = self.sources.decode([row[row[0] in tags :] for row in ids])
-        return [tags.get(row[0], "") + text for row, text in zip(ids, texts, strict=True)]
+        tag_of = {number: tag for tag, number in self.tags.items()}
+        tags = [tag_of.get(row[0]) for row in ids]
+        untagged_ids = [row[1:] if tag else row for tag, row in zip(tags, ids, strict=True)]
+        texts = self.sources.decode(untagged_ids)
+        return [f"{tag} {text}" if tag else text for tag, text in zip(tags, texts, strict=True)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each target or prefix, with the end id, without the white space around
@@ -135,9 +138,8 @@ class Vocabulary(abc.ABC):
         kind = "" if self.kind == "sentencepiece" else self.kind
         fingerprint = hashlib.sha256(kind.encode() + self.model).hexdigest()[:12]
         if self._sources:
-            fingerprint = hashlib.sha256(
-                f"{self._sources.fingerprint} {fingerprint}".encode()
-            ).hexdigest()[:12]
+            both = f"{self._sources.fingerprint} {fingerprint}"
+            fingerprint = hashlib.sha256(both.encode()).hexdigest()[:12]
         return fingerprint
 
     @property
