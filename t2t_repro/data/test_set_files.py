@@ -41,25 +41,21 @@ def write(
             try:
                 if not problem.is_self_contained:
                     make_private(tmp_dir)
-                pairs = (
-                    problem.test_set(name, tmp_dir)
-                    if problem.test_sets
-                    else problem.generate(name, tmp_dir)
-                )
-                lines = [
-                    [f"{one_line(pair[side])}\n" for side in ("inputs", "targets")]
-                    for pair in pairs
+                read = problem.test_set if problem.test_sets else problem.generate
+                pairs = list(read(name, tmp_dir))
+                texts = [
+                    "".join(f"{one_line(pair[side])}\n" for pair in pairs)
+                    for side in ("inputs", "targets")
                 ]
-            except (
-                Exception
-            ) as error:  # Libraries that read test sets raise exceptions of many classes.
+            # Libraries that read test sets raise exceptions of many classes.
+            except Exception as error:
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 say(f"test set {name} is not written: {kind}{' '.join(str(error).split())}")
                 continue
-            for side, path in enumerate(paths):
-                write_file(path, "".join(pair[side] for pair in lines))
+            for path, text in zip(paths, texts, strict=True):
+                write_file(path, text)
             say(
-                f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and "
+                f"test set {name}: {counted(len(pairs), 'pair')} in {paths[0].name} and "
                 f"{paths[1].name}"
             )
         sources, references = paths[::-1] if problem.was_reversed else paths

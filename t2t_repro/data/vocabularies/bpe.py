@@ -6,7 +6,7 @@ apply_bpe.py.
 
 import functools
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, shortened
@@ -64,16 +64,10 @@ class BpeVocabulary(ListVocabulary):
         super().__init__(model, source)
         self.has_final_symbol, codes = _codes(as_text(model, source, CURE), source)
         """True if `END` is the last symbol of a word, False if it is a part of the last symbol."""
-        chars = sorted(
-            {char for code in codes for symbol in code for char in symbol.removesuffix(END)}
-        )
-        symbols = [
-            *chars,
-            *(char + END for char in chars),
-            END,
-            *(part for code in codes for part in code),
-        ]
-        symbols = list(dict.fromkeys([*symbols, *map("".join, codes)]))
+        parts = list(chain.from_iterable(codes))
+        chars = sorted({char for part in parts for char in part.removesuffix(END)})
+        ends = [char + END for char in chars]
+        symbols = list(dict.fromkeys([*chars, *ends, END, *parts, *map("".join, codes)]))
         self.symbol_of = {symbol: number for number, symbol in enumerate(symbols)}
         """Number of each symbol. A character that the codes lack has the next number, that of the
         unknown symbol.
@@ -86,16 +80,12 @@ class BpeVocabulary(ListVocabulary):
         id_of = {
             piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)
         }
-        self.inner_ids = [
-            *(id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols),
-            UNKNOWN_ID,
-        ]
-        """Id of each symbol within a word."""
-        self.last_ids = [
-            *(id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols),
-            UNKNOWN_ID,
-        ]
-        """Id of each symbol at the end of a word."""
+        self.inner_ids = [id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols]
+        """Id of each symbol within a word; the last one is that of the unknown symbol."""
+        self.last_ids = [id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols]
+        """Id of each symbol at the end of a word; the last one is that of the unknown symbol."""
+        self.inner_ids.append(UNKNOWN_ID)
+        self.last_ids.append(UNKNOWN_ID)
         number = self.symbol_of.__getitem__
         self.merges = {
             (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)
@@ -103,12 +93,8 @@ class BpeVocabulary(ListVocabulary):
         self.ids_of_word = functools.lru_cache(MAX_CACHED)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:
-        return [
-            number
-            for word in text.strip(LINE_ENDS).split(" ")
-            if word
-            for number in self.ids_of_word(word)
-        ]
+        words = filter(None, text.strip(LINE_ENDS).split(" "))
+        return list(chain.from_iterable(map(self.ids_of_word, words)))
 
     def _ids_of_word(self, word: str) -> list[int]:
         characters = [*word, END] if self.has_final_symbol else [*word[:-1], word[-1] + END]

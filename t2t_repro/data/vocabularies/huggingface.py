@@ -87,8 +87,10 @@ class TokenizerVocabulary(ListVocabulary):
         self.kinds = tuple("Llama's" if step in LLAMA else step["type"] for step in steps)
         """Kinds of the normalizer, the pre-tokenizer and the decoder."""
         if self.kinds not in SERVED:
-            yield "its normalizer is {}, its pre-tokenizer {} and its decoder {}".format(
-                *self.kinds
+            normalizer, pre_tokenizer, decoder = self.kinds
+            yield (
+                f"its normalizer is {normalizer}, its pre-tokenizer {pre_tokenizer} and its "
+                f"decoder {decoder}"
             )
         self.pre_tokenizer, self.decoder = steps[1:]
         if any(step.get("replacement", SPACE) != SPACE for step in steps):
@@ -108,10 +110,8 @@ class TokenizerVocabulary(ListVocabulary):
         model = self.file["model"]
         added = {str(token["content"]): token["id"] for token in self.file["added_tokens"]}
         id_of = {**model["vocab"], **added}
-        end = next(
-            (name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of),
-            "</s>",
-        )
+        ends = (*_appended(self.file["post_processor"]), *ENDS)
+        end = next((name for name in ends if name in id_of), "</s>")
         paddings = ((self.file["padding"] or {}).get("pad_token", "<pad>"), *PADDINGS)
         pad = next((name for name in paddings if name in id_of and name != end), "<pad>")
         self._all_pieces = [pad, end, *sorted(id_of.keys() - {pad, end}, key=id_of.__getitem__)]
@@ -126,13 +126,14 @@ class TokenizerVocabulary(ListVocabulary):
             f" {piece}" if piece in self.special else piece: number
             for piece, number in model["vocab"].items()
         }
-        usual: dict[str, Any] = {
+        contents = {
+            **self.file,
             "added_tokens": [],
             "post_processor": None,
             "truncation": None,
             "padding": None,
+            "model": {**model, "vocab": vocab, "unk_token": None},
         }
-        contents = {**self.file, **usual, "model": {**model, "vocab": vocab, "unk_token": None}}
         self._tokenizer = Tokenizer.from_str(json.dumps(contents))
         number = {piece: index for index, piece in enumerate(self._all_pieces)}.__getitem__
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
@@ -142,10 +143,8 @@ class TokenizerVocabulary(ListVocabulary):
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)
-        return [
-            self._number_of[number]
-            for number in self._tokenizer.encode(text, add_special_tokens=False).ids
-        ]
+        file_ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [self._number_of[number] for number in file_ids]
 
     def _text(self, ids: list[int]) -> str:
         numbers = [
@@ -156,10 +155,9 @@ class TokenizerVocabulary(ListVocabulary):
 
 def has_prefix(step: dict[str, Any]) -> bool:
     """Returns True if a pre-tokenizer writes a space before a text, or a decoder removes it."""
-    scheme = step.get(
-        "prepend_scheme", "never" if step.get("add_prefix_space") is False else "always"
-    )
-    return bool(scheme != "never")
+    if "prepend_scheme" in step:
+        return bool(step["prepend_scheme"] != "never")
+    return step.get("add_prefix_space") is not False
 
 
 def _appended(processor: dict[str, Any] | None) -> list[str]:

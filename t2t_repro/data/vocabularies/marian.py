@@ -67,9 +67,12 @@ class MarianVocabulary(ListVocabulary):
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)
-        code = re.match(f"{CODE}|", text)[0]  # type: ignore[index]
-        pieces = self.sentencepiece.processor.Encode(text[len(code) :], out_type=str)
-        return [self.id_of.get(piece, self.unknown_id) for piece in [code] * bool(code) + pieces]
+        pieces = []
+        if code := re.match(CODE, text):
+            pieces = [code[0]]
+            text = text[code.end() :]
+        pieces += self.sentencepiece.processor.Encode(text, out_type=str)
+        return [self.id_of.get(piece, self.unknown_id) for piece in pieces]
 
     def _text(self, ids: list[int]) -> str:
         pieces = [self._all_pieces[number] for number in ids if number != self.unknown_id]
@@ -81,9 +84,7 @@ def marian_file(pieces: Sequence[str], model: bytes, source_model: bytes = b"") 
     """Returns the contents of a vocabulary's file, for a table of pieces and one or two
     SentencePiece models.
     """
-    models = {"model": model, **({"source_model": source_model} if source_model else {})}
-    fields = {
-        "pieces": list(pieces),
-        **{name: base64.b64encode(value).decode() for name, value in models.items()},
-    }
+    fields = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
+    if source_model:
+        fields["source_model"] = base64.b64encode(source_model).decode()
     return json.dumps(fields, ensure_ascii=False, indent=0).encode()

@@ -78,8 +78,8 @@ class MergeSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         scale = 1 / math.log1p(-self.alpha)
 
-        # Number of merges before the next that is skipped, from the geometric distribution.
         def gap() -> int:
+            """Draws the number of merges before the next skipped one: geometric distribution."""
             return int(math.log(1 - random.random()) * scale)
 
         before_skip = gap()
@@ -105,11 +105,9 @@ class MergeSampler(SubwordSampler):
         text = self.text(word)
         costs = self._costs
         # Where the piece that starts here ends; 0 if none starts here.
-        after = [
-            *range(1, len(text) + 1),
-            0,
-        ]
-        before = list(range(-1, len(text)))  # where the piece that ends here starts
+        after = [*range(1, len(text) + 1), 0]
+        # Where the piece that ends here starts.
+        before = list(range(-1, len(text)))
         queue = [
             (costs[pair], start, start + 1, start + 2)
             for start, pair in enumerate(map(operator.add, text, text[1:]))
@@ -122,11 +120,13 @@ class MergeSampler(SubwordSampler):
             if after[start] != middle or after[middle] != end:
                 continue
             if count not in skipped:
-                after[start], after[middle], before[end] = end, 0, start
+                after[start] = end
+                after[middle] = 0
+                before[end] = start
                 for left, right, stop in ((before[start], start, end), (start, end, after[end])):
-                    if (
-                        cost := costs.get(text[left:stop])
-                    ) is not None:  # the text is empty at the ends of the word
+                    # At the ends of the word, a neighbour is missing. Its text is empty then.
+                    cost = costs.get(text[left:stop])
+                    if cost is not None:
                         heapq.heappush(queue, (cost, left, right, stop))
             count += 1
         ids = [self.id_of.get(text[start:end]) for start, end in enumerate(after) if end]
@@ -178,10 +178,11 @@ class UnigramSampler(SubwordSampler):
             weights = []
             numbers = []
             for start in range(max(0, end - self.longest), end):
-                if found := self._weight_of.get(text[start:end]):
-                    total += totals[start] * found[0]
+                if piece := self._weight_of.get(text[start:end]):
+                    weight, number = piece
+                    total += totals[start] * weight
                     weights.append(total)
-                    numbers.append(found[1])
+                    numbers.append(number)
             totals.append(total)
             table.append((weights, numbers))
         return text, table
@@ -202,9 +203,8 @@ class BestSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             weights, splits = self._best(word)
-            return splits[
-                bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
-            ]
+            place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+            return splits[place]
 
         return draw
 

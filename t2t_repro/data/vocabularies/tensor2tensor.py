@@ -64,10 +64,8 @@ class SubwordVocabulary(ListVocabulary):
 
     def _ids(self, text: str) -> list[int]:
         tokens = TOKENS.findall(text)
-        inner = (token for token in tokens[1:-1] if token != " ")
-        return list(
-            chain.from_iterable(map(self.ids_of_token, chain(tokens[:1], inner, tokens[1:][-1:])))
-        )
+        tokens[1:-1] = [token for token in tokens[1:-1] if token != " "]
+        return list(chain.from_iterable(map(self.ids_of_token, tokens)))
 
     def _ids_of_token(self, token: str) -> tuple[int, ...]:
         token = escaped(token, self.alphabet)
@@ -84,9 +82,8 @@ class SubwordVocabulary(ListVocabulary):
         joined = "".join(map(self._all_pieces.__getitem__, ids))
         tokens = [ESCAPE.sub(_character, token) for token in joined.split("_") if token]
         has_space = (left[0].isalnum() and right[0].isalnum() for left, right in pairwise(tokens))
-        return "".join(
-            f"{token} " if space else token for token, space in zip_longest(tokens, has_space)
-        )
+        pairs = zip_longest(tokens, has_space)
+        return "".join(f"{token} " if space else token for token, space in pairs)
 
 
 def escaped(token: str, alphabet: set[str]) -> str:
@@ -163,9 +160,8 @@ class TokenVocabulary(ListVocabulary):
         super().__init__(model, source)
         self._all_pieces = [line.strip() for line in _lines(model, source)]
         self.id_of = _ids_by_piece(self._all_pieces)
-        self.unknown_id = next(
-            (self.id_of[word] for word in UNKNOWN_WORDS if word in self.id_of), None
-        )
+        unknown_words = (word for word in UNKNOWN_WORDS if word in self.id_of)
+        self.unknown_id = self.id_of.get(next(unknown_words, ""))
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
     def _ids(self, text: str) -> list[int]:

@@ -79,7 +79,7 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def tags(self) -> dict[str, int]:
-        """Ids of the tags of target languages, such as ">>de<<", in the vocabulary of the sources."""
+        """Id of each tag of a target language, such as ">>de<<", in the sources' vocabulary."""
         pieces = enumerate(self.sources._all_pieces)
         return {piece: number for number, piece in pieces if is_tag(piece)}
 
@@ -204,9 +204,11 @@ class ListVocabulary(Vocabulary):
         return [[*self._ids(text), EOS_ID] for text in texts]
 
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        size = self.size
-        rows = (sequence[: output_length(sequence)] for sequence in ids)
-        return [self._text([int(number) for number in row if number < size]) for row in rows]
+        texts = []
+        for sequence in ids:
+            row = sequence[: output_length(sequence)]
+            texts.append(self._text([int(number) for number in row if number < self.size]))
+        return texts
 
     @abc.abstractmethod
     def _ids(self, text: str) -> list[int]:
