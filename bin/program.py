@@ -165,9 +165,8 @@ def run(
     # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also
     # `load_tensorflow`.
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0", "MPLBACKEND": "Agg"}
-    os.environ["JOBLIB_MULTIPROCESSING"] = (
-        "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
-    )
+    # sacremoses' joblib would warn if /dev/shm cannot be written.
+    os.environ["JOBLIB_MULTIPROCESSING"] = "0"
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
@@ -185,11 +184,9 @@ def run(
     except BrokenPipeError:
         return 1
     except OSError as error:
-        cure = (
-            "; set TMPDIR to a folder that you can write"
-            if "temporary directory" in str(error)
-            else ""
-        )
+        cure = ""
+        if "temporary directory" in str(error):
+            cure = "; set TMPDIR to a folder that you can write"
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}{cure}")
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
@@ -264,9 +261,8 @@ def _run(
     elif values.completion:
         write_lines([script(common)])
     elif values.version:
-        write_lines(
-            [", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))]
-        )
+        packages = ("t2t_repro", "tensorflow", "keras")
+        write_lines([", ".join(f"{package} {version(package)}" for package in packages)])
     else:
         for name in values:
             values[name].unparse()  # so that `present` counts only once
@@ -276,10 +272,10 @@ def _run(
             )
         for name in values:
             if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
-                joined = (
-                    ", its changes joined by commas: a=1,b=2" if name.endswith("hparams") else ""
-                )
-                raise UserError(f"--{name} is given twice; give it once{joined}")
+                cure = "give it once"
+                if name.endswith("hparams"):
+                    cure += ", its changes joined by commas: a=1,b=2"
+                raise UserError(f"--{name} is given twice; {cure}")
         main(values)
 
 
@@ -291,11 +287,10 @@ def _with_home(argument: str) -> str:
     tensor2tensor.
     """
     flag, _, value = argument.partition("=")
-    return (
-        f"{flag}={''.join(map(os.path.expanduser, re.split('([,;])', value)))}"
-        if value[:1] == "~"
-        else argument
-    )
+    if not value.startswith("~"):
+        return argument
+    parts = re.split("([,;])", value)
+    return f"{flag}={''.join(map(os.path.expanduser, parts))}"
 
 
 def _define_settings(values: flags.FlagValues) -> list[str]:
@@ -365,9 +360,8 @@ def refuse_useless(values: flags.FlagValues, useless: Mapping[str, Sequence[str]
     # "-" stands for a standard stream, which is the default.
     given = {name for name in values if values[name].value not in (values[name].default, "-")}
     if "decode_hparams" in values:
-        given |= {
-            f"decode_hparams={name}" for name in overrides(DecodeHParams, values.decode_hparams)
-        }
+        changed = overrides(DecodeHParams, values.decode_hparams)
+        given |= {f"decode_hparams={name}" for name in changed}
     for mode, names in useless.items():
         word, _, flag = mode.partition(" --")
         name, _, value = flag.partition("=")
@@ -396,17 +390,21 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         from t2t_repro import devices
 
         devices.hide_gpus()
-    elif (
-        GPU_DEVICE.exists()
-        and not gpus
-        and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
-    ):
+        return
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+    if GPU_DEVICE.exists() and not gpus and not is_hidden:
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
 
 
 TRANSLATION = (
-    *("output_dir", "checkpoint_path", "target_language", "long_lines"),
-    *("precision", "engine", "quantization", "decode_hparams"),
+    "output_dir",
+    "checkpoint_path",
+    "target_language",
+    "long_lines",
+    "precision",
+    "engine",
+    "quantization",
+    "decode_hparams",
 )
 """Names of the shared flags of programs that translate text."""
 USELESS_WITH_ENGINE = {

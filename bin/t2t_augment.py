@@ -81,15 +81,15 @@ def main(values: flags.FlagValues) -> None:
         )
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     # Refuses a language that the model lacks.
-    with_tags([], tags := folders[0].tags, values.target_language)
+    tags = folders[0].tags
+    with_tags([], tags, values.target_language)
     if tags and not values.target_language:
         raise UserError(
             f"{values.output_dir}: translates into several languages; give --target_language"
         )
-    method = "sampling_method=random" if values.method == "sampling" else "sampling_method=argmax"
-    decode_hparams = override(
-        folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}"
-    )
+    method = "random" if values.method == "sampling" else "argmax"
+    changes = f"sampling_method={method},{values.decode_hparams}"
+    decode_hparams = override(folders[0].problem.decode_hparams, changes)
     refuse_decode_hparams(
         decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it"
     )
@@ -140,9 +140,11 @@ def augment_with_beam(
                 f"--beam_options={values.beam_options}: the runner has no counters; use another "
                 "runner"
             )
-        pairs, dropped = (counts.get(name, 0) for name in ("pairs", "dropped"))
         final = replace(
-            augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped
+            augmentation,
+            finished_shards=augmentation.shards,
+            pairs=counts.get("pairs", 0),
+            dropped=counts.get("dropped", 0),
         )
         save(final)
     return final
@@ -165,16 +167,10 @@ def new_augmentation(
     if not lines:
         raise UserError(f"--text={values.text}: empty; give text to translate")
     problem = folders[0].problem
-    models = [
-        folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)
-    ]
-    languages = [
-        problem.languages[problem.was_reversed],
-        values.target_language or problem.target_language,
-    ]
-    search = {
-        name: str(value) for name, value in vars(decode_hparams).items() if name != "batch_size"
-    }
+    pairs = zip(folders, checkpoints, strict=True)
+    models = [folder.identity(checkpoint) for folder, checkpoint in pairs]
+    search = {name: str(value) for name, value in vars(decode_hparams).items()}
+    del search["batch_size"]  # it does not change the translations
     settings = {
         "text": digest.hexdigest(),
         "lines": lines,
@@ -184,10 +180,13 @@ def new_augmentation(
     }
     settings |= {name: values[name].value for name in RECORDED} | search
     settings["precision"] = computation(values.precision, values.engine, values.quantization)
-    source, target = reversed(languages) if values.synthetic == "source" else languages
-    return Augmentation(
-        settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines)
-    )
+    # The languages of the corpus, if the model writes its targets.
+    source = problem.languages[1] if problem.was_reversed else problem.languages[0]
+    target = values.target_language or problem.target_language
+    if values.synthetic == "source":
+        source, target = target, source
+    shards = -(-lines // values.shard_lines)
+    return Augmentation(settings, source, target, values.train_tag, shards)
 
 
 run = program.entry_point(main, FLAGS, __doc__)

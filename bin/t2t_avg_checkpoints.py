@@ -70,8 +70,10 @@ def main(values: flags.FlagValues) -> None:
     kind = "last"
     rival = paths[-1]
     if best:
+        # `paths` are in the order of the steps, and `best` begins with the best step.
         kind = "best"
-        rival = paths[sorted(best).index(best[0])]
+        path_of = dict(zip(sorted(best), paths, strict=True))
+        rival = path_of[best[0]]
     if len(paths) == 1:
         say(
             "the mean of one checkpoint is this checkpoint; to average more, give "

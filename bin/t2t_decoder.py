@@ -136,7 +136,7 @@ def main(values: flags.FlagValues) -> None:
     if values.score_file:
         inputs = program.file_inputs(values, "score_file")
         pairs = list(read_tsv(values.score_file))
-        columns = [[pair[side] for pair in pairs] for side in ("inputs", "targets")]
+        columns = [[pair["inputs"] for pair in pairs], [pair["targets"] for pair in pairs]]
     else:
         inputs = program.file_inputs(values, "decode_from_file", "decode_reference")
         if path := decode_hparams.prefix_file:
@@ -145,9 +145,8 @@ def main(values: flags.FlagValues) -> None:
             columns = read_input(values, decode_hparams.prefix_file)
     if tags:
         input_file = InputFile(values.score_file or values.decode_from_file or "standard input")
-        columns[:1] = [
-            with_tags(columns[0] if columns else [], tags, values.target_language, input_file)
-        ]
+        sources = columns[0] if columns else []
+        columns[:1] = [with_tags(sources, tags, values.target_language, input_file)]
     for folder, checkpoint in zip(folders, checkpoints, strict=True):
         paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
         inputs += [(f"--output_dir={folder.path}", path) for path in paths]
@@ -186,11 +185,10 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
-    others = (prefix_file, values.decode_reference)
-    return [
-        texts,
-        *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others),
-    ]
+    columns = [texts]
+    for path in (prefix_file, values.decode_reference):
+        columns.append(read_targets(path, values.decode_from_file, texts) if path else [])
+    return columns
 
 
 def output_path(values: flags.FlagValues) -> str:
@@ -237,12 +235,11 @@ class Decoder:
     ) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
         values = self.values
-        start, end = (
-            len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1)
-        )
-        texts, prefixes, references = (
-            column[start:end] for column in (texts, prefixes, references)
-        )
+        start = len(texts) * values.shard_id // values.shards
+        end = len(texts) * (values.shard_id + 1) // values.shards
+        texts = texts[start:end]
+        prefixes = prefixes[start:end]
+        references = references[start:end]
         several = sum(len(sentences) > 1 for sentences in split_sentences(texts))
         if several and values.long_lines in ("split", "truncate"):
             say(
@@ -262,12 +259,12 @@ class Decoder:
                 ),
             )
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
-            if count := sum(
+            count = sum(
                 translation.segments > 1 or translation.is_truncated for translation in translations
-            ):
-                treatment = (
-                    "truncated" if values.long_lines == "truncate" else "translated in segments"
-                )
+            )
+            if count:
+                is_cut = values.long_lines == "truncate"
+                treatment = "truncated" if is_cut else "translated in segments"
                 cause = "several sentences or " if values.long_lines == "sentences" else ""
                 say(f"{counted(count, 'line')} of {cause}more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
@@ -333,28 +330,23 @@ class Decoder:
         # TensorFlow always computes scores.
         has_scores = values.engine == "ctranslate2" and search.write_beam_scores
         search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
-        options = (
-            values.long_lines,
-            computation(values.precision, values.engine, values.quantization),
-            is_detailed,
-        )
-        return Journal(
-            self.output, (texts, prefixes, start, self.models, search, options), values.resume
-        )
+        precision = computation(values.precision, values.engine, values.quantization)
+        options = (values.long_lines, precision, is_detailed)
+        facts = (texts, prefixes, start, self.models, search, options)
+        return Journal(self.output, facts, values.resume)
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns each translation as an output line in the format that --output_format names."""
-        if self.values.output_format == "text":
-            decode_hparams = self.translator.decode_hparams
-            return [
-                text_line(translation.hypotheses, decode_hparams) for translation in translations
-            ]
-        vocabulary = self.translator.vocabulary
-        has_attention = self.values.output_attention
-        pairs = zip(texts, translations, strict=True)
-        return [
-            json_line(text, translation, vocabulary, has_attention) for text, translation in pairs
-        ]
+        lines = []
+        for text, translation in zip(texts, translations, strict=True):
+            if self.values.output_format == "text":
+                line = text_line(translation.hypotheses, self.translator.decode_hparams)
+            else:
+                line = json_line(
+                    text, translation, self.translator.vocabulary, self.values.output_attention
+                )
+            lines.append(line)
+        return lines
 
     def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
         """Prints the main scores of the outputs, as t2t-bleu does."""

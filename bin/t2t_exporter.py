@@ -105,12 +105,10 @@ def main(values: flags.FlagValues) -> None:
 
 def languages(values: flags.FlagValues, folder: ModelFolder) -> Sequence[str]:
     """Returns the codes of the languages of sources and targets, "" if unknown."""
-    problem = (
-        registry.problem("t2t_text", {"languages": values.languages})
-        if values.languages
-        else folder.problem
-    )
-    return problem.languages[:: -1 if problem.was_reversed else 1]
+    problem = folder.problem
+    if values.languages:
+        problem = registry.problem("t2t_text", {"languages": values.languages})
+    return problem.languages[::-1] if problem.was_reversed else problem.languages
 
 
 def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
@@ -118,22 +116,15 @@ def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
     checkpoint's step.
     """
     results = read_results(folder.path) or Results()
-    lines = [
-        *(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()),
-        *results.signatures,
-    ]
-    # Training measures no averaged checkpoints.
-    for line in read_metrics(folder.path) if Path(checkpoint).parent.name != "averaged" else ():
-        if (
-            line["step"] == step_of(checkpoint)
-            and "dev_perplexity" in line
-            and "eval_steps" not in line
-        ):
-            lines += [
-                f"{name}: {line[name]}"
-                for name in ("dev_perplexity", "dev_bleu", "signature")
-                if name in line
-            ]
+    lines = [f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()]
+    lines += results.signatures
+    if Path(checkpoint).parent.name == "averaged":  # training measures no averaged checkpoints
+        return lines
+    for line in read_metrics(folder.path):
+        is_whole_split = "dev_perplexity" in line and "eval_steps" not in line
+        if line["step"] == step_of(checkpoint) and is_whole_split:
+            names = [name for name in ("dev_perplexity", "dev_bleu", "signature") if name in line]
+            lines += [f"{name}: {line[name]}" for name in names]
     return lines
 
 
@@ -214,7 +205,8 @@ def export_other(
 
 
 def read_texts(path: str) -> list[str]:
-    return list(itertools.islice((line for line in read_lines(path) if line.strip()), WARMUP_TEXTS))
+    texts = filter(str.strip, read_lines(path))
+    return list(itertools.islice(texts, WARMUP_TEXTS))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

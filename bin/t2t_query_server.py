@@ -75,10 +75,7 @@ def connect(values: flags.FlagValues) -> Client:
     if not values.rest:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
         # Importing tensorflow-serving-api imports TensorFlow.
-        with (
-            quiet_tensorflow(),
-            quick_imports(),
-        ):
+        with quiet_tensorflow(), quick_imports():
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     return program.from_flags(Client, values)
 
@@ -104,10 +101,9 @@ def output_line(answer: Answer, signature_name: str) -> str:
     """
     if signature_name == "serving_default":
         return one_line(answer.text)
-    pairs = zip(answer.outputs, answer.scores, strict=True)
-    cells = itertools.chain.from_iterable(
-        (text.replace("\t", " "), f"{score:.6f}") for text, score in pairs
-    )
+    cells = []
+    for text, score in zip(answer.outputs, answer.scores, strict=True):
+        cells += [text.replace("\t", " "), f"{score:.6f}"]
     return one_line("\t".join(cells))
 
 

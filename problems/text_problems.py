@@ -69,21 +69,18 @@ class Text2TextProblem(Problem):
         super().__init__(settings or {}, was_reversed, name or registry.problem_name(type(self)))
         if not self.settings.vocab_size:
             self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
-        train_shards = [
-            entry["shards"] for entry in self.dataset_splits if entry["split"] == DatasetSplit.TRAIN
-        ]
-        self.num_train_shards = sum(train_shards)
+        for entry in self.dataset_splits:
+            if entry["split"] == DatasetSplit.TRAIN:
+                self.num_train_shards += entry["shards"]
         self.symbols = tuple(self.additional_reserved_tokens)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__(**options)
-        names = {
-            name
-            for base in cls.__mro__
-            if base not in Text2TextProblem.__mro__
-            for name in vars(base)
-        }
+        names = set[str]()
+        for base in cls.__mro__:
+            if base not in Text2TextProblem.__mro__:
+                names |= vars(base).keys()
         for name in sorted(names):
             if advice := answer("attribute of a problem", name):
                 raise UserError(

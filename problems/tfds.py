@@ -55,28 +55,26 @@ class Tfds(Problem):
         name = self._split(split, builder.info.splits)
         keys = self._keys(builder.info)
         config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        for example in tfds.as_numpy(
-            builder.as_dataset(split=name, read_config=config, shuffle_files=False)
-        ):
+        dataset = builder.as_dataset(split=name, read_config=config, shuffle_files=False)
+        for example in tfds.as_numpy(dataset):
             source, target = (one_line(example[key].decode("utf-8", "replace")) for key in keys)
             yield {"inputs": source, "targets": target}
 
     def _split(self, split: str, splits: Any) -> str:
-        name: str = getattr(self.settings, f"tfds_{split}") or next(
-            filter(splits.get, ("validation", "test")), ""
-        )
+        name: str = getattr(self.settings, f"tfds_{split}")
+        name = name or next(filter(splits.get, ("validation", "test")), "")
         with contextlib.suppress(KeyError, ValueError):
             if splits[name].num_examples:
                 return name
         raise UserError(
-            f'--tfds_{split}={name}: name one of the splits {", ".join(splits)}, or a part: "train[:1000]"'  # noqa: E501
+            f"--tfds_{split}={name}: name one of the splits {', '.join(splits)}, or a part: "
+            '"train[:1000]"'
         )
 
     def _keys(self, info: Any) -> list[str]:
         keys = self.settings.languages.replace(",", " ").split()
-        keys = keys or list(
-            map(str, info.supervised_keys or getattr(info.features, "languages", ()))
-        )
+        if not keys:
+            keys = list(map(str, info.supervised_keys or getattr(info.features, "languages", ())))
         for key in keys:
             if key not in info.features:
                 raise unknown(f"feature of {info.name}", key, info.features)
@@ -106,18 +104,16 @@ def _prepared(name: str, tmp_dir: str) -> tuple[Any, Any]:
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader
 
-    downloader.MAX_RETRIES = (
-        0  # with the default of 10, a run without a network ends after several minutes
-    )
+    # With the default of 10, a run without a network ends after several minutes.
+    downloader.MAX_RETRIES = 0
     tfds.disable_progress_bar()  # it fills log files
     try:
         with contextlib.redirect_stdout(sys.stderr):
             builder = tfds.builder(name, data_dir=tmp_dir)
             builder.download_and_prepare()
     except tfds.core.DatasetNotFoundError:
-        raise unknown(
-            "data set", name.partition("/")[0], tfds.list_builders(with_community_datasets=False)
-        ) from None
+        names = tfds.list_builders(with_community_datasets=False)
+        raise unknown("data set", name.partition("/")[0], names) from None
     except Exception as error:  # each builder raises other exceptions
         reason = shortened(" ".join(str(error).split()), 300)
         raise UserError(

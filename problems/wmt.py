@@ -105,10 +105,9 @@ class Wmt14(Problem):
             corpus = DATASET_MAP[name]
             (url,) = corpus.get_url(language)
             foreign, english = corpus.get_path(language)
-            info = published.get(url)
-            archive = (
-                Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
-            )
+            archive = Archive(url)
+            if info := published.get(url):
+                archive = Archive(url, int(info.size), f"sha256:{info.checksum}")
             corpora[archive] = (english, foreign)
         return corpora
 

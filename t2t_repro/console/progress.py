@@ -108,10 +108,8 @@ class Progress:
 
     def _text(self) -> str:
         unit = self._unit.removesuffix("s") if (self._total or self._done) == 1 else self._unit
-        parts = [
-            f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} "
-            f"{unit}"
-        ]
+        total = f"/{self._total:,}" if self._total else ""
+        parts = [f"{self._description}: {self._done:,}{total} {unit}"]
         seconds = 0.0 if self._start is None else time.monotonic() - self._start
         # A shorter time means little.
         speed = (self._done - self._initial) / seconds if seconds >= 1 else 0.0

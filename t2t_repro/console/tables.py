@@ -50,10 +50,10 @@ def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int) -> s
     blocks = []
     for table in tables:
         used = _used(table, columns)
-        is_number = [_is_number(table, column) for column in used]
-        parts = _parts(
-            [_aligned(table, column) for column in used], [*is_number, True].index(True), width
-        )
+        text_count = 0  # number of columns before the first column of numbers
+        while text_count < len(used) and not _is_number(table, used[text_count]):
+            text_count += 1
+        parts = _parts([_aligned(table, column) for column in used], text_count, width)
         notes = [wrapped(note, width) for note in table.notes]
         blocks.append("\n\n".join([wrapped(table.title, width), *parts, *notes]))
     return "\n\n\n".join(blocks) + "\n"
@@ -68,16 +68,14 @@ def _parts(columns: list[list[str]], text_count: int, width: int) -> list[str]:
     for column in columns[count:]:
         if len(parts[-1]) > count and _width([*parts[-1], column]) > width:
             parts.append(columns[:count])
-        parts[-1] = [*parts[-1], column]
-    rows = [
-        [
-            row
-            for row in zip(*part, strict=True)
-            if part is parts[0] or any(map(str.strip, row[count:]))
-        ]
-        for part in parts
-    ]
-    return ["\n".join("  ".join(row).rstrip() for row in part) for part in rows]
+        parts[-1].append(column)
+    texts = []
+    for part in parts:
+        rows = list(zip(*part, strict=True))
+        if part is not parts[0]:
+            rows = [row for row in rows if any(map(str.strip, row[count:]))]
+        texts.append("\n".join("  ".join(row).rstrip() for row in rows))
+    return texts
 
 
 def _width(columns: list[list[str]]) -> int:
@@ -100,13 +98,11 @@ def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
         rows = [
             [column.title for column in used],
             ["---:" if _is_number(table, column) else "---" for column in used],
-            *([_cell(line, column).replace("|", "\\|") for column in used] for line in table.lines),
         ]
-        blocks += [
-            f"### {table.title}",
-            "\n".join(f"| {' | '.join(row)} |" for row in rows),
-            *table.notes,
-        ]
+        for line in table.lines:
+            rows.append([_cell(line, column).replace("|", "\\|") for column in used])
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        blocks += [f"### {table.title}", text, *table.notes]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -118,9 +114,8 @@ def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
     for table in tables:
-        writer.writerows(
-            [table.name, *(line.get(column.name) for column in columns)] for line in table.lines
-        )
+        for line in table.lines:
+            writer.writerow([table.name, *(line.get(column.name) for column in columns)])
     return file.getvalue()
 
 

@@ -29,9 +29,8 @@ def read_pairs(
     sides = part.lines() if part else [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
         sides[1] = iter(_paired_segments(source, target))
-    for number, texts in enumerate(
-        itertools.zip_longest(*sides), part.first_line - 1 if part else 0
-    ):
+    lines_before = part.first_line - 1 if part else 0
+    for number, texts in enumerate(itertools.zip_longest(*sides), lines_before):
         if None in texts:
             counts = [
                 number + (text is not None) + sum(1 for _ in rest)
@@ -67,22 +66,17 @@ def read_rows(
     for number, line in numbered(path, part):
         row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
         row = row.get("translation", row) if isinstance(row, dict) else {}
-        for source, target in (("inputs", "targets"), languages):
-            if (
-                isinstance(row, dict)
-                and isinstance(row.get(source), str)
-                and isinstance(row.get(target), str)
-            ):
-                yield {
-                    "inputs": row[source].replace("\n", " "),
-                    "targets": row[target].replace("\n", " "),
-                }
+        row = row if isinstance(row, dict) else {}
+        for keys in (("inputs", "targets"), languages):
+            source, target = map(row.get, keys)
+            if isinstance(source, str) and isinstance(target, str):
                 break
         else:
             raise UserError(
-                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '  # noqa: E501
-                "--languages=en,de"
+                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the '
+                "two keys, e.g. by --languages=en,de"
             )
+        yield {"inputs": source.replace("\n", " "), "targets": target.replace("\n", " ")}
 
 
 def numbered(path: str, part: LineRange | None) -> Iterator[tuple[int, str]]:

@@ -135,11 +135,11 @@ def _corpora(job: Job) -> list[CleanCorpus]:
     train_rules = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
     corpora = []
     for split in SPLITS:
-        rules = train_rules if split == "train" else ()
+        rules: tuple[int, float, bool] = train_rules if split == "train" else (0, 0.0, False)
         split_corpora = job.problem.corpora(split)
         seen: list[np.ndarray] | None = [] if len(split_corpora) > 1 else None
         for number, corpus in enumerate(split_corpora):
-            cleaning = Cleaning(*rules, target_language=corpus.target_language, seen=seen)
+            cleaning = Cleaning(*rules, corpus.target_language, seen)
             corpora.append(CleanCorpus(split, number, corpus, cleaning))
     return corpora
 

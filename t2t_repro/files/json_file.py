@@ -29,9 +29,9 @@ def to_json_line(fields: dict[str, Any]) -> str:
     can end a line.
     """
     text = json.dumps(rounded(fields), ensure_ascii=False, allow_nan=False)
-    return (
-        text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
+    for separator in ("\u0085", "\u2028", "\u2029"):
+        text = text.replace(separator, f"\\u{ord(separator):04x}")
+    return text
 
 
 def rounded(value: Any) -> Any:

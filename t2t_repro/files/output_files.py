@@ -291,6 +291,6 @@ def _open_locked(path: Path, refusal: str, waits: bool) -> IO[bytes]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
-        # the process that held the lock before has deleted the file: lock the file that is there
-        # now
+        # The process that held the lock before has deleted the file: lock the file that is there
+        # now.
         file.close()

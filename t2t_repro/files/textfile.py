@@ -59,7 +59,7 @@ MARKUP = re.compile(
     r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<>]*>", re.DOTALL | re.IGNORECASE
 )
 """Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
-
+ENTITY = re.compile(r"&(#\d+|#x[\da-f]+|[a-z]\w*);", re.IGNORECASE)
 
 url_opener: Callable[[str], IO[bytes]] | None = None
 """Function that opens a file whose path has "://". An annex for other file systems sets it."""
@@ -132,12 +132,7 @@ def _attribute(attributes: str, name: str) -> str:
 
 def unescape(text: str) -> str:
     """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
-    return re.sub(
-        r"&(#\d+|#x[\da-f]+|[a-z]\w*);",
-        lambda match: html.unescape(match[0]),
-        text,
-        flags=re.IGNORECASE,
-    )
+    return ENTITY.sub(lambda match: html.unescape(match[0]), text)
 
 
 @contextmanager
@@ -164,6 +159,7 @@ def line_offsets(path: str, every: int) -> list[int]:
     with _opened(path) as file:
         while block := file.read(BLOCK):
             count = block.count(b"\n")
+            # Only then has the block a line to return.
             if (lines + count) // every > lines // every:
                 ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
                 offsets += (position + ends[every - lines % every - 1 :: every] + 1).tolist()
@@ -190,9 +186,8 @@ def decode_lines(file: IO[bytes], source: str, first_line: int = 1) -> Iterator[
     """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it
     `source`.
     """
-    for number, line in enumerate(
-        iter(functools.partial(file.readline, MAX_LINE + 1), b""), first_line
-    ):
+    lines = iter(functools.partial(file.readline, MAX_LINE + 1), b"")
+    for number, line in enumerate(lines, first_line):
         if number == 1:
             _refuse_packed(line, source)
             line = line.removeprefix(codecs.BOM_UTF8)

@@ -74,11 +74,12 @@ def attention_picture(attention: Attention) -> bytes:
 
     A panel has the first `MAX_TOKENS` tokens of each side.
     """
-    queries = attention.queries[:MAX_TOKENS]
-    keys = attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
     part = replace(
-        part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)]
+        part,
+        queries=part.queries[:MAX_TOKENS],
+        keys=part.keys[:MAX_TOKENS],
+        weights=part.weights[:, :, :MAX_TOKENS, :MAX_TOKENS],
     )
     return rendered(heat_maps(part), "png")
 
@@ -97,11 +98,7 @@ def heat_maps(attention: Attention) -> Figure:
     layers, heads, rows, columns = attention.weights.shape
     queries = labels(attention.queries)
     keys = labels(attention.keys)
-    font: dict[str, Any] = {
-        "family": fonts([*queries, *keys])[0],
-        "size": FONT_SIZE,
-        "parse_math": False,
-    }
+    font = font_for([*queries, *keys], FONT_SIZE)
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
     wide = max(CELL * columns, MIN_SIDE)
@@ -152,22 +149,23 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def font_for(texts: Sequence[str], size: float) -> dict[str, Any]:
+    """Returns Matplotlib's arguments for texts of a size in points, in which "$" is itself."""
+    families, _ = fonts(texts)
+    return {"family": families, "size": size, "parse_math": False}
+
+
 def write_caption(figure: Figure, caption: Sequence[str], distance: float) -> None:
     """Writes lines at a distance in inches above a figure. Longer lines are wrapped once, and then
     cut off.
     """
     columns = int(max(figure.get_size_inches()[0], 4) / 0.075)
-    lines = [
-        part
-        for line in map(printable, caption)
-        for part in textwrap.wrap(
-            line, columns * len(line) // width(line), max_lines=2, placeholder=" …"
-        )
-    ]
-    font: Any = {"family": fonts(lines)[0], "size": FONT_SIZE + 2, "parse_math": False}
-    figure.text(
-        0, 1 + distance / figure.get_size_inches()[1], "\n".join(lines), va="bottom", **font
-    )
+    lines = []
+    for line in map(printable, caption):
+        line_columns = columns * len(line) // width(line)
+        lines += textwrap.wrap(line, line_columns, max_lines=2, placeholder=" …")
+    y = 1 + distance / figure.get_size_inches()[1]
+    figure.text(0, y, "\n".join(lines), va="bottom", **font_for(lines, FONT_SIZE + 2))
 
 
 def rendered(figure: Figure, format: str) -> bytes:

@@ -23,11 +23,12 @@ def labels(tokens: Sequence[str]) -> list[str]:
     has_marks = any(token.startswith("▁") for token in tokens)
     texts: list[str] = []
     for token in tokens:
-        text = printable(
-            token[:MAX_LABEL].replace("▁", " ").strip() or SPACE if has_marks else token[:MAX_LABEL]
-        )
-        continues = has_marks and token[0].isalnum() and width(token[0]) == 1 and texts
-        texts.append(f"{JOINT}{text}" if continues else text)
+        text = token[:MAX_LABEL]
+        continues = False
+        if has_marks:
+            text = text.replace("▁", " ").strip() or SPACE
+            continues = token[0].isalnum() and width(token[0]) == 1 and bool(texts)
+        texts.append(f"{JOINT if continues else ''}{printable(text)}")
     return texts
 
 

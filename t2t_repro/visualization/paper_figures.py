@@ -13,10 +13,13 @@ from t2t_repro.visualization.strokes import Panel, stroke_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAW = "The Law will never be perfect , but its application should be just - this is what we are missing , in my opinion ."  # noqa: E501
+LAW = (
+    "The Law will never be perfect , but its application should be just - this is what we are "
+    "missing , in my opinion ."
+)
 SOURCES = {
-    3: "It is in this spirit that a majority of American governments have passed new laws since 2009 making the "  # noqa: E501
-    "registration or voting process more difficult .",
+    3: "It is in this spirit that a majority of American governments have passed new laws since "
+    "2009 making the registration or voting process more difficult .",
     4: LAW,
     5: LAW,
 }
