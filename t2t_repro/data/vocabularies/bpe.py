@@ -121,8 +121,9 @@ def _codes(text: str, source: str) -> tuple[bool, list[tuple[str, str]]]:
         raise UserError(
             f"{source}: has {len(lines):,} lines, more than {MAX_PIECES // 2:,}; use fewer codes"
         )
+    first = 1 if has_version else 0
     codes: dict[tuple[str, str], None] = {}
-    for number, line in enumerate(lines[has_version:] or [""], 1 + has_version):
+    for number, line in enumerate(lines[first:] or [""], first + 1):
         left, _, right = line.strip(LINE_ENDS).partition(" ")
         if not right or " " in right:
             raise UserError(
