@@ -6,9 +6,15 @@ apply_bpe.py.
 
 import functools
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
-from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import (
+    MAX_CACHED,
+    MAX_PIECES,
+    ListVocabulary,
+    ids_by_piece,
+)
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -47,6 +53,16 @@ def merge(word: list[int], merges: Merges) -> None:
             start += 1
 
 
+def ranked_merges(pairs: Iterable[Sequence[str]], number_of: Mapping[str, int]) -> Merges:
+    """Returns the merges of pairs of symbols, from the lowest rank on. `number_of` has the number
+    of each symbol.
+    """
+    return {
+        (number_of[left], number_of[right]): (rank, number_of[left + right])
+        for rank, (left, right) in enumerate(pairs)
+    }
+
+
 class BpeVocabulary(ListVocabulary):
     """A vocabulary of subword-nmt. A word stands between spaces, as text was tokenized for the
     original model.
@@ -77,19 +93,14 @@ class BpeVocabulary(ListVocabulary):
             forms = [symbol + CONTINUED, symbol] if self.has_final_symbol else [symbol + CONTINUED]
             pieces += [symbol.removesuffix(END)] if symbol.endswith(END) else forms
         self._all_pieces = [*SPECIAL, *dict.fromkeys(pieces)]
-        id_of = {
-            piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)
-        }
+        id_of = ids_by_piece(self._all_pieces, len(SPECIAL))
         self.inner_ids = [id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols]
         """Id of each symbol within a word; the last one is that of the unknown symbol."""
         self.last_ids = [id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols]
         """Id of each symbol at the end of a word; the last one is that of the unknown symbol."""
         self.inner_ids.append(UNKNOWN_ID)
         self.last_ids.append(UNKNOWN_ID)
-        number = self.symbol_of.__getitem__
-        self.merges = {
-            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)
-        }
+        self.merges = ranked_merges(codes, self.symbol_of)
         self.ids_of_word = functools.lru_cache(MAX_CACHED)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:

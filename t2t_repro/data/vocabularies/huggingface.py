@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from t2t_repro.data.vocabularies.bpe import ranked_merges
 from t2t_repro.data.vocabularies.text_rules import SPACE, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, first_line, require_extra, shortened
@@ -135,11 +136,9 @@ class TokenizerVocabulary(ListVocabulary):
             "model": {**model, "vocab": vocab, "unk_token": None},
         }
         self._tokenizer = Tokenizer.from_str(json.dumps(contents))
-        number = {piece: index for index, piece in enumerate(self._all_pieces)}.__getitem__
+        number_of = {piece: number for number, piece in enumerate(self._all_pieces)}
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        self.merges = {
-            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(pairs)
-        }
+        self.merges = ranked_merges(pairs, number_of)
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, SPACE, utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary, ids_by_piece
 from t2t_repro.errors import UserError
 from t2t_repro.files.untrusted import as_text, parse_json
 
@@ -54,9 +54,7 @@ class MarianVocabulary(ListVocabulary):
             raise UserError(
                 f"{source}: damaged, or not a vocabulary of a MarianMT model; restore the file"
             ) from None
-        self.id_of = {
-            piece: number for number, piece in enumerate(self._all_pieces) if number > EOS_ID
-        }
+        self.id_of = ids_by_piece(self._all_pieces, EOS_ID + 1)
         self.sentencepiece = SentencePieceVocabulary(own, source)
         if of_sources:
             self._sources = MarianVocabulary(marian_file(self._all_pieces, of_sources), source)

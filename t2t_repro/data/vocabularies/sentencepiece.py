@@ -23,7 +23,7 @@ from t2t_repro.data.vocabularies.subword_sampler import (
     UnigramSampler,
 )
 from t2t_repro.data.vocabularies.tags import is_tag
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, output_length, utf8
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError
 
@@ -177,13 +177,8 @@ class SentencePieceVocabulary(Vocabulary):
             )
         return MergeSampler(pieces, alpha)
 
-    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        texts = []
-        for sequence in ids:
-            row = sequence[: output_length(sequence)]
-            model_ids = [self.model_ids[number] for number in row]
-            texts.append(str(self.processor.Decode(model_ids)))
-        return texts
+    def _text(self, ids: list[int]) -> str:
+        return str(self.processor.Decode([self.model_ids[number] for number in ids]))
 
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:

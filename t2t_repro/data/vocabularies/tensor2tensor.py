@@ -10,7 +10,12 @@ import re
 from itertools import chain, pairwise, zip_longest
 
 from t2t_repro.data.vocabularies.text_rules import utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import (
+    MAX_CACHED,
+    MAX_PIECES,
+    ListVocabulary,
+    ids_by_piece,
+)
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -52,7 +57,7 @@ class SubwordVocabulary(ListVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = _subtokens(_lines(model, source), source)
-        self.id_of = _ids_by_piece(self._all_pieces)
+        self.id_of = ids_by_piece(self._all_pieces, len(RESERVED))
         self.alphabet = {piece for piece in self.id_of if len(piece) == 1}
         if missing := sorted(set(ESCAPE_CHARACTERS) - self.alphabet):
             raise UserError(
@@ -138,15 +143,6 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
     return subtokens
 
 
-def _ids_by_piece(pieces: list[str]) -> dict[str, int]:
-    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last
-    line counts.
-    """
-    return {
-        piece: number for number, piece in enumerate(pieces) if piece and number >= len(RESERVED)
-    }
-
-
 class TokenVocabulary(ListVocabulary):
     """tensor2tensor's TokenTextEncoder: a word between white space is a token.
 
@@ -159,7 +155,7 @@ class TokenVocabulary(ListVocabulary):
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = [line.strip() for line in _lines(model, source)]
-        self.id_of = _ids_by_piece(self._all_pieces)
+        self.id_of = ids_by_piece(self._all_pieces, len(RESERVED))
         unknown_words = (word for word in UNKNOWN_WORDS if word in self.id_of)
         self.unknown_id = self.id_of.get(next(unknown_words, ""))
         """Id of words that the vocabulary lacks, or None if such words are errors."""

@@ -190,20 +190,10 @@ class Vocabulary(abc.ABC):
             )
         return [self._all_pieces[number] for number in ids]
 
-    @abc.abstractmethod
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids. Ignores the first end or padding id and all
-        later ids.
+        later ids, and ids that are not in the vocabulary.
         """
-
-
-class ListVocabulary(Vocabulary):
-    """A vocabulary that encodes and decodes single texts. A subclass has `_ids` and `_text`."""
-
-    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
-        return [[*self._ids(text), EOS_ID] for text in texts]
-
-    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         texts = []
         for sequence in ids:
             row = sequence[: output_length(sequence)]
@@ -211,9 +201,23 @@ class ListVocabulary(Vocabulary):
         return texts
 
     @abc.abstractmethod
+    def _text(self, ids: list[int]) -> str:
+        """Returns the text of ids of the vocabulary."""
+
+
+class ListVocabulary(Vocabulary):
+    """A vocabulary that encodes single texts, one after another."""
+
+    def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
+        return [[*self._ids(text), EOS_ID] for text in texts]
+
+    @abc.abstractmethod
     def _ids(self, text: str) -> list[int]:
         """Returns the ids of a text without the end id."""
 
-    @abc.abstractmethod
-    def _text(self, ids: list[int]) -> str:
-        """Returns the text of ids of the vocabulary."""
+
+def ids_by_piece(pieces: Sequence[str], first_id: int) -> dict[str, int]:
+    """Returns the id of each piece that a text can contain: all from `first_id` on, except "". If a
+    piece is repeated, its last id counts.
+    """
+    return {piece: number for number, piece in enumerate(pieces) if piece and number >= first_id}
