@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from shards import write_shard
+from shards import write_shards
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.data.records import Records, shard_path
+from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -191,8 +191,7 @@ def test_tags_and_the_unknown_piece_stay() -> None:
 def test_a_vocabulary_that_cannot_sample_is_refused(
     tmp_path: Path, vocabulary: Vocabulary | None, nbest_size: int, words: list[str]
 ) -> None:
-    write_shard(shard_path(tmp_path, "toy", "train", 0, 1), [([5, 1], [6, 1])])
-    records = Records([shard_path(tmp_path, "toy", "train", 0, 1)])
+    records = Records(write_shards(tmp_path, [([5, 1], [6, 1])]))
     hparams = HParams(subword_alpha=0.1, subword_nbest_size=nbest_size)
     message = user_error(Pipeline, records, hparams, 1, 60, 1, vocabulary)
     assert all(word in message for word in words)
@@ -223,8 +222,7 @@ def test_an_epoch_has_new_pieces_on_any_devices_and_from_any_start(
         zip(vocabulary.encode_sources(TEXTS), vocabulary.encode_targets(TEXTS[::-1]), strict=True)
     )
     longest = max(len(side) for pair in pairs for side in pair)
-    write_shard(shard_path(tmp_path, "toy", "train", 0, 1), pairs)
-    records = Records([shard_path(tmp_path, "toy", "train", 0, 1)])
+    records = Records(write_shards(tmp_path, pairs))
 
     def batches(
         start: int, stop: int, alpha: float, seed: int = 1, max_tokens: int = 60, replicas: int = 1

@@ -215,9 +215,8 @@ KINDS = (
         is_checked=False,
     ),
     Kind(SHARD, read_data, is_limited=False),
-    Kind(
-        f"{SHARD}.index", read_data, is_checked=False
-    ),  # the index is made again if it does not match the shard
+    # The index is made again if it does not match the shard.
+    Kind(f"{SHARD}.index", read_data, is_checked=False),
     Kind(f"{OUTPUT}.unfinished", read_journal, is_limited=False),
     Kind(
         "corpora.json",
@@ -351,9 +350,8 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
     return is_refused
 
 
-@pytest.mark.filterwarnings(
-    "ignore:invalid escape sequence:DeprecationWarning"
-)  # NumPy warns at some damaged headers
+# NumPy warns at some damaged headers.
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
     original = contents(folder)

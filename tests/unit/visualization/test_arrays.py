@@ -5,22 +5,15 @@ import json
 
 import numpy as np
 
+from attentions import random_attention
 from t2t_repro.visualization.arrays import as_json, bertviz, npz
-from t2t_repro.visualization.attention import START, Attention
+from t2t_repro.visualization.attention import START
 
-
-def attention(kind: str, queries: str, keys: str) -> Attention:
-    shape = (2, 3, len(queries.split()), len(keys.split()))
-    weights = (
-        np.random.default_rng(1).dirichlet(np.ones(shape[3]), size=shape[:3]).astype(np.float32)
-    )
-    return Attention(kind, tuple(queries.split()), tuple(keys.split()), weights, (4, 5), (1, 2, 3))
-
-
+NUMBERS = ((4, 5), (1, 2, 3))
 KINDS = {
-    "encoder": attention("encoder", "▁é dog </s>", "▁é dog </s>"),
-    "decoder": attention("decoder", "▁der Hund er </s>", f"{START} ▁der Hund er"),
-    "cross": attention("cross", "▁der Hund er </s>", "▁é dog </s>"),
+    "encoder": random_attention("encoder", "▁é dog </s>", "▁é dog </s>", *NUMBERS),
+    "decoder": random_attention("decoder", "▁der Hund er </s>", f"{START} ▁der Hund er", *NUMBERS),
+    "cross": random_attention("cross", "▁der Hund er </s>", "▁é dog </s>", *NUMBERS),
 }
 
 
@@ -49,10 +42,5 @@ def test_bertviz_gets_its_arguments() -> None:
         "decoder_tokens": (4,),
     }
     # What the decoder reads.
-    assert arrays["decoder_tokens"].tolist() == [
-        START,
-        "▁der",
-        "Hund",
-        "er",
-    ]
+    assert arrays["decoder_tokens"].tolist() == [START, "▁der", "Hund", "er"]
     np.testing.assert_array_equal(arrays["cross_attention"][:, 0], KINDS["cross"].weights)
