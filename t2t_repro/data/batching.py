@@ -66,9 +66,11 @@ class Stream(enum.IntEnum):
     """Blocks and steps of a group of a large split; numbered by the epoch and the group."""
 
 
-def random_stream(seed: int, stream: Stream, number: int, part: int = 0) -> np.random.Generator:
-    """Returns the random numbers for one decision, which depend on no other decision."""
-    return np.random.default_rng([seed, number, part, stream])
+def random_stream(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
+    """Returns the random numbers for one decision, which depend on no other decision. `numbers` are
+    those that `Stream` names.
+    """
+    return np.random.default_rng([seed, *numbers, stream])
 
 
 @dataclass(frozen=True)

@@ -169,8 +169,7 @@ class Pipeline:
         if isinstance(self._examples, SampledRecords):
             # The new ids have other lengths than the plan knew. In the order of the new lengths,
             # micro-batches need less padding.
-            longest = [lengths[:, block].max(axis=0) for block in blocks]
-            orders = [block_longest.argsort(kind="stable") for block_longest in longest]
+            orders = [lengths[:, block].max(axis=0).argsort(kind="stable") for block in blocks]
             blocks = [block[order] for block, order in zip(blocks, orders, strict=True)]
         if not self.max_tokens:
             return [np.concatenate(blocks)]

@@ -45,10 +45,10 @@ def merge(word: list[int], merges: Merges) -> None:
     left to right.
     """
     while pairs := [(merges[pair], pair) for pair in pairwise(word) if pair in merges]:
-        (_, result), best = min(pairs)
+        (_, result), (left, right) = min(pairs)
         start = 0
         while start < len(word):
-            if (*word[start : start + 2],) == best:
+            if word[start : start + 2] == [left, right]:
                 word[start : start + 2] = [result]
             start += 1
 
@@ -88,10 +88,16 @@ class BpeVocabulary(ListVocabulary):
         """Number of each symbol. A character that the codes lack has the next number, that of the
         unknown symbol.
         """
-        pieces = [form for char in chars for form in (char + CONTINUED, char)]
+        pieces = []
+        for char in chars:
+            pieces += [char + CONTINUED, char]
         for symbol in map("".join, codes):
-            forms = [symbol + CONTINUED, symbol] if self.has_final_symbol else [symbol + CONTINUED]
-            pieces += [symbol.removesuffix(END)] if symbol.endswith(END) else forms
+            if symbol.endswith(END):
+                pieces.append(symbol.removesuffix(END))
+                continue
+            pieces.append(symbol + CONTINUED)
+            if self.has_final_symbol:
+                pieces.append(symbol)
         self._all_pieces = [*SPECIAL, *dict.fromkeys(pieces)]
         id_of = ids_by_piece(self._all_pieces, len(SPECIAL))
         self.inner_ids = [id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols]
@@ -109,11 +115,13 @@ class BpeVocabulary(ListVocabulary):
 
     def _ids_of_word(self, word: str) -> list[int]:
         characters = [*word, END] if self.has_final_symbol else [*word[:-1], word[-1] + END]
-        symbols = [self.symbol_of.get(char, len(self.symbol_of)) for char in characters]
+        unknown = len(self.symbol_of)
+        symbols = [self.symbol_of.get(char, unknown) for char in characters]
         merge(symbols, self.merges)
         if symbols[-1] == self.symbol_of[END]:
             symbols.pop()
-        return [*(self.inner_ids[symbol] for symbol in symbols[:-1]), self.last_ids[symbols[-1]]]
+        *inner, last = symbols
+        return [*map(self.inner_ids.__getitem__, inner), self.last_ids[last]]
 
     def _text(self, ids: list[int]) -> str:
         return re.sub(JOINT, "", " ".join(map(self._all_pieces.__getitem__, ids)))

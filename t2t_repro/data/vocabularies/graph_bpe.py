@@ -30,12 +30,11 @@ def table(
     values: Mapping[Any, Any], key_type: Any, value_type: Any, default: Any
 ) -> tf.lookup.StaticHashTable:
     """Returns a table of `values`, with the `default` for other keys."""
-    # TensorFlow refuses an empty table.
-    values = values or {"" if key_type == tf.string else -1: default}
+    if not values:  # TensorFlow refuses an empty table
+        values = {"" if key_type == tf.string else -1: default}
     keys = tf.constant(list(values), key_type)
-    initializer = tf.lookup.KeyValueTensorInitializer(
-        keys, tf.constant(list(values.values()), value_type)
-    )
+    results = tf.constant(list(values.values()), value_type)
+    initializer = tf.lookup.KeyValueTensorInitializer(keys, results)
     return tf.lookup.StaticHashTable(initializer, default)
 
 
@@ -44,9 +43,8 @@ def joined(ids: Any, pieces: Any, separator: str = "") -> Any:
     strings [B].
     """
     ids = tf.ragged.boolean_mask(ids, ids < tf.size(pieces))
-    return tf.strings.reduce_join(
-        ids.with_flat_values(tf.gather(pieces, ids.flat_values)), axis=1, separator=separator
-    )
+    texts = ids.with_flat_values(tf.gather(pieces, ids.flat_values))
+    return tf.strings.reduce_join(texts, axis=1, separator=separator)
 
 
 class _GraphBytePairs(tf.Module, abc.ABC):
@@ -75,7 +73,8 @@ class _GraphBytePairs(tf.Module, abc.ABC):
         words = self._words(texts)
         words = tf.ragged.boolean_mask(words, words != "")
         distinct, numbers = tf.unique(words.flat_values)
-        return words.with_flat_values(tf.gather(self._ids(distinct), numbers)).merge_dims(1, 2)
+        ids = tf.gather(self._ids(distinct), numbers)
+        return words.with_flat_values(ids).merge_dims(1, 2)
 
     @abc.abstractmethod
     def _words(self, texts: Any) -> Any:
@@ -87,11 +86,13 @@ class _GraphBytePairs(tf.Module, abc.ABC):
 
     def _merged(self, words: Any) -> Any:
         """Returns the symbols of words, int32 [N, (symbols)], after all merges."""
+        flat = words.flat_values
+        any_size = tf.TensorShape([None])
         symbols, rows, _ = tf.while_loop(
             lambda symbols, rows, is_unfinished: is_unfinished,
             self._merge,
-            (words.flat_values, words.value_rowids(), tf.size(words.flat_values) > 1),
-            (tf.TensorShape([None]), tf.TensorShape([None]), tf.TensorShape([])),
+            (flat, words.value_rowids(), tf.size(flat) > 1),
+            (any_size, any_size, tf.TensorShape([])),
         )
         return tf.RaggedTensor.from_value_rowids(symbols, rows, nrows=words.nrows(), validate=False)
 
@@ -108,8 +109,10 @@ class _GraphBytePairs(tf.Module, abc.ABC):
         starts = tf.pad(tf.where(is_start)[:, 0], [[1, 0]])
         positions = tf.range(tf.size(ranks, tf.int64))
         offsets = positions - tf.gather(starts, tf.cumsum(tf.cast(is_start, tf.int32)))
-        is_first = positions == _least(tf.where(is_best, positions, tf.int64.max), rows[:-1])
-        is_merged = is_best & (offsets % 2 == 0) & (is_first | ~tf.gather(self._is_single, ranks))
+        best_positions = tf.where(is_best, positions, tf.int64.max)
+        is_first = positions == _least(best_positions, rows[:-1])
+        may_repeat = ~tf.gather(self._is_single, ranks)
+        is_merged = is_best & (offsets % 2 == 0) & (is_first | may_repeat)
         results = tf.gather(self._results, tf.pad(ranks, [[0, 1]]))
         symbols = tf.where(tf.pad(is_merged, [[0, 1]]), results, symbols)
         is_kept = ~tf.pad(is_merged, [[1, 0]])
@@ -138,9 +141,8 @@ class GraphBpeVocabulary(_GraphBytePairs):
         self._last_ids = tf.constant(vocabulary.last_ids)
 
     def _words(self, texts: Any) -> Any:
-        return tf.strings.split(
-            tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", ""), " "
-        )
+        texts = tf.strings.regex_replace(texts, f"^[{LINE_ENDS}]+|[{LINE_ENDS}]+$", "")
+        return tf.strings.split(texts, " ")
 
     def _ids(self, words: Any) -> Any:
         characters = tf.strings.unicode_split(words, "UTF-8")
@@ -149,14 +151,12 @@ class GraphBpeVocabulary(_GraphBytePairs):
         else:
             ends = tf.where(_is_last(characters), END, "")
             characters = characters.with_flat_values(characters.flat_values + ends)
-        symbols = self._merged(
-            characters.with_flat_values(self._symbol_of.lookup(characters.flat_values))
-        )
+        numbers = self._symbol_of.lookup(characters.flat_values)
+        symbols = self._merged(characters.with_flat_values(numbers))
         is_kept = ~_is_last(symbols) | (symbols.flat_values != self._end)
         symbols = tf.ragged.boolean_mask(symbols, symbols.with_flat_values(is_kept))
-        inner_ids, last_ids = (
-            tf.gather(ids, symbols.flat_values) for ids in (self._inner_ids, self._last_ids)
-        )
+        inner_ids = tf.gather(self._inner_ids, symbols.flat_values)
+        last_ids = tf.gather(self._last_ids, symbols.flat_values)
         return symbols.with_flat_values(tf.where(_is_last(symbols), last_ids, inner_ids))
 
     def detokenize(self, ids: Any) -> Any:
@@ -180,36 +180,27 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         start = f"^([^{self._space}])" if has_prefix(vocabulary.pre_tokenizer) else ""
         self._start = "(?s)^(.)" if before == "none" else start
         """Regular expression for the beginning of a text before which a space is written."""
-        ids = {
-            piece: number for number, piece in enumerate(pieces) if piece not in vocabulary.special
-        }
-        characters = {
-            piece: ids[piece] for piece in ids if len(piece) == 1 and not self._is_byte_level
-        }
+        special = vocabulary.special
+        ids = {piece: number for number, piece in enumerate(pieces) if piece not in special}
+        characters = {}
+        if not self._is_byte_level:
+            characters = {piece: number for piece, number in ids.items() if len(piece) == 1}
         self._character_ids = table(characters, tf.string, tf.int32, -1)
         self._byte_ids = tf.constant([ids[piece] for piece in vocabulary.byte_pieces])
         self._is_text = tf.constant([piece in ids for piece in pieces])
-        bytes_of = {
-            piece: bytes([byte])
-            for byte, piece in enumerate(vocabulary.byte_pieces)
-            if after != "Metaspace"
-        }
-        self._is_byte = tf.constant(
-            [piece in bytes_of and not self._is_byte_level for piece in pieces]
-        )
-        texts = starts = [
-            bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces
-        ]
+        bytes_of = {}
+        if after != "Metaspace":
+            bytes_of = {piece: bytes([byte]) for byte, piece in enumerate(vocabulary.byte_pieces)}
         if self._is_byte_level:
-            texts = starts = [
-                b"".join(map(bytes_of.__getitem__, piece))
-                if bytes_of.keys() >= {*piece}
-                else piece.encode()
-                for piece in pieces
-            ]
-        elif after == "Llama's":
+            self._is_byte = tf.constant([False] * len(pieces))
+            texts = [_bytes_of_piece(piece, bytes_of) for piece in pieces]
+        else:
+            self._is_byte = tf.constant([piece in bytes_of for piece in pieces])
+            texts = [bytes_of.get(piece, piece.replace(SPACE, " ").encode()) for piece in pieces]
+        starts = texts
+        if after == "Llama's":
             starts = [text.removeprefix(b" ") for text in texts]
-        elif has_prefix(vocabulary.decoder):
+        elif after == "Metaspace" and has_prefix(vocabulary.decoder):
             starts = [text.replace(b" ", b"") for text in texts]
         self._texts = tf.constant(texts)
         self._starts = tf.constant(starts)
@@ -229,22 +220,18 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         ids = self._character_ids.lookup(characters.flat_values)
         has_id = ids >= 0
         # In ISO-8859-1, the code of a character is its byte.
-        codes = tf.strings.unicode_decode(
-            tf.where(has_id, "", characters.flat_values), "ISO-8859-1"
-        )
+        others = tf.where(has_id, "", characters.flat_values)
+        codes = tf.strings.unicode_decode(others, "ISO-8859-1")
         byte_ids = codes.with_flat_values(tf.gather(self._byte_ids, codes.flat_values))
-        known = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(ids, has_id), tf.cast(has_id, tf.int64)
-        )
-        return self._merged(
-            characters.with_flat_values(tf.concat([known, byte_ids], axis=1)).merge_dims(1, 2)
-        )
+        counts = tf.cast(has_id, tf.int64)  # a character has one id or none
+        known = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, has_id), counts)
+        symbols = characters.with_flat_values(tf.concat([known, byte_ids], axis=1))
+        return self._merged(symbols.merge_dims(1, 2))
 
     def detokenize(self, ids: Any) -> Any:
         ids = tf.ragged.boolean_mask(ids, ids < tf.size(self._texts))
-        ids = tf.ragged.boolean_mask(
-            ids, ids.with_flat_values(tf.gather(self._is_text, ids.flat_values))
-        )
+        is_text = tf.gather(self._is_text, ids.flat_values)
+        ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
         flat = ids.flat_values
         rows = ids.value_rowids()
         is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
@@ -254,10 +241,18 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
         runs = tf.cumsum(tf.cast(~is_inner, tf.int32)) - 1
         run_texts = tf.strings.unsorted_segment_join(texts, runs, tf.size(flat))
-        texts = tf.where(
-            is_byte & tf.gather(graph_utf8(run_texts) != run_texts, runs), "\ufffd", texts
-        )
+        is_broken = tf.gather(graph_utf8(run_texts) != run_texts, runs)
+        texts = tf.where(is_byte & is_broken, "\ufffd", texts)
         return graph_utf8(tf.strings.reduce_join(ids.with_flat_values(texts), axis=1))
+
+
+def _bytes_of_piece(piece: str, bytes_of: Mapping[str, bytes]) -> bytes:
+    """Returns the bytes for which the characters of a piece stand, or the piece in UTF-8 if one of
+    them stands for no byte.
+    """
+    if bytes_of.keys() >= {*piece}:
+        return b"".join(bytes_of[character] for character in piece)
+    return piece.encode()
 
 
 def _gpt2_words(texts: Any) -> Any:
@@ -276,12 +271,13 @@ def _gpt2_words(texts: Any) -> Any:
         tf.searchsorted(tf.constant(changes), flat, side="right") % 2 == 1
         for changes in _class_changes()
     )
-    is_last = tf.pad((rows[1:] == rows[:-1]) & ~is_space[1:], [[0, 1]])[: tf.size(flat)]
+    is_before_word = (rows[1:] == rows[:-1]) & ~is_space[1:]
+    is_last = tf.pad(is_before_word, [[0, 1]])[: tf.size(flat)]
     spaces = tf.where(is_last, tf.where(flat == ord(" "), " ", "\n"), "\t")
-    classes = tf.where(is_space, spaces, tf.where(is_letter, "a", tf.where(is_number, "1", "!")))
-    is_kept = tf.reduce_any(
-        flat[:, None] == tf.constant([ord(char) for char in CONTRACTIONS.replace("|", "")]), axis=1
-    )
+    visible = tf.where(is_letter, "a", tf.where(is_number, "1", "!"))
+    classes = tf.where(is_space, spaces, visible)
+    kept_codes = tf.constant([ord(char) for char in CONTRACTIONS.replace("|", "")])
+    is_kept = tf.reduce_any(flat[:, None] == kept_codes, axis=1)
     classes = tf.where(is_kept, tf.strings.unicode_encode(flat[:, None], "UTF-8"), classes)
     classes = tf.strings.reduce_join(codes.with_flat_values(classes), axis=1)
     words = tf.strings.split(tf.strings.regex_replace(classes, GPT2_WORDS, r"\1,"), ",")
@@ -297,7 +293,7 @@ def _class_changes() -> list[list[int]]:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split
 
-    # All other characters are in no class.
+    # All characters that may be in a class, without surrogates.
     text = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x40000))))
     changes = []
     for pattern in (r"\p{L}+", r"\p{N}+", r"\s+"):
