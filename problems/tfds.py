@@ -78,7 +78,8 @@ class Tfds(Problem):
         for key in keys:
             if key not in info.features:
                 raise unknown(f"feature of {info.name}", key, info.features)
-            if (info.features[key].shape, info.features[key].tf_dtype) != ((), "string"):
+            feature = info.features[key]
+            if feature.shape or feature.tf_dtype != "string":
                 raise UserError(
                     f"--languages: {key} of {info.name} is not text; name another feature"
                 )

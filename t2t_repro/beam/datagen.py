@@ -403,7 +403,8 @@ class BeamEngine:
         for name, first in first_texts.items():
             texts = lengths_in(task, name)[:, [2, 1]].ravel()
             sizes += [int(texts[-first % stride :: stride].sum()) for stride in strides.tolist()]
-        return int(strides[np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)[0]])
+        small_enough = np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)
+        return int(strides[small_enough[0]])
 
 
 def lengths_in(task: Task, name: str) -> np.ndarray:
@@ -419,6 +420,7 @@ def sampled(contents: mmap.mmap, lengths: np.ndarray, first: int, stride: int) -
     number `first`.
     """
     ends = np.cumsum(lengths[:, :2].ravel() + 1, dtype=np.int64) - 1
-    sizes = lengths[:, [2, 1]].ravel()
-    chosen = range(-first % stride, len(ends), stride)
-    return [contents[ends[number] - sizes[number] : ends[number]].decode() for number in chosen]
+    starts = ends - lengths[:, [2, 1]].ravel()  # without tags
+    chosen = slice(-first % stride, None, stride)
+    bounds = zip(starts[chosen], ends[chosen], strict=True)
+    return [contents[start:stop].decode() for start, stop in bounds]

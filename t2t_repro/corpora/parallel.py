@@ -81,7 +81,9 @@ def read_rows(
 
 def numbered(path: str, part: LineRange | None) -> Iterator[tuple[int, str]]:
     """Returns the lines of a file, or only those of a part, with their numbers from 1."""
-    return enumerate(part.lines()[0], part.first_line) if part else enumerate(read_lines(path), 1)
+    if part:
+        return enumerate(part.lines()[0], part.first_line)
+    return enumerate(read_lines(path), 1)
 
 
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:

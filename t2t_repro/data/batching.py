@@ -94,7 +94,9 @@ class Plan:
 
     def blocks(self, step: int) -> list[np.ndarray]:
         """Returns, for each block of a step, the indices of its examples."""
-        return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
+        numbers = self.shuffle[step]
+        bounds = zip(self.ends[numbers], self.ends[numbers + 1], strict=True)
+        return [self.order[start:stop] for start, stop in bounds]
 
 
 def plan(
@@ -160,7 +162,8 @@ def arrange(
     # Move boundaries so that no block is empty. Then every epoch has the same number of steps.
     ends = np.maximum.accumulate(ends - numbers) + numbers
     ends = np.minimum(ends, len(order) - blocks + numbers)
-    return Plan(order, ends, random.permutation(blocks).astype(np.int32).reshape(steps, -1))
+    shuffle = random.permutation(blocks).astype(np.int32)
+    return Plan(order, ends, shuffle.reshape(steps, -1))
 
 
 def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
@@ -371,7 +374,8 @@ def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
 
 def count_positions(lengths: np.ndarray, examples: np.ndarray) -> int:
     """Returns the number of positions of a micro-batch: tokens and padding of both sides."""
-    return int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)
+    longest = lengths[:, examples].max(axis=1, initial=0)
+    return int(longest.sum()) * len(examples)
 
 
 def padding_share(tokens: int, positions: int) -> float:

@@ -161,12 +161,15 @@ def _fits(index: Any, shard_size: int) -> bool:
     """
     if not isinstance(index, np.ndarray) or index.dtype != INDEX or index.ndim != 1:
         return False
-    sizes, source, target = (index[name].astype(np.int64) for name in ("size", "source", "target"))
+    sizes = index["size"].astype(np.int64)
+    source = index["source"].astype(np.int64)
+    target = index["target"]
     ends = np.cumsum(sizes + 16)
     end = int(ends[-1]) if len(ends) else 0
     if end != shard_size or not np.array_equal(index["offset"], ends - sizes - 4):
         return False
-    return bool((source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
+    is_valid = (source >= 0) & (target >= 0) & (source + target <= sizes)
+    return bool(is_valid.all())
 
 
 def hash_of_rows(index: np.ndarray) -> str:

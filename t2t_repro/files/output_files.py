@@ -89,7 +89,8 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
     with named_errors(path):
         # A copy of its descriptor continues at the same position.
         if match := OPEN_FILE.fullmatch(str(target)):
-            descriptor = os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
+            names = ("stdin", "stdout", "stderr")
+            descriptor = os.dup(int(match[2] or names.index(match[1])))
         else:
             descriptor = os.open(target, os.O_WRONLY | os.O_APPEND)
         raw = _Output(descriptor, "wb")

@@ -21,7 +21,9 @@ from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph_bpe import (
     GraphBpeVocabulary,
     GraphTokenizerVocabulary,
+    is_same_row,
     joined,
+    of_followers,
     table,
 )
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
@@ -195,14 +197,12 @@ class GraphSubwordVocabulary(tf.Module):
         flat = codes.flat_values
         rows = codes.value_rowids()
         is_alphanumeric = self._is_alphanumeric(flat)
-        is_new = (rows[1:] != rows[:-1]) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
-        is_start = tf.pad(is_new, [[1, 0]], constant_values=True)[: tf.size(flat)]
-        starts = tf.where(is_start)[:, 0]
+        is_new = ~is_same_row(rows) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
+        starts = tf.where(of_followers(is_new, True, tf.size(flat)))[:, 0]
         tokens = tf.RaggedTensor.from_row_starts(flat, starts)  # codes [N, (characters)]
         rows = tf.gather(rows, starts)
-        is_same_row = rows[1:] == rows[:-1]
-        is_inner = tf.pad(is_same_row, [[1, 0]]) & tf.pad(is_same_row, [[0, 1]])
-        is_inner = is_inner[: tf.size(starts)]  # without tokens, the padding is longer
+        follows = of_followers(is_same_row(rows), False, tf.size(starts))
+        is_inner = follows & tf.pad(follows, [[0, 1]])[1:]
         is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
         is_kept = ~(is_space & is_inner)
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
@@ -222,8 +222,8 @@ class GraphSubwordVocabulary(tf.Module):
         rows = tokens.value_rowids()
         first_codes = tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
         is_alphanumeric = self._is_alphanumeric(first_codes)
-        has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & (rows[1:] == rows[:-1])
-        spaces = tf.where(tf.pad(has_space, [[1, 0]])[: tf.size(texts)], " ", "")
+        has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & is_same_row(rows)
+        spaces = tf.where(of_followers(has_space, False, tf.size(texts)), " ", "")
         return tf.strings.reduce_join(tokens.with_flat_values(spaces + texts), axis=1)
 
 
@@ -277,7 +277,8 @@ def _unescaped(tokens: Any) -> Any:
     is_code = tf.strings.regex_full_match(texts, r"\\[0-9]+;")
     # A number with more than seven digits is not a character.
     is_short = is_code & (tf.strings.length(digits) <= len(str(sys.maxunicode)))
-    codes = tf.strings.to_number(tf.where(is_short, digits, str(sys.maxunicode + 1)), tf.int32)
+    digits = tf.where(is_short, digits, str(sys.maxunicode + 1))
+    codes = tf.strings.to_number(digits, tf.int32)
     codes = tf.where(codes > sys.maxunicode, ord(UNDEFINED), codes)
     # unicode_encode writes U+FFFD for lone surrogates.
     texts = tf.where(is_code, tf.strings.unicode_encode(codes[:, None], "UTF-8"), texts)

@@ -47,6 +47,18 @@ def joined(ids: Any, pieces: Any, separator: str = "") -> Any:
     return tf.strings.reduce_join(texts, axis=1, separator=separator)
 
 
+def is_same_row(rows: Any) -> Any:
+    """Returns bool [S - 1] for the rows of S elements: True between neighbors in the same row."""
+    return rows[1:] == rows[:-1]
+
+
+def of_followers(flags: Any, first: bool, count: Any) -> Any:
+    """Returns the flags of pairs of neighbors, bool [count - 1], as flags of the second neighbor, bool
+    [count]. The first element gets `first`.
+    """
+    return tf.pad(flags, [[1, 0]], constant_values=first)[:count]
+
+
 class _GraphBytePairs(tf.Module, abc.ABC):
     """A vocabulary that merges the symbols of words, all words of a batch at once.
 
@@ -101,8 +113,9 @@ class _GraphBytePairs(tf.Module, abc.ABC):
 
         Returns the symbols [S], their words' rows [S], and whether a pair was merged.
         """
-        pairs = tf.cast(symbols[:-1], tf.int64) * BASE + tf.cast(symbols[1:], tf.int64)
-        ranks = tf.where(rows[1:] == rows[:-1], self._ranks.lookup(pairs), self._count)
+        long_symbols = tf.cast(symbols, tf.int64)
+        pairs = long_symbols[:-1] * BASE + long_symbols[1:]
+        ranks = tf.where(is_same_row(rows), self._ranks.lookup(pairs), self._count)
         is_best = (ranks < self._count) & (ranks == _least(ranks, rows[:-1]))
         # Of overlapping pairs, as in "aaa", the first, third, ... are merged.
         is_start = is_best & ~tf.pad(is_best, [[1, 0]])[:-1]
@@ -147,7 +160,8 @@ class GraphBpeVocabulary(_GraphBytePairs):
     def _ids(self, words: Any) -> Any:
         characters = tf.strings.unicode_split(words, "UTF-8")
         if self._has_final_symbol:
-            characters = tf.concat([characters, tf.fill([tf.size(words), 1], END)], axis=1)
+            ends = tf.fill([tf.size(words), 1], END)
+            characters = tf.concat([characters, ends], axis=1)
         else:
             ends = tf.where(_is_last(characters), END, "")
             characters = characters.with_flat_values(characters.flat_values + ends)
@@ -166,7 +180,7 @@ class GraphBpeVocabulary(_GraphBytePairs):
 def _is_last(words: Any) -> Any:
     """Returns bool [S]: True for the last element of each row of [N, (S)]. No row may be empty."""
     rows = words.value_rowids()
-    return tf.pad(rows[1:] != rows[:-1], [[0, 1]], constant_values=True)
+    return tf.pad(~is_same_row(rows), [[0, 1]], constant_values=True)
 
 
 class GraphTokenizerVocabulary(_GraphBytePairs):
@@ -234,8 +248,9 @@ class GraphTokenizerVocabulary(_GraphBytePairs):
         ids = tf.ragged.boolean_mask(ids, ids.with_flat_values(is_text))
         flat = ids.flat_values
         rows = ids.value_rowids()
-        is_start = tf.pad(rows[1:] != rows[:-1], [[1, 0]], constant_values=True)[: tf.size(flat)]
-        texts = tf.where(is_start, tf.gather(self._starts, flat), tf.gather(self._texts, flat))
+        is_start = of_followers(~is_same_row(rows), True, tf.size(flat))
+        texts = tf.gather(self._texts, flat)
+        texts = tf.where(is_start, tf.gather(self._starts, flat), texts)
         # In a run of bytes that is not UTF-8, each byte becomes U+FFFD.
         is_byte = tf.gather(self._is_byte, flat)
         is_inner = ~is_start & is_byte & tf.pad(is_byte, [[1, 0]])[:-1]
@@ -271,7 +286,7 @@ def _gpt2_words(texts: Any) -> Any:
         tf.searchsorted(tf.constant(changes), flat, side="right") % 2 == 1
         for changes in _class_changes()
     )
-    is_before_word = (rows[1:] == rows[:-1]) & ~is_space[1:]
+    is_before_word = is_same_row(rows) & ~is_space[1:]
     is_last = tf.pad(is_before_word, [[0, 1]])[: tf.size(flat)]
     spaces = tf.where(is_last, tf.where(flat == ord(" "), " ", "\n"), "\t")
     visible = tf.where(is_letter, "a", tf.where(is_number, "1", "!"))

@@ -133,6 +133,11 @@ class MergeSampler(SubwordSampler):
         return count, word if None in ids else tuple(ids)  # type: ignore[arg-type]
 
 
+def _drawn_place(weights: list[float], random: Random) -> int:
+    """Returns a random index. `weights` are cumulative."""
+    return bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+
+
 class UnigramSampler(SubwordSampler):
     """Draws a split with probability proportional to exp(alpha * score). Its score is the sum of
     its pieces' scores.
@@ -156,7 +161,7 @@ class UnigramSampler(SubwordSampler):
             end = len(text)
             while end:
                 weights, numbers = table[end]
-                place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+                place = _drawn_place(weights, random)
                 ids.append(numbers[place])
                 end -= len(self.pieces[numbers[place]][0])
             return tuple(reversed(ids))
@@ -203,8 +208,7 @@ class BestSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             weights, splits = self._best(word)
-            place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
-            return splits[place]
+            return splits[_drawn_place(weights, random)]
 
         return draw
 

@@ -131,9 +131,10 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
     A newline as a subtoken makes two lines with one quotation mark each. As in tensor2tensor, these
     are two empty subtokens, which no text contains.
     """
-    subtokens = [
-        line[1:-1] if line[:1] in ("'", '"') and line[-1] == line[0] else line for line in lines
-    ]
+    subtokens = []
+    for line in lines:
+        is_quoted = line[:1] in ("'", '"') and line[-1] == line[0]
+        subtokens.append(line[1:-1] if is_quoted else line)
     for number, (subtoken, reserved) in enumerate(zip(subtokens, RESERVED, strict=False), 1):
         if subtoken.removesuffix("_") != reserved:
             raise UserError(
