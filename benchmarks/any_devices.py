@@ -66,7 +66,11 @@ def train(devices: int, processes: int, limit: int, rate: float) -> tuple[np.nda
     folder = Path(WORK.value) / f"{devices}x{processes}_{limit}_dropout_{rate}"
     checkpoint = folder / f"model.ckpt-{STEPS.value}"
     if not checkpoint.with_suffix(f"{checkpoint.suffix}.index").exists():
-        hparams = f"num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,batch_size={BATCH_SIZE.value},layer_prepostprocess_dropout={rate},attention_dropout={rate},relu_dropout={rate}"  # noqa: E501
+        hparams = (
+            "num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,"
+            f"batch_size={BATCH_SIZE.value},layer_prepostprocess_dropout={rate},"
+            f"attention_dropout={rate},relu_dropout={rate}"
+        )
         arguments = [
             "t2t-trainer",
             "--problem=text_files",

@@ -41,7 +41,12 @@ WORK = flags.DEFINE_string("work", "", "folder of the results file")
 RESULTS = flags.DEFINE_string("results", "", "results file")
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
 
-SETTINGS = "hidden_size=128,filter_size=256,num_hidden_layers=4,num_heads=4,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,batch_size=4096,train_steps=4000,learning_rate_constant=0.005,learning_rate_schedule=constant*linear_warmup*linear_decay,learning_rate_warmup_steps=1500"  # noqa: E501
+SETTINGS = (
+    "hidden_size=128,filter_size=256,num_hidden_layers=4,num_heads=4,"
+    "layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,batch_size=4096,"
+    "train_steps=4000,learning_rate_constant=0.005,"
+    "learning_rate_schedule=constant*linear_warmup*linear_decay,learning_rate_warmup_steps=1500"
+)
 TOKENS = 448 * 4096
 MEASURED_AT = 4
 """Number of target tokens in each training run, and number of measurements during the run, at equal

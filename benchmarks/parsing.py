@@ -33,7 +33,11 @@ WORD_SYMBOL = flags.DEFINE_enum(
     "word_symbol", "word", ["tag", "XX", "word"], "what stands for a word in a tree"
 )
 TRAIN_STEPS = flags.DEFINE_integer("train_steps", 18000, "training steps", lower_bound=1)
-SMALL_PARSER = "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,learning_rate_warmup_steps=1500"  # noqa: E501
+SMALL_PARSER = (
+    "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,"
+    "relu_dropout=0.1,initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,"
+    "learning_rate_warmup_steps=1500"
+)
 SEARCHES = {"free": "", "well_formed": "well_formed=true"}
 """Value of --decode_hparams for each search, by the search's name in the table."""
 

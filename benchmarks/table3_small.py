@@ -35,7 +35,10 @@ RESULTS = flags.DEFINE_string(
 )
 TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
 TRAIN_STEPS = 2880
-BASE = "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,learning_rate_constant=0.00577"  # noqa: E501
+BASE = (
+    "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,"
+    "learning_rate_constant=0.00577"
+)
 """Overrides of transformer_tiny for all rows. With three layers, the paper's 2, 4 and 8 layers are
 1, 2 and 4 here.
 """

@@ -213,7 +213,8 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
         *flags,
         f"--decode_reference={tmp_path / 'x.de'}",
         (
-            f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},n=2,write_beam_scores=true"  # noqa: E501
+            f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},"
+            "n=2,write_beam_scores=true"
         ),
     )
     top, empty, bottom = (line.split("\t") for line in result.stdout.split("\n")[:-1])

@@ -45,10 +45,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     train = write_pairs(root, "train", numbers[:1000])
     dev = write_pairs(root, "dev", numbers[1000:])
-    succeed(
-        "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=400",
-        f"--data_dir={root / 'data'}",
-    )  # fmt: skip
+    files = (f"--train={train}", f"--dev={dev}", f"--data_dir={root / 'data'}")
+    succeed("datagen", "--problem=text_files", *files, "--vocab_size=400")
     return root / "data"
 
 

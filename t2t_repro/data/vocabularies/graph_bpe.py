@@ -53,8 +53,8 @@ def is_same_row(rows: Any) -> Any:
 
 
 def of_followers(flags: Any, first: bool, count: Any) -> Any:
-    """Returns the flags of pairs of neighbors, bool [count - 1], as flags of the second neighbor, bool
-    [count]. The first element gets `first`.
+    """Returns the flags of pairs of neighbors, bool [count - 1], as flags of the second neighbor,
+    bool [count]. The first element gets `first`.
     """
     return tf.pad(flags, [[1, 0]], constant_values=first)[:count]
 

@@ -100,9 +100,8 @@ def test_separate_vocabularies(old: Path) -> None:
     assert f"vocabulary: {sources} to 100 subwords (old/{VOCABULARY})\n" in text
     assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
     assert folder.problem.languages == ("en", "de") and folder.problem.target_space_id == 8
-    assert [path.name for path in folder.description_files()[:2]] == [
-        "vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"
-    ]  # fmt: skip
+    names = [path.name for path in folder.description_files()[:2]]
+    assert names == ["vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"]
     translator = Translator.from_dir(str(folder.path))
     [translation] = translator.translate(["g h i"], beam_size=1)
     assert folder.vocabulary.encode(["g h i"])[0] != folder.vocabulary.sources.encode(["g h i"])[0]

@@ -199,13 +199,15 @@ KINDS = (
         read_config,
         damaged_json,
         is_checked=False,
-        contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}',  # noqa: E501
+        contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, '
+        b'"bad_words_ids": [[58100]]}',
     ),
     Kind(
         "model_description.py",
         lambda folder: read_description(folder / "model_description.py"),
         is_checked=False,
-        contents=b"import opennmt as onmt\nmodel = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n",  # noqa: E501
+        contents=b"import opennmt as onmt\n"
+        b"model = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n",
     ),
     Kind("text_files.json", read_data, damaged_json),
     Kind(
@@ -223,8 +225,8 @@ KINDS = (
         lambda folder: corpora(str(folder / "corpora.json")),
         damaged_json,
         is_checked=False,
-        contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '  # noqa: E501
-        b'"weight": 2.5}}',
+        contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, '
+        b'"c": {"files": ["c.de.tsv"], "weight": 2.5}}',
     ),
     Kind(
         "augment.json",
@@ -256,7 +258,8 @@ KINDS = (
         lambda folder: read_parameters(str(folder / "x.prm")),
         is_limited=False,
         is_checked=False,
-        contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n",  # noqa: E501
+        contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\n"
+        b"EQ_LABEL ADVP PRT\nEQ_WORD a b\n",
     ),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
     Kind(

@@ -191,8 +191,11 @@ SGML = """<refset setid="newstest2014">
 def test_the_full_test_set_is_read_from_the_dev_archive_if_necessary(
     tmp_path: Path, put: Put
 ) -> None:
-    put(DEV, {"dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
-              "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode()})  # fmt: skip
+    files = {
+        "dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
+        "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode(),
+    }
+    put(DEV, files)
     problem = registry.problem("wmt_ende")
     assert [tuple(pair.values()) for pair in problem.test_set("wmt14/full", str(tmp_path))] == [
         ("The & Co. KG heute", "Der & Co. KG heute"),
