@@ -139,8 +139,8 @@ class CommonFlags:
 def entry_point(
     main: Main, values: flags.FlagValues, description: str | None
 ) -> Callable[[], None]:
-    """Returns the function that runs a program and exits with its exit code; the arguments are
-    those of `run`.
+    """Returns the function that runs a program and exits with its exit code. `main` is called with
+    the parsed flags `values`, and --help prints `description`.
     """
     return lambda: sys.exit(run(main, values, description))
 
@@ -489,8 +489,8 @@ def field_help(kind: type) -> dict[str, str]:
 
 
 def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
-    """Returns an object of the dataclass `kind`: its values are those of its flags, and
-    `others`.
+    """Returns an object of the dataclass `kind`: its fields have the values of the flags with
+    their names, and of `others`.
     """
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: values[name].value for name in names if name in values} | others)

@@ -38,7 +38,8 @@ class VocabType:
 class Text2TextProblem(Problem):
     """Maps text to text, with the interface of tensor2tensor's class of this name.
 
-    The arguments are those of `Problem`. By default, the name is that of the class.
+    `settings`, `was_reversed` and `name` mean the same as for `Problem`. The default name is made
+    from the name of the class.
     """
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor

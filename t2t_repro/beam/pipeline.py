@@ -136,8 +136,9 @@ def augment(
     """Translates a batch and writes its shard of the corpus of t2t-augment, unless it exists.
     Returns its counts.
 
-    `settings` are those of `Augmentation`, and `folder` is that of the corpus. If a line can have
-    several outputs, an existing shard does not show how many were dropped, so it is replaced.
+    `folder` is the folder of the corpus, and `settings` is the field of its `Augmentation`. If a
+    line can have several outputs, an existing shard does not show how many were dropped, so it is
+    replaced.
     """
     path = augmented.shard_path(folder, batch.first_line // settings["shard_lines"])
     if path.exists() and job.decode_hparams.n == 1:

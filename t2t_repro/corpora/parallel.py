@@ -24,7 +24,8 @@ def read_pairs(
     The segments of two SGML files are paired by the ids of documents and segments. `part` has a
     part of the lines.
 
-    Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
+    Raises UserError if a file is missing, damaged or not UTF-8, or if a line or a segment has no
+    counterpart.
     """
     sides = part.lines() if part else [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
@@ -90,7 +91,8 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
     """Returns the texts of the file `target`, in the order of the texts of the file `source`, which
     are `texts`.
 
-    Raises UserError as `read_pairs` does.
+    Raises UserError if the file is missing, damaged or not UTF-8, or if a line or a segment has no
+    counterpart.
     """
     if _are_segments(source, target):
         return _paired_segments(source, target)
@@ -101,8 +103,8 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
 
 
 def _paired_segments(source: str | Path, target: str | Path) -> list[str]:
-    """Returns the segments of the SGML file `target` in the order of those of the SGML file
-    `source`.
+    """Returns the segments of the SGML file `target`, in the order in which the SGML file `source`
+    has segments with the same ids.
     """
     keys = read_segments(str(source)).keys()
     segments = read_segments(str(target))

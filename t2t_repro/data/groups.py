@@ -128,8 +128,8 @@ class GroupedSplit:
         pieces = sorted(
             piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)
         )
-        # Arrays that remain between those of a shard, which are freed, would make the process
-        # larger.
+        # The arrays of a shard are freed after it. Small arrays that stay between them would leave
+        # holes in memory. So all rows are collected in two growing buffers.
         shards = list[int]()
         ends = list[int]()
         rows = bytearray()

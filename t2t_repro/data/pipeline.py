@@ -164,7 +164,9 @@ class Pipeline:
         ]
 
     def _parts(self, blocks: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the examples of each micro-batch of a step, given those of its blocks."""
+        """Cuts a step into micro-batches. Both are given by their examples: `blocks` for each block
+        of the step, the result for each micro-batch.
+        """
         lengths = self._examples.lengths
         if isinstance(self._examples, SampledRecords):
             # The new ids have other lengths than the plan knew. In the order of the new lengths,
@@ -252,10 +254,10 @@ def distinct_sources(
     """Returns a batch of examples that all have different sources; None if the records do not have
     two of them.
 
-    The examples are those of medium length of the largest corpus, ordered by length. So the next
-    row's source has about the same length, and a model cannot recognize it by its length or its
-    tag. A batch of three or more examples has at most `max_tokens` positions, counting padding, on
-    each side. Examples with more than `max_length` tokens on a side are omitted.
+    The examples have medium lengths, come from the largest corpus and are ordered by length. So the
+    next row's source has about the same length, and a model cannot recognize it by its length or
+    its tag. A batch of three or more examples has at most `max_tokens` positions, counting padding,
+    on each side. Examples with more than `max_length` tokens on a side are omitted.
     """
     corpus = max(records.corpora, key=lambda corpus: corpus.pairs)
     order = _by_target_length(records, max_length, corpus)

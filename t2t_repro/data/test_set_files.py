@@ -64,7 +64,8 @@ def write(
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the test sets whose files do not exist, and returns what `write` returns.
+    """Writes the test sets whose files do not exist. Returns for each test set the paths of its
+    sources and its references, swapped if the problem is reversed.
 
     Raises UserError if no test set is available, a test set is empty, or its two files have
     different numbers of lines.

@@ -87,8 +87,8 @@ def step_batches(pipeline: Pipeline, start: Any, stop: int) -> tf.data.Dataset:
 
 
 def dev_batches(records: Records, hparams: HParams) -> tf.data.Dataset:
-    """Returns each record once, in batches like those of t2t-trainer's evaluations; see
-    `batches_once`.
+    """Returns each record once, in batches of at most `MAX_TOKENS` positions on each side, as
+    t2t-trainer evaluates them.
     """
     batches = list(batches_once(records, MAX_TOKENS, hparams.max_length))
     return _dataset(lambda: batches).apply(tf.data.experimental.assert_cardinality(len(batches)))

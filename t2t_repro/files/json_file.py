@@ -88,7 +88,7 @@ def from_json(kind: type[T], text: str, source: str) -> T:
 
 
 def from_fields(kind: type[T], fields: Any, source: str) -> T:
-    """Returns what `from_json` returns, for parsed JSON."""
+    """Returns an instance of dataclass `kind` from a parsed JSON object; see `from_json`."""
     if not isinstance(fields, dict):
         raise UserError(f"{source}: not a JSON object; restore the file")
     check_types(kind, fields, source)

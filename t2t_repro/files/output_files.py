@@ -66,7 +66,9 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_file(path: str | Path, contents: str | bytes) -> None:
-    """Writes all contents of a file, as `whole_file` does. Text is written in UTF-8."""
+    """Replaces a file, which changes only if all `contents` can be written. Text is written in
+    UTF-8. Raises UserError if the file cannot be written.
+    """
     with whole_file(path) as file:
         file.write(contents.encode() if isinstance(contents, str) else contents)
 

@@ -26,9 +26,7 @@ def npz(kinds: Mapping[str, Attention]) -> bytes:
 
 
 def as_json(kinds: Mapping[str, Attention]) -> bytes:
-    """Returns a JSON file: for each kind, an object with the fields, whose names are those of the
-    fields.
-    """
+    """Returns a JSON file: for each kind, an object with the values of `FIELDS` by name."""
     objects = {}
     for kind, attention in kinds.items():
         objects[kind] = {field: getattr(attention, field) for field in FIELDS}

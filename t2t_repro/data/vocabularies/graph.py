@@ -261,7 +261,9 @@ class GraphByteVocabulary(tf.Module):
 
 
 def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
-    """Returns tokens, codes [N, (characters)], as `escaped` does: strings [N]."""
+    """Returns tokens, codes [N, (characters)], with escapes and "_" at the end: strings [N]. In
+    Python, this is `escaped`.
+    """
     as_numbers = tf.strings.join(["\\", tf.strings.as_string(tokens.flat_values), ";"])
     characters = escapes.lookup(tokens.flat_values)
     characters = tf.where(characters == "", as_numbers, characters)

@@ -28,7 +28,7 @@ Ids = tuple[int, ...]
 
 
 class SubwordSampler(abc.ABC):
-    """Replaces the ids of a text by those of other pieces that spell the same text.
+    """Replaces the ids of a text by the ids of other pieces that spell the same text.
 
     Words, which begin with a space, are sampled one by one. Ids that are not in `pieces`, such as
     the end, stay. `pieces` has the pieces and their scores by id, and `alpha` is the hparam

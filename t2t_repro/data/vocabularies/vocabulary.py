@@ -100,8 +100,8 @@ class Vocabulary(abc.ABC):
         are stripped.
 
         White space around a text would have tokens that hardly occur in training. If a text begins
-        with one of `tags`, its first id is that of the tag, and the others are those of the text
-        after the tag. `num_threads` is that of `encode`.
+        with one of `tags`, its first id stands for the tag, and the others for the text after the
+        tag. A SentencePiece vocabulary uses `num_threads` threads, by default one per core.
         """
         pairs = self.split_tags(texts)
         rows = self.sources.encode([text.strip() for _, text in pairs], num_threads)
