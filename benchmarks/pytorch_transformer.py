@@ -199,7 +199,8 @@ class PyTorchRun:
         """
         inputs = torch.from_numpy(sources).long()
         outputs = torch.from_numpy(targets).long()
-        lengths, weights = (inputs != 0).sum(1, keepdim=True), []  # type: ignore[var-annotated]
+        lengths = (inputs != 0).sum(1, keepdim=True)
+        weights = []  # type: ignore[var-annotated]
         self.model.eval()
         with torch.no_grad():
             loss = cross_entropy(self.model(inputs, outputs, weights), outputs, 0.0)

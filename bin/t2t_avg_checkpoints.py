@@ -19,6 +19,7 @@ from absl import flags
 
 from t2t_repro.bin import program
 from t2t_repro.checkpoints.model_folder import ModelFolder
+from t2t_repro.checkpoints.reader import step_of
 from t2t_repro.console.progress import say
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, counted
@@ -70,10 +71,8 @@ def main(values: flags.FlagValues) -> None:
     kind = "last"
     rival = paths[-1]
     if best:
-        # `paths` are in the order of the steps, and `best` begins with the best step.
         kind = "best"
-        path_of = dict(zip(sorted(best), paths, strict=True))
-        rival = path_of[best[0]]
+        [rival] = [path for path in paths if step_of(path) == best[0]]
     if len(paths) == 1:
         say(
             "the mean of one checkpoint is this checkpoint; to average more, give "

@@ -50,9 +50,8 @@ def to_text(tables: Sequence[Table], columns: Sequence[Column], width: int) -> s
     blocks = []
     for table in tables:
         used = _used(table, columns)
-        text_count = 0  # number of columns before the first column of numbers
-        while text_count < len(used) and not _is_number(table, used[text_count]):
-            text_count += 1
+        is_number = [_is_number(table, column) for column in used]
+        text_count = is_number.index(True) if any(is_number) else len(used)
         parts = _parts([_aligned(table, column) for column in used], text_count, width)
         notes = [wrapped(note, width) for note in table.notes]
         blocks.append("\n\n".join([wrapped(table.title, width), *parts, *notes]))
