@@ -56,11 +56,11 @@ class SampledRecords:
         """Returns new ids of a source and a target. A side that would be longer than max_length
         keeps its ids.
         """
-        sampled = [sampler(ids, random) for sampler, ids in zip(self._samplers, pair, strict=True)]
-        return [
-            new if len(new) <= self._max_length else ids
-            for new, ids in zip(sampled, pair, strict=True)
-        ]
+        sampled = []
+        for sampler, ids in zip(self._samplers, pair, strict=True):
+            new_ids = sampler(ids, random)
+            sampled.append(new_ids if len(new_ids) <= self._max_length else ids)
+        return sampled
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the source ids of several examples, one example after another, and their target
