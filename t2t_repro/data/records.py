@@ -30,6 +30,12 @@ from t2t_repro.files.untrusted import require_regular
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
 
+HEAD = 12
+"""Bytes of a record before its data: the size of the data, 8 bytes, and its checksum, 4 bytes."""
+TAIL = 4
+"""Bytes of a record after its data: the checksum of the data."""
+FRAME = HEAD + TAIL
+
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
 
@@ -98,8 +104,8 @@ def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     for source, target in examples:
         data = serialize(source, target)
         parts.append(record(data))
-        rows.append((offset + 12, len(data), len(source), len(target)))
-        offset += len(data) + 16
+        rows.append((offset + HEAD, len(data), len(source), len(target)))
+        offset += len(data) + FRAME
     return b"".join(parts), np.array(rows, INDEX)
 
 
@@ -118,7 +124,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
 
 def _masked_crc(data: bytes) -> bytes:
     crc = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(TAIL, "little")
 
 
 def index_path(path: Path) -> Path:
@@ -164,9 +170,9 @@ def _fits(index: Any, shard_size: int) -> bool:
     sizes = index["size"].astype(np.int64)
     source = index["source"].astype(np.int64)
     target = index["target"]
-    ends = np.cumsum(sizes + 16)
+    ends = np.cumsum(sizes + FRAME)
     end = int(ends[-1]) if len(ends) else 0
-    if end != shard_size or not np.array_equal(index["offset"], ends - sizes - 4):
+    if end != shard_size or not np.array_equal(index["offset"], ends - sizes - TAIL):
         return False
     is_valid = (source >= 0) & (target >= 0) & (source + target <= sizes)
     return bool(is_valid.all())
@@ -190,32 +196,30 @@ def _build_index(path: Path) -> np.ndarray:
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     with open(path, "rb") as file:
-        while head := file.read(12):
+        while head := file.read(HEAD):
             size = int.from_bytes(head[:8], "little")
             if head != _head(size) or size > MAX_RECORD_BYTES:
                 raise _damaged(path, len(rows))
-            stored = head + file.read(size + 4)
+            stored = head + file.read(size + TAIL)
             if not _is_intact(stored, size):
                 raise _damaged(path, len(rows))
             try:
-                source, target = parse(stored[12:-4])
+                source, target = parse(stored[HEAD:-TAIL])
             except ValueError as error:
                 raise _damaged(path, len(rows), error) from None
-            rows.append((offset + 12, size, len(source), len(target)))
-            offset += size + 16
+            rows.append((offset + HEAD, size, len(source), len(target)))
+            offset += size + FRAME
     return np.array(rows, INDEX)
 
 
 def _is_intact(stored: bytes, size: int) -> bool:
     """Returns True if a record of `size` bytes of data is complete and has the right checksums."""
-    return len(stored) == size + 16 and stored == record(stored[12:-4])
+    return len(stored) == size + FRAME and stored == record(stored[HEAD:-TAIL])
 
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
-    """Returns the 12 bytes before a record's data: the number of bytes in the data, and that
-    number's checksum.
-    """
+    """Returns the bytes of a record before its data."""
     length = size.to_bytes(8, "little")
     return length + _masked_crc(length)
 
@@ -347,12 +351,12 @@ class Records:
         data = []
         for number, shard, offset, size in columns.T.tolist():
             try:
-                stored = os.pread(self._files[shard], size + 16, offset - 12)
+                stored = os.pread(self._files[shard], size + FRAME, offset - HEAD)
             except OSError as error:
                 raise UserError(
                     f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk"
                 ) from None
             if not _is_intact(stored, size):
                 raise _damaged(*self.locate(number))
-            data.append(stored[12:-4])
+            data.append(stored[HEAD:-TAIL])
         return data

@@ -46,10 +46,11 @@ class SubwordSampler(abc.ABC):
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
         sampled = list[int]()
         draw = self.draws(random)
-        bounds = [
-            place for place, number in enumerate(ids) if number not in self._inside or not place
+        # A word begins at each piece that is not inside a word, and at the first piece.
+        starts = [
+            place for place, number in enumerate(ids) if not place or number not in self._inside
         ]
-        for start, stop in itertools.pairwise([*bounds, len(ids)]):
+        for start, stop in itertools.pairwise([*starts, len(ids)]):
             if ids[start] not in self.pieces:
                 sampled.append(ids[start])
                 start += 1
