@@ -38,6 +38,17 @@ class Group:
     records: Records
 
 
+class Piece(NamedTuple):
+    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to
+    `last` - 1.
+    """
+
+    shard: int
+    pass_number: int
+    first: int
+    last: int
+
+
 class WholeSplit:
     """Plans the epochs of a split that is not large."""
 
@@ -83,6 +94,7 @@ class GroupedSplit:
         self._max_length = hparams.max_length
         self._seed = seed
         self._tokens = split.target_tokens(hparams.max_length)
+        """Number of target tokens of each shard, in examples that are not skipped."""
         pairs = split.totals("pairs", hparams.max_length)
         bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
         self._shards = [np.arange(start, stop) for start, stop in itertools.pairwise(bounds)]
@@ -99,22 +111,29 @@ class GroupedSplit:
         self.examples_per_epoch = round(examples)
         self.too_long = len(split) - int(pairs.sum())
         self.steps_per_epoch = round(sum(sizes) / hparams.batch_size)
-        self._groups = min(-(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch)
+        self._groups_per_epoch = min(
+            -(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch
+        )
 
     def _place(self, step: int) -> tuple[int, int]:
-        """Returns the epoch of a step, and the number of its group in the epoch."""
-        epoch, rest = divmod(step, self.steps_per_epoch)
-        return epoch, ((rest + 1) * self._groups - 1) // self.steps_per_epoch
+        """Returns the epoch of a step, and the number of its group in the epoch.
+
+        Group g of an epoch begins with the step g * steps // groups, rounded down.
+        """
+        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
+        number = ((step_of_epoch + 1) * self._groups_per_epoch - 1) // self.steps_per_epoch
+        return epoch, number
 
     def steps_of_group(self, step: int) -> range:
         epoch, number = self._place(step)
         first = epoch * self.steps_per_epoch
-        bounds = (part * self.steps_per_epoch // self._groups for part in (number, number + 1))
-        return range(*(first + bound for bound in bounds))
+        start = number * self.steps_per_epoch // self._groups_per_epoch
+        stop = (number + 1) * self.steps_per_epoch // self._groups_per_epoch
+        return range(first + start, first + stop)
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
-        records = self._records(epoch * self._groups + number)
+        records = self._records(epoch * self._groups_per_epoch + number)
         steps = self.steps_of_group(step)
         random = random_stream(self._seed, Stream.GROUP, epoch, number)
         examples = np.arange(len(records), dtype=np.int32)
@@ -125,9 +144,10 @@ class GroupedSplit:
 
     def _records(self, part: int) -> Records:
         """Returns the records of part `part` of all corpora's sequences of passes."""
-        pieces = sorted(
-            piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)
-        )
+        pieces = list[Piece]()
+        for corpus in range(len(self._shards)):
+            pieces += self._pieces(corpus, part)
+        pieces.sort()
         # The arrays of a shard are freed after it. Small arrays that stay between them would leave
         # holes in memory. So all rows are collected in two growing buffers.
         shards = list[int]()
@@ -146,7 +166,7 @@ class GroupedSplit:
         indexes = np.split(np.frombuffer(rows, INDEX), ends[:-1])
         return Part(self._split, shards, indexes, np.frombuffer(numbers, np.uint32))
 
-    def _chosen(self, lengths: np.ndarray, piece: "Piece") -> np.ndarray:
+    def _chosen(self, lengths: np.ndarray, piece: Piece) -> np.ndarray:
         """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N]
         of the shard.
         """
@@ -156,7 +176,7 @@ class GroupedSplit:
             examples = batching.part_of_pass(lengths, examples, piece.first, piece.last, random)
         return examples
 
-    def _pieces(self, corpus: int, part: int) -> Iterator["Piece"]:
+    def _pieces(self, corpus: int, part: int) -> Iterator[Piece]:
         """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of
         passes.
         """
@@ -164,7 +184,8 @@ class GroupedSplit:
         if not quota:
             return
         size = int(self._tokens[self._shards[corpus]].sum())
-        start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
+        start = int(quota * part / self._groups_per_epoch)
+        stop = int(quota * (part + 1) / self._groups_per_epoch)
         for pass_number in range(start // size, (stop - 1) // size + 1):
             random = random_stream(self._seed, Stream.SHARDS_OF_PASS, pass_number, corpus)
             order = random.permutation(self._shards[corpus])
@@ -173,17 +194,6 @@ class GroupedSplit:
                 begin = end - int(self._tokens[shard])
                 if max(start, begin) < min(stop, end):
                     yield Piece(shard, pass_number, start - begin, stop - begin)
-
-
-class Piece(NamedTuple):
-    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to
-    `last` - 1.
-    """
-
-    shard: int
-    pass_number: int
-    first: int
-    last: int
 
 
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
