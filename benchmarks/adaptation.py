@@ -57,7 +57,9 @@ def adapt(data: str, rate: float, freeze: str = "", steps: int = 784) -> tuple[s
 
 
 def runs() -> dict[str, tuple[str, ...]]:
-    """Returns the data of each run and its flags of t2t-trainer, by the name of its model folder."""  # noqa: E501
+    """Returns the data of each run and its flags of t2t-trainer, by the name of its model
+    folder.
+    """
     scratch = {
         "scratch_3136": ("new",),
         "scratch_784": ("new", "--train_steps=784", "--hparams=learning_rate_warmup_steps=200"),
@@ -114,7 +116,8 @@ def write_texts() -> None:
     for train, dev in kinds.values():
         texts["general"] += train
         texts["general_dev"] += dev
-    texts["captions"], texts["news"] = captions["test_2016_flickr"], held_out[:1000]
+    texts["captions"] = captions["test_2016_flickr"]
+    texts["news"] = held_out[:1000]
     texts["tests"] = [pair for name in TESTS for pair in texts[name]]
     for name, text in texts.items():
         for language, lines in zip(("en", "de"), zip(*text, strict=True), strict=True):
@@ -139,7 +142,8 @@ def write(name: str, lines: Iterable[str]) -> None:
 
 def generate(name: str) -> str:
     """Generates the data `name`, unless it is complete. Returns its folder."""
-    work, folder = WORK.value, f"{WORK.value}/data_{name}"
+    work = WORK.value
+    folder = f"{WORK.value}/data_{name}"
     weight = ":1" if name == "mixed" else ""
     texts = [
         f"--train={work}/{text}.en,{work}/{text}.de{weight}" for text in DATA_SETS[name]["train"]
@@ -182,13 +186,15 @@ def measure(name: str) -> dict[str, float]:
     )
     run("decoder", f"--output_dir={model}", f"--decode_from_file={WORK.value}/tests.en",
         f"--decode_to_file={model}.tests", "--decode_hparams=alpha=1.0")  # fmt: skip
-    lines, scores = list(read_lines(f"{model}.tests")), {}
+    lines = list(read_lines(f"{model}.tests"))
+    scores = {}
     for test in TESTS:
         reference = f"{WORK.value}/{test}.de"
         size = len(list(read_lines(reference)))
         write(f"{name}.{test}", lines[:size])
         bleu, _ = run("bleu", f"--translation={model}.{test}", f"--reference={reference}")
-        scores[test], lines = float(bleu.split()[0]), lines[size:]
+        scores[test] = float(bleu.split()[0])
+        lines = lines[size:]
     return scores
 
 

@@ -66,7 +66,11 @@ def train(devices: int, processes: int, limit: int, rate: float) -> tuple[np.nda
     folder = Path(WORK.value) / f"{devices}x{processes}_{limit}_dropout_{rate}"
     checkpoint = folder / f"model.ckpt-{STEPS.value}"
     if not checkpoint.with_suffix(f"{checkpoint.suffix}.index").exists():
-        hparams = f"num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,batch_size={BATCH_SIZE.value},layer_prepostprocess_dropout={rate},attention_dropout={rate},relu_dropout={rate}"  # noqa: E501
+        hparams = (
+            "num_hidden_layers=2,hidden_size=128,filter_size=512,num_heads=4,"
+            f"batch_size={BATCH_SIZE.value},layer_prepostprocess_dropout={rate},"
+            f"attention_dropout={rate},relu_dropout={rate}"
+        )
         arguments = [
             "t2t-trainer",
             "--problem=text_files",
@@ -101,10 +105,8 @@ def main(argv: list[str]) -> None:
             if run == ONE:
                 continue
             other_weights, other_losses = train(*run, rate)
-            difference, loss = (
-                np.abs(other_weights - weights),
-                np.abs(other_losses / losses - 1).max(),
-            )
+            difference = np.abs(other_weights - weights)
+            loss = np.abs(other_losses / losses - 1).max()
             devices, processes, limit = run
             differences = f"{difference.max():.1e} | {(difference > 1e-6).sum()} | {loss:.1e}"
             rows.append(f"| {rate} | {processes} | {devices} | {limit} | {differences} |")

@@ -26,7 +26,8 @@ REPETITIONS = 15
 def milliseconds(m: int, k: int, n: int, dtype: tf.DType) -> list[float]:
     """Returns the CPU milliseconds of repeated products of random matrices [m, k] and [k, n]."""
     product = tf.function(tf.linalg.matmul)
-    x, y = tf.cast(tf.random.normal([m, k]), dtype), tf.cast(tf.random.normal([k, n]), dtype)
+    x = tf.cast(tf.random.normal([m, k]), dtype)
+    y = tf.cast(tf.random.normal([k, n]), dtype)
     product(x, y)
     times = []
     for _ in range(REPETITIONS):

@@ -46,9 +46,11 @@ def main(argv: list[str]) -> None:
     checkpoint = tf.train.Checkpoint(**variables)
     print(f"{parameter_count(model):,} weights")
     for step in range(REPETITIONS.value):
-        wall_start, cpu_start = time.monotonic(), time.process_time()
+        wall_start = time.monotonic()
+        cpu_start = time.process_time()
         write_checkpoint(checkpoint, folder, step)
-        wall, cpu = time.monotonic() - wall_start, time.process_time() - cpu_start
+        wall = time.monotonic() - wall_start
+        cpu = time.process_time() - cpu_start
         size = sum(file.stat().st_size for file in folder.glob(f"model.ckpt-{step}.*"))
         print(f"{size / 1e6:,.0f} MB: {wall:.2f} s, {cpu:.2f} CPU s")
     shutil.rmtree(folder)

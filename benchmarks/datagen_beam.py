@@ -58,7 +58,8 @@ def datagen(folder: Path, data: str, *more: str) -> float:
 
 def main(argv: list[str]) -> None:
     """Measures all programs."""
-    folder, pairs = Path(datagen_scale.WORK.value), datagen_scale.PAIRS.value
+    folder = Path(datagen_scale.WORK.value)
+    pairs = datagen_scale.PAIRS.value
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "train.en").exists():
         datagen_scale.make_text(folder)

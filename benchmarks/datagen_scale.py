@@ -123,11 +123,14 @@ def time_datagen(folder: Path) -> None:
     ]
     start = time.monotonic()
     process = subprocess.Popen(command)
-    peak, learned, learned_cpu = 0, 0.0, 0.0
+    peak = 0
+    learned = 0.0
+    learned_cpu = 0.0
     while process.poll() is None:
         peak = max(peak, resident(process.pid))
         if not learned and any((folder / "data" / UNFINISHED).glob("vocab.*")):
-            learned, learned_cpu = time.monotonic(), cpu_seconds(process.pid)
+            learned = time.monotonic()
+            learned_cpu = cpu_seconds(process.pid)
         time.sleep(0.1)
     if process.returncode:
         sys.exit(process.returncode)

@@ -125,13 +125,15 @@ def main(argv: list[str]) -> None:
             translator.translate(text)
 
     run()  # builds the graph
-    cpu, profiles = [], []
+    cpu = []
+    profiles = []
     for _ in range(REPETITIONS.value):
         start = time.process_time()
         run()
         cpu.append((time.process_time() - start) * 1e3)
         profiles.append(profile(run))
-    total, operations = float(np.median(cpu)), defaultdict[str, list[tuple[int, float]]](list)
+    total = float(np.median(cpu))
+    operations = defaultdict[str, list[tuple[int, float]]](list)
     for name, (runs, duration) in shortest(profiles).items():
         operations[describe(name)].append((runs, duration))
     sums = {
@@ -144,7 +146,8 @@ def main(argv: list[str]) -> None:
     )
     for label in sorted(sums, key=lambda label: -sums[label])[: ROWS.value]:
         members = operations[label]
-        runs, longest = sum(runs for runs, _ in members), max(duration for _, duration in members)
+        runs = sum(runs for runs, _ in members)
+        longest = max(duration for _, duration in members)
         print(
             f"| {label} | {runs:,} | {sums[label]:,.0f} | {sums[label] / total:.0%} | "
             f"{longest:,.0f} |"

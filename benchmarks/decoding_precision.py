@@ -56,7 +56,8 @@ def main(argv: list[str]) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for source, reference in (pair.split(",") for pair in TEST_SETS.value):
         texts, references = (list(read_lines(path)) for path in (source, reference))
-        outputs, seconds = dict[str, list[str]](), {name: list[float]() for name in PRECISIONS}
+        outputs = dict[str, list[str]]()
+        seconds = {name: list[float]() for name in PRECISIONS}
         for repetition in range(REPETITIONS.value + 1):
             for name, translator in translators.items():
                 outputs[name], cpu_seconds = timed(translator, texts if repetition else texts[:10])

@@ -41,8 +41,14 @@ WORK = flags.DEFINE_string("work", "", "folder of the results file")
 RESULTS = flags.DEFINE_string("results", "", "results file")
 TABLE = flags.DEFINE_bool("table", False, "only print the tables, from the results file")
 
-SETTINGS = "hidden_size=128,filter_size=256,num_hidden_layers=4,num_heads=4,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,batch_size=4096,train_steps=4000,learning_rate_constant=0.005,learning_rate_schedule=constant*linear_warmup*linear_decay,learning_rate_warmup_steps=1500"  # noqa: E501
-TOKENS, MEASURED_AT = 448 * 4096, 4
+SETTINGS = (
+    "hidden_size=128,filter_size=256,num_hidden_layers=4,num_heads=4,"
+    "layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,batch_size=4096,"
+    "train_steps=4000,learning_rate_constant=0.005,"
+    "learning_rate_schedule=constant*linear_warmup*linear_decay,learning_rate_warmup_steps=1500"
+)
+TOKENS = 448 * 4096
+MEASURED_AT = 4
 """Number of target tokens in each training run, and number of measurements during the run, at equal
 distances.
 """
@@ -103,7 +109,8 @@ class Recorder:
     """
 
     def __init__(self, residual: Any, branches: list[float]) -> None:
-        self._residual, self._branches = residual, branches
+        self._residual = residual
+        self._branches = branches
         self.sublayer_input = residual.sublayer_input
 
     def __call__(self, x: tf.Tensor, y: tf.Tensor, seeds: None) -> tf.Tensor:
@@ -149,7 +156,8 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
     """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns
     them.
     """
-    variant, lines = VARIANTS_BY_NAME[name], []
+    variant = VARIANTS_BY_NAME[name]
+    lines = []
     hparams = override(override(HParams(), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
     dev = list(batches_once(records["dev"], EVAL_TOKENS))
@@ -162,7 +170,8 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
         run = Run(
             hparams, variant.precision, {variant.scaled: variant.factor} if variant.scaled else {}
         )
-    steps, start = TOKENS // hparams.batch_size, time.process_time()
+    steps = TOKENS // hparams.batch_size
+    start = time.process_time()
     if isinstance(run, Run):
         lines.append(
             {"step": 0, "layers": layers(run, *dev[len(dev) // 2][:2]), **measured(run, dev)}

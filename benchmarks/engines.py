@@ -64,7 +64,8 @@ CPU_TIME = flags.DEFINE_boolean(
 REPETITIONS = flags.DEFINE_integer(
     "repetitions", 5, "number of measurements of each engine", lower_bound=1
 )
-EXTRA_LENGTH, BATCH_SIZE = 50, 2048
+EXTRA_LENGTH = 50
+BATCH_SIZE = 2048
 """Longest output minus input, and source tokens in a batch."""
 TENSORFLOW = "TensorFlow float32"
 """Name of the engine with which the others are compared."""
@@ -139,7 +140,8 @@ def main(argv: list[str]) -> None:
     devices.set_threads(1, THREADS.value)
     all_lines = (line.strip() for line in read_lines(LINES.value))
     lines = list(itertools.islice(filter(None, all_lines), max(COUNT.value, SINGLE.value)))
-    clock, load = "CPU" if CPU_TIME.value else "wall", os.getloadavg()[0]
+    clock = "CPU" if CPU_TIME.value else "wall"
+    load = os.getloadavg()[0]
     print(
         f"{MODEL.value}: {COUNT.value} lines, {SINGLE.value} one at a time, alpha {ALPHA.value}, "
         f"{THREADS.value} threads, {REPETITIONS.value} repetitions, {clock} time, load "
@@ -158,7 +160,8 @@ def main(argv: list[str]) -> None:
             )
             engines[f"direct {name}"] = direct(name, beam_size)
         texts = lines[: SINGLE.value if is_single else COUNT.value]
-        outputs, speeds = dict[str, list[str]](), {name: list[float]() for name in engines}
+        outputs = dict[str, list[str]]()
+        speeds = {name: list[float]() for name in engines}
         for repetition in range(REPETITIONS.value + 1):
             for name, translate in engines.items():
                 outputs[name], speed = measure(translate, texts, is_single)

@@ -62,7 +62,12 @@ SENTENCES = flags.DEFINE_integer("sentences", 1000, "number of sentences to deco
 SECONDS = flags.DEFINE_float("seconds", 15.0, "duration of each measured training", lower_bound=0)
 ONLY = flags.DEFINE_string("only", "", "for the script's own use: prints this measurement")
 
-SEED, FIRST_STEPS, JAX_STEPS, STEPS, PAIRS, COMPARED = 1, 5, 2, 20, 100_000, 32
+SEED = 1
+FIRST_STEPS = 5
+JAX_STEPS = 2
+STEPS = 20
+PAIRS = 100_000
+COMPARED = 32
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "mixed_bfloat16")
 REPEATED: tuple[Precision, ...] = ("float32", "mixed_bfloat16")
 A100 = {"big, tf32": "51,057", "big, mixed_bfloat16": "82,059"}
@@ -92,16 +97,19 @@ def tokens_per_second(
         take: takes a step, and may return before the step has ended.
         read: waits until the step ends whose result `take` returned.
     """
-    tokens, start = 0, 0.0
+    tokens = 0
+    start = 0.0
     for _ in range(FIRST_STEPS):
         read(take(next(steps)))
-    start, latest = time.perf_counter(), None
+    start = time.perf_counter()
+    latest = None
     while time.perf_counter() < start + SECONDS.value:
         batch = next(steps)
         result = take(batch)
         if latest is not None:
             read(latest)
-        latest, tokens = result, tokens + batch.target_tokens
+        latest = result
+        tokens += batch.target_tokens
     if latest is not None:
         read(latest)
     return round(tokens / (time.perf_counter() - start), 1)
@@ -246,7 +254,8 @@ def measure_equality() -> dict[str, Any]:
 
 def measure_repetition(precision: Precision) -> str:
     """Returns a fingerprint of all weights after `STEPS` steps."""
-    (model, take), steps = train_step("base", precision), batches("base")
+    model, take = train_step("base", precision)
+    steps = batches("base")
     for _ in range(STEPS):
         take(next(steps)).numpy()
     weights = [variable.numpy().tobytes() for variable in model.trainable_variables]
@@ -351,9 +360,8 @@ def main(argv: list[str]) -> None:
         print(json.dumps(measurements[ONLY.value]()))
         return
     results = Results(Path(WORK.value) / "gpu.json")
-    random_records(
-        WORK.value, PAIRS, VOCAB_SIZE.value
-    )  # written here, before several processes need them
+    # Written here, before several processes need them.
+    random_records(WORK.value, PAIRS, VOCAB_SIZE.value)
     failures = {}
     for name in measurements:
         try:

@@ -50,7 +50,9 @@ WORK = flags.DEFINE_string("work", None, "folder for temporary data", required=T
 RESULTS = flags.DEFINE_string("results", "docs/performance_growth.json", "results file")
 PICTURES = flags.DEFINE_string("pictures", "docs", "folder of the pictures")
 
-VOCAB_SIZE, TOKENS, SENTENCES = 8000, 1024, 32
+VOCAB_SIZE = 8000
+TOKENS = 1024
+SENTENCES = 32
 
 
 def repeat(work: Callable[[], Any], factor: float = 1.0, repetitions: int = 5) -> list[float]:
@@ -99,10 +101,8 @@ def time_decoding(length: int = 16, beam_size: int = 4) -> list[float]:
     """Returns milliseconds for each of `SENTENCES` sentences. Sources and outputs have the same
     length.
     """
-    model, params = (
-        variants.transformer(shape(), VOCAB_SIZE),
-        DecodeHParams(beam_size=beam_size, extra_length=0),
-    )
+    model = variants.transformer(shape(), VOCAB_SIZE)
+    params = DecodeHParams(beam_size=beam_size, extra_length=0)
     search = tf.function(
         lambda ids: generate_outputs(model, params, Sources(inputs=ids)).ids, autograph=False
     )
@@ -172,7 +172,8 @@ class Panel:
     measure: Callable[[int], list[float]]
 
 
-STEP, SEARCH = "training: µs a target token", "decoding: ms a sentence"
+STEP = "training: µs a target token"
+SEARCH = "decoding: ms a sentence"
 ALL_PANELS = {
     "training": [
         Panel(

@@ -35,7 +35,8 @@ COUNT = flags.DEFINE_integer(
 
 def main(argv: list[str]) -> None:
     folder = ModelFolder(MODEL.value)
-    checkpoint, vocabulary = folder.checkpoint(), folder.vocabulary
+    checkpoint = folder.checkpoint()
+    vocabulary = folder.vocabulary
     lines = list(
         itertools.islice(
             (line.strip() for line in read_lines(LINES.value) if line.strip()), COUNT.value
@@ -45,15 +46,15 @@ def main(argv: list[str]) -> None:
         path = export_huggingface(
             folder, checkpoint, export_dir, ModelCard(folder, checkpoint, ("", ""), "", [])
         )
-        tokenizer, marian = (
-            MarianTokenizer.from_pretrained(path),
-            MarianMTModel.from_pretrained(path).eval(),
-        )
+        tokenizer = MarianTokenizer.from_pretrained(path)
+        marian = MarianMTModel.from_pretrained(path).eval()
     ours = [
         output.text
         for output in Translator.from_dir(MODEL.value, checkpoint, beam_size=1).translate(lines)
     ]
-    model, theirs, differences = folder.model(checkpoint), list[str](), [0.0]
+    model = folder.model(checkpoint)
+    theirs = list[str]()
+    differences = [0.0]
     pad = marian.config.pad_token_id
     _, ids = piece_table(vocabulary, pad)
     with torch.no_grad():

@@ -38,15 +38,16 @@ def measure(data: Data, batch_size: int, workers: int) -> tuple[float, float]:
     """Returns the target tokens of all workers' batches divided by the CPU seconds of the first
     worker, and padding.
     """
-    hparams, max_tokens = (
-        HParams(batch_size=batch_size, subword_alpha=ALPHA.value),
-        RunConfig().max_tokens_per_replica,
-    )
+    hparams = HParams(batch_size=batch_size, subword_alpha=ALPHA.value)
+    max_tokens = RunConfig().max_tokens_per_replica
     pipeline = Pipeline(data.records["train"], hparams, 1, max_tokens, workers, data.vocabulary)
     steps = pipeline.steps_per_epoch
     for _ in pipeline.batches(0, steps, range(1)):
         pass
-    start, targets, tokens, positions = time.process_time(), 0, 0, 0
+    start = time.process_time()
+    targets = 0
+    tokens = 0
+    positions = 0
     for batch in pipeline.batches(steps, (1 + EPOCHS.value) * steps, range(1)):
         targets += batch.target_tokens
         tokens += batch.source_tokens + batch.target_tokens

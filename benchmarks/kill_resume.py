@@ -132,7 +132,8 @@ def killed(model: Path, arguments: list[str], reached: Callable[[], bool]) -> tu
     while process.poll() is None and not reached():
         time.sleep(0.0002)
     process.kill()
-    code, messages = process.wait(), errors.read_text("utf-8", errors="replace")
+    code = process.wait()
+    messages = errors.read_text("utf-8", errors="replace")
     if code > 0:
         sys.exit(messages)
     return code < 0, messages
@@ -150,12 +151,14 @@ def at_saving(model: Path, number: int) -> Callable[[], bool]:
     The caller must call the function often, because the function counts only checkpoints that it
     sees being written.
     """
-    count, was_saving = 0, False
+    count = 0
+    was_saving = False
 
     def reached() -> bool:
         nonlocal count, was_saving
         is_saving = bool(half_written(model))
-        count, was_saving = count + (is_saving and not was_saving), is_saving
+        count += is_saving and not was_saving
+        was_saving = is_saving
         return count == number
 
     return reached
@@ -210,7 +213,8 @@ def compare(model: Path, unbroken: Path) -> bool:
     """Prints how the folder `model` of a killed run differs from `unbroken`; returns True if the
     runs are equal.
     """
-    ours, theirs = content(model), content(unbroken)
+    ours = content(model)
+    theirs = content(unbroken)
     different = sorted(
         name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
     )
@@ -227,11 +231,14 @@ def kill_and_compare(work: Path) -> bool:
     """Kills runs --kills times and resumes them. Returns True if every run ends equal to the
     unbroken run.
     """
-    unbroken, draw = work / "unbroken", random.Random(SEED.value)
+    unbroken = work / "unbroken"
+    draw = random.Random(SEED.value)
     start_time = time.monotonic()
     run("trainer", *flags_of(unbroken, TRAIN_STEPS.value))
     seconds = time.monotonic() - start_time
-    runs, stages, is_same = 1, collections.Counter[str](), True
+    runs = 1
+    stages = collections.Counter[str]()
+    is_same = True
     while (kills := stages.total()) < KILLS.value:
         model = work / f"killed_{runs}"
         start = newest(model)
@@ -270,7 +277,8 @@ def time_to_first_step(work: Path) -> None:
     """Prints the seconds that t2t-trainer needs to resume and take one step, after 10 and after
     --high_step steps.
     """
-    folders, high = {}, HIGH_STEP.value
+    folders = {}
+    high = HIGH_STEP.value
     for step in (LOW_STEP, high):
         run("trainer", *flags_of(work / "long", step, evaluation=high))
         folders[step] = shutil.copytree(work / "long", work / f"after_{step}")

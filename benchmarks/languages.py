@@ -33,7 +33,9 @@ DATA = flags.DEFINE_string("data", None, "folder of the .gz files", required=Tru
 WORK = flags.DEFINE_string("work", None, "folder of all output", required=True)
 SEEDS = flags.DEFINE_list("seeds", ["1", "2"], "random seeds")
 LANGUAGES = ("de", "fr")
-STEPS, TEST, SEARCH = 3136, "test_2016_flickr", "--decode_hparams=alpha=1.0"
+STEPS = 3136
+TEST = "test_2016_flickr"
+SEARCH = "--decode_hparams=alpha=1.0"
 VOCAB_SIZES = {1: 8000, 2: 12000}
 """Size of the vocabulary by the number of target languages."""
 
@@ -95,7 +97,8 @@ def generate(languages: Sequence[str]) -> str:
 
 def measure(languages: Sequence[str], seed: str, language_of: Mapping[str, str]) -> dict[str, Any]:
     """Trains a model and decodes the test set. Returns the figures of the table by their names."""
-    model, data = f"{WORK.value}/{'_'.join(languages)}_{seed}", generate(languages)
+    model = f"{WORK.value}/{'_'.join(languages)}_{seed}"
+    data = generate(languages)
     has_tags = len(languages) > 1
     evaluations = run_trainer(
         *(model, "--problem=text_files", "--hparams_set=transformer_tiny", f"--data_dir={data}"),
@@ -128,13 +131,15 @@ def measure(languages: Sequence[str], seed: str, language_of: Mapping[str, str])
 
 def main(argv: list[str]) -> None:
     """Measures the models of each seed, and prints a table of their figures and of the means."""
-    results, language_of = Results(f"{WORK.value}/results.json"), words_of_one_language()
+    results = Results(f"{WORK.value}/results.json")
+    language_of = words_of_one_language()
     for language in ("en", *LANGUAGES):
         share = language_share(list(read_lines(text_file(TEST, language))), language, language_of)
         print(f"test set, lines in {language} by the words: {share:.2f}%")
     table: dict[str, dict[str, float]] = {}
     for languages in (("de",), ("fr",), LANGUAGES):
-        name, rows = f"en-{'+'.join(languages)}", []
+        name = f"en-{'+'.join(languages)}"
+        rows = []
         for seed in SEEDS.value:
             rows.append(
                 results.measure(

@@ -15,7 +15,9 @@ from t2t_repro.training.loss import smoothed_cross_entropy
 from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import IDS, TrainStep
 
-VOCAB_SIZE, SEED, EVAL_TOKENS = 8000, 1, 4096
+VOCAB_SIZE = 8000
+SEED = 1
+EVAL_TOKENS = 4096
 
 
 class Run:

@@ -69,7 +69,8 @@ def measure(
     of the training.
     """
     is_new = not Path(model).exists()
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.monotonic()
     evaluations = run_trainer(
         model,
         "--problem=text_files",
@@ -82,7 +83,8 @@ def measure(
         "--inter_op_parallelism_threads=1",
         f"--hparams={hparams}",
     )
-    elapsed, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    elapsed = time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     run("avg-checkpoints", f"--output_dir={model}")
     scores = {}
@@ -170,7 +172,8 @@ def main(argv: list[str]) -> None:
         f"--data_dir={data}",
     )
     results = Results(work / "results.json")
-    rows, models = [], {}
+    rows = []
+    models = {}
     for hparams, precision in itertools.product(HPARAMS.value, PRECISION.value):
         runs = []
         for seed in SEEDS.value:

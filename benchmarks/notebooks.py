@@ -54,10 +54,8 @@ def clean(notebook: Any) -> None:
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         for output in cell.outputs:
             if picture := output.get("data", {}).get("image/png"):
-                image, file = (
-                    Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB"),
-                    io.BytesIO(),
-                )
+                image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
+                file = io.BytesIO()
                 image.quantize(256, Image.Quantize.MAXCOVERAGE).save(file, "png", optimize=True)
                 output["data"]["image/png"] = base64.b64encode(file.getvalue()).decode()
 

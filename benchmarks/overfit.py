@@ -25,24 +25,31 @@ from t2t_repro.training.optimizer import make_optimizer
 from t2t_repro.training.step import TrainStep
 
 MODELS = flags.DEFINE_list("models", [], "names of models; default: all")
-VOCAB, PAIRS, STEPS, NEAR_ZERO = 40, 50, 800, 0.01
+VOCAB = 40
+PAIRS = 50
+STEPS = 800
+NEAR_ZERO = 0.01
 RATE = 0.002
 """Largest learning rate. Sets with a lower learning_rate_constant use that."""
 
 
 def texts(seed: int) -> np.ndarray:
-    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with 0."""  # noqa: E501
+    """Returns 50 texts [50, 9] of 3 to 8 random ids, each ended by the end token and padded with
+    0.
+    """
     random = np.random.default_rng(seed)
     rows = np.zeros((PAIRS, 9), np.int64)
     for row in rows:
         length = random.integers(3, 9)
-        row[:length], row[length] = random.integers(2, VOCAB, length), 1
+        row[:length] = random.integers(2, VOCAB, length)
+        row[length] = 1
     return rows
 
 
 def greedy(model: Any, inputs: np.ndarray, length: int) -> np.ndarray:
     """Returns the ids [B, length] of greedy search by `decode_step`."""
-    memory, cache = model.encode(inputs), model.start(len(inputs))
+    memory = model.encode(inputs)
+    cache = model.start(len(inputs))
     ids = [np.zeros(len(inputs), np.int64)]
     for t in range(length):
         logits, cache = model.decode_step(ids[-1][:, None], t, cache, memory)
@@ -69,13 +76,13 @@ def row(name: str) -> str:
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
-        model, optimizer = make_model(hparams, VOCAB), make_optimizer(hparams)
-    inputs, targets = texts(1), texts(2)
+        model = make_model(hparams, VOCAB)
+        optimizer = make_optimizer(hparams)
+    inputs = texts(1)
+    targets = texts(2)
     step = TrainStep(model, optimizer, hparams, strategy)
-    batch, tokens = (
-        MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32)),
-        int(np.count_nonzero(targets)),
-    )
+    batch = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32))
+    tokens = int(np.count_nonzero(targets))
     for number in range(STEPS):
         loss = TrainStep.read(step([batch], tokens, (1, number))).loss
         if loss < NEAR_ZERO:

@@ -33,7 +33,11 @@ WORD_SYMBOL = flags.DEFINE_enum(
     "word_symbol", "word", ["tag", "XX", "word"], "what stands for a word in a tree"
 )
 TRAIN_STEPS = flags.DEFINE_integer("train_steps", 18000, "training steps", lower_bound=1)
-SMALL_PARSER = "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,relu_dropout=0.1,initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,learning_rate_warmup_steps=1500"  # noqa: E501
+SMALL_PARSER = (
+    "num_hidden_layers=4,max_length=512,layer_prepostprocess_dropout=0.3,attention_dropout=0.1,"
+    "relu_dropout=0.1,initializer_gain=0.25,batch_size=512,learning_rate_constant=0.002,"
+    "learning_rate_warmup_steps=1500"
+)
 SEARCHES = {"free": "", "well_formed": "well_formed=true"}
 """Value of --decode_hparams for each search, by the search's name in the table."""
 
@@ -106,9 +110,8 @@ def parse(words: str, model: str, search: str, output: str) -> tuple[int, float]
         f"--decode_to_file={output}",
         f"--decode_hparams={SEARCHES[search]}",
     )
-    repairs = re.search(
-        r"^trees: ([\d,]+)", messages, re.MULTILINE
-    )  # printed only if there are repairs
+    # Printed only if there are repairs.
+    repairs = re.search(r"^trees: ([\d,]+)", messages, re.MULTILINE)
     return int(repairs[1].replace(",", "")) if repairs else 0, time.monotonic() - start
 
 
@@ -133,9 +136,11 @@ def main(argv: list[str]) -> None:
     """Trains a parser, parses the dev and the test split with each search, and prints a table of
     scores.
     """
-    data, model = f"{WORK.value}/data", f"{WORK.value}/model"
+    data = f"{WORK.value}/data"
+    model = f"{WORK.value}/model"
     train(data, model)
-    results, rows = Results(f"{WORK.value}/results.json"), []
+    results = Results(f"{WORK.value}/results.json")
+    rows = []
     for split in ("dev", "test"):
         words, gold = (f"{data}/wsj_parsing.{split}.{suffix}" for suffix in ("words", "trees"))
         for search in SEARCHES:

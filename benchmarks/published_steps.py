@@ -43,7 +43,8 @@ CHANGES: dict[str, dict[str, Any]] = {"moe": {"moe_num_experts": 9, "moe_groups"
 """Changed hparams by set. All 2,048 experts would need 139 GB."""
 SETS = flags.DEFINE_list("hparams_sets", sorted(VOCABULARIES), "names of hparams sets")
 ONLY = flags.DEFINE_string("only", "", "name of the set of this process")
-PAIRS, LENGTH = 2, 8
+PAIRS = 2
+LENGTH = 8
 RATE = 1e-5
 """Learning rate. The first step of a set's own warmup would hardly change the loss."""
 
@@ -57,23 +58,28 @@ def texts(vocab_size: int, seed: int) -> np.ndarray:
 
 def row(name: str) -> str:
     """Takes a step of an hparams set. Returns a Markdown row."""
-    changes, vocab_size = CHANGES.get(name, {}), VOCABULARIES[name]
+    changes = CHANGES.get(name, {})
+    vocab_size = VOCABULARIES[name]
     rate: dict[str, Any] = {"learning_rate_schedule": "constant", "learning_rate_constant": RATE}
     hparams = replace(registry.hparams(name), **rate, **changes)
     keras.utils.set_random_seed(1)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
-        model, optimizer = make_model(hparams, vocab_size), make_optimizer(hparams)
-    inputs, targets = texts(vocab_size, 1), texts(vocab_size, 2)
+        model = make_model(hparams, vocab_size)
+        optimizer = make_optimizer(hparams)
+    inputs = texts(vocab_size, 1)
+    targets = texts(vocab_size, 2)
 
     def loss() -> float:
         return float(smoothed_cross_entropy(model(inputs, targets), targets, 0.0)) / targets.size
 
-    before, start = loss(), time.perf_counter()
+    before = loss()
+    start = time.perf_counter()
     step = TrainStep(model, optimizer, hparams, strategy)
     batch = MicroBatch(inputs, targets, np.arange(PAIRS, dtype=np.uint32))
     norm = TrainStep.read(step([batch], targets.size, (1, 0))).gradient_norm
-    seconds, after = time.perf_counter() - start, loss()
+    seconds = time.perf_counter() - start
+    after = loss()
     label = " ".join(
         [f"`{name}`", *(f"with {hparam}={value}" for hparam, value in changes.items())]
     )

@@ -21,15 +21,17 @@ class Block(nn.Module):
 
     def __init__(self, hparams: ByteNetHParams, dilation: int, is_masked: bool) -> None:
         super().__init__()
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
-        self.kernel, self.dilation = hparams.kernel_height, dilation
+        width = hparams.hidden_size
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.kernel = hparams.kernel_height
+        self.dilation = dilation
         self.norms = nn.ModuleList(
             nn.LayerNorm(n, hparams.norm_epsilon) for n in (2 * width, width, width)
         )
-        self.reduce, self.expand = nn.Linear(2 * width, width), nn.Linear(width, 2 * width)
-        self.convolution = nn.Linear(
-            self.kernel * width, width
-        )  # of joined positions; faster than nn.Conv1d
+        self.reduce = nn.Linear(2 * width, width)
+        self.expand = nn.Linear(width, 2 * width)
+        # Of joined positions; faster than nn.Conv1d.
+        self.convolution = nn.Linear(self.kernel * width, width)
         before = (self.kernel - 1) // (1 if is_masked else 2) * dilation
         self.padding = before, (self.kernel - 1) * dilation - before
 
@@ -65,7 +67,8 @@ class Model(Embedded):
         )
         self.activation = functional.relu if hparams.last_activation == "relu" else nn.Identity()
         self.embedding_rate = hparams.embedding_dropout
-        self.last, self.bias = nn.Linear(width, width), nn.Parameter(torch.zeros(vocab_size))
+        self.last = nn.Linear(width, width)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def embed(self, ids: Any) -> Any:
         return functional.dropout(super().embed(ids), self.embedding_rate, self.training)
@@ -74,10 +77,8 @@ class Model(Embedded):
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]. There are no weights
         of attention.
         """
-        unfolded, lengths = (
-            unfolded_length(sources.shape[1]),
-            unfolded_length((sources != 0).sum(1)),
-        )
+        unfolded = unfolded_length(sources.shape[1])
+        lengths = unfolded_length((sources != 0).sum(1))
         mask = (torch.arange(unfolded) < lengths.unsqueeze(1)).unsqueeze(2)
         memory = functional.pad(self.embed(sources), (0, 0, 0, unfolded - sources.shape[1]))
         for block in self.encoder:
@@ -96,7 +97,9 @@ class Model(Embedded):
         )
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Returns the weights of our model, by their paths, with which it computes the same logits."""  # noqa: E501
+        """Returns the weights of our model, by their paths, with which it computes the same
+        logits.
+        """
 
         def linear(layer: Any) -> dict[str, Any]:
             return {"kernel": layer.weight.T, "bias": layer.bias}

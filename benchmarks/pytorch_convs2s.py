@@ -24,8 +24,10 @@ class Block(nn.Module):
 
     def __init__(self, hparams: ConvS2SHParams, is_decoder: bool) -> None:
         super().__init__()
-        width, kernel = hparams.hidden_size, hparams.kernel_height
-        self.rate, self.is_decoder = hparams.layer_prepostprocess_dropout, is_decoder
+        width = hparams.hidden_size
+        kernel = hparams.kernel_height
+        self.rate = hparams.layer_prepostprocess_dropout
+        self.is_decoder = is_decoder
         self.padding = (kernel - 1, 0) if is_decoder else ((kernel - 1) // 2, kernel // 2)
         self.convolution = weight_norm(nn.Conv1d(width, 2 * width, kernel))
         if is_decoder:
@@ -66,7 +68,8 @@ class Model(nn.Module):
 
     def __init__(self, hparams: ConvS2SHParams, vocab_size: int) -> None:
         super().__init__()
-        width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        width = hparams.hidden_size
+        self.rate = hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, width) * 0.1)
         self.positions = nn.ParameterList(
             torch.randn(hparams.max_length, width) * 0.1 for _ in range(2)
@@ -105,8 +108,10 @@ class Model(nn.Module):
         """Copies the weights of our model, given by the names of its variables."""
 
         def linear(layer: Any, name: str) -> None:
-            original, v = layer.parametrizations.weight, torch.from_numpy(weights[f"{name}/v"])
-            kernel, channels = original.original1.shape[2:], original.original1.shape[1]
+            original = layer.parametrizations.weight
+            v = torch.from_numpy(weights[f"{name}/v"])
+            kernel = original.original1.shape[2:]
+            channels = original.original1.shape[1]
             v = v.reshape(*kernel, channels, -1)
             original.original1.data = (
                 v.permute(2, 1, 0).contiguous() if kernel else v.T.contiguous()

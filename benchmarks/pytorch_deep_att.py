@@ -47,7 +47,8 @@ class Model(Attentive):
     """
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
-        width, memory_width = hparams.hidden_size, 5 * hparams.hidden_size // 2
+        width = hparams.hidden_size
+        memory_width = 5 * hparams.hidden_size // 2
         super().__init__(hparams, vocab_size, memory_width)
         self.output_factor: float = hparams.output_factor  # type: ignore[attr-defined]
         self.activation = torch.tanh if hparams.sums_activation == "tanh" else nn.Identity()  # type: ignore[attr-defined]
@@ -62,13 +63,16 @@ class Model(Attentive):
 
     def encode(self, sources: Any) -> Any:
         """Returns the memory [B, S, M] of sources [B, S]."""
-        lengths, tops = (sources != 0).sum(1), []
+        lengths = (sources != 0).sum(1)
+        tops = []
         for column, layers in enumerate(self.columns):
             x = self.embed(sources)
             for i, layer in enumerate(layers):
-                f, is_reversed = sums(x, layer), (column + i) % 2
+                f = sums(x, layer)
+                is_reversed = (column + i) % 2
                 h = flip(layer(flip(x, lengths))[0], lengths) if is_reversed else layer(x)[0]
-                f, h = self.activation(f), self.dropout(h)
+                f = self.activation(f)
+                h = self.dropout(h)
                 x = fast_forward(f, h)
             tops.append((h, f))
         return self.projection(torch.cat([*(h for h, _ in tops), *(f for _, f in tops)], dim=2))
@@ -77,14 +81,18 @@ class Model(Attentive):
         """Returns the logits [B, T, V] of sources [B, S] and targets [B, T]."""
         x = self.previous(targets)
         h, contexts = self.attend(x, self.encode(sources), sources == 0, weights)
-        f, h = sums(torch.cat([x, contexts], dim=2), self.bottom, ""), self.dropout(h)
+        f = sums(torch.cat([x, contexts], dim=2), self.bottom, "")
+        h = self.dropout(h)
         for layer in self.decoder:
             x = fast_forward(self.activation(f), h)
-            f, h = sums(x, layer), self.dropout(layer(x)[0])
+            f = sums(x, layer)
+            h = self.dropout(layer(x)[0])
         return self.output_factor * h @ self.table.T
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Returns the weights of our model, by their paths, with which it computes the same logits."""  # noqa: E501
+        """Returns the weights of our model, by their paths, with which it computes the same
+        logits.
+        """
 
         def gates(x: np.ndarray) -> np.ndarray:
             i, f, g, o = np.split(x, 4, axis=-1)

@@ -22,7 +22,8 @@ class Embedded(nn.Module):
 
     def __init__(self, hparams: HParams, vocab_size: int, width: int) -> None:
         super().__init__()
-        self.width, self.rate = width, hparams.layer_prepostprocess_dropout
+        self.width = width
+        self.rate = hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
         self.factor = width**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
 
@@ -47,10 +48,8 @@ class Attentive(Embedded):
     def __init__(self, hparams: HParams, vocab_size: int, memory_width: int) -> None:
         width = hparams.hidden_size
         super().__init__(hparams, vocab_size, width)
-        self.keys, self.query = (
-            nn.Linear(memory_width, width, bias=False),
-            nn.Linear(width, width, bias=False),
-        )
+        self.keys = nn.Linear(memory_width, width, bias=False)
+        self.query = nn.Linear(width, width, bias=False)
         self.vector = nn.Parameter(torch.randn(width) * width**-0.5)
         self.bottom = nn.LSTMCell(width + memory_width, width)
 
@@ -60,8 +59,11 @@ class Attentive(Embedded):
 
         Appends the weights of attention [B, 1, T, S] to the list `weights`, unless it is None.
         """
-        keys, state = self.keys(memory), (torch.zeros_like(x[:, 0]),) * 2
-        outputs, contexts, attention = [], [], []
+        keys = self.keys(memory)
+        state = (torch.zeros_like(x[:, 0]),) * 2
+        outputs = []
+        contexts = []
+        attention = []
         for embedding in x.unbind(1):
             logits = (self.query(state[0]).unsqueeze(1) + keys).tanh() @ self.vector
             attention.append(logits.masked_fill(is_padding, -1e9).softmax(-1))
@@ -77,11 +79,13 @@ class Model(Embedded):
     """The plain model, with embeddings of width 128 and 256 cells in each stack."""
 
     def __init__(self, hparams: HParams, vocab_size: int) -> None:
-        width, cells = 128, 256
+        width = 128
+        cells = 256
         super().__init__(hparams, vocab_size, width)
         self.encoder = nn.LSTM(width, cells // 2, batch_first=True, bidirectional=True)
         self.decoder = nn.LSTM(width, cells, batch_first=True)
-        self.query, self.output = nn.Linear(cells, cells, bias=False), nn.Linear(2 * cells, width)
+        self.query = nn.Linear(cells, cells, bias=False)
+        self.output = nn.Linear(2 * cells, width)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, sources: Any, targets: Any, weights: list | None = None) -> Any:

@@ -38,11 +38,9 @@ class Attention(nn.Module):
 
     def __init__(self, hparams: HParams, fairseq: bool) -> None:
         super().__init__()
-        width, self.heads, self.rate = (
-            hparams.hidden_size,
-            hparams.num_heads,
-            hparams.attention_dropout,
-        )
+        width = hparams.hidden_size
+        self.heads = hparams.num_heads
+        self.rate = hparams.attention_dropout
         self.q, self.k, self.v = (
             linear(width, width, 0.5**0.5 if fairseq else 1.0, fairseq) for _ in range(3)
         )
@@ -52,7 +50,9 @@ class Attention(nn.Module):
         def split(y: Any) -> Any:
             return y.view(y.shape[0], y.shape[1], self.heads, -1).transpose(1, 2)
 
-        q, k, v = split(self.q(x)), split(self.k(memory)), split(self.v(memory))
+        q = split(self.q(x))
+        k = split(self.k(memory))
+        v = split(self.v(memory))
         logits = (q @ k.transpose(2, 3)).float() / math.sqrt(q.shape[-1])
         attention = logits.masked_fill(~mask, -1e9).softmax(-1)
         if weights is not None:
@@ -66,14 +66,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, hparams: HParams, fairseq: bool) -> None:
         super().__init__()
-        width, inner_width, self.rate = (
-            hparams.hidden_size,
-            hparams.filter_size,
-            hparams.relu_dropout,
-        )
+        width = hparams.hidden_size
+        inner_width = hparams.filter_size
+        self.rate = hparams.relu_dropout
         # fairseq leaves the feed-forward network to PyTorch's default initialization.
         make: Callable[..., Any] = nn.Linear if fairseq else lambda a, b: linear(a, b, 1.0, True)
-        self.inner, self.outer = make(width, inner_width), make(inner_width, width)
+        self.inner = make(width, inner_width)
+        self.outer = make(inner_width, width)
 
     def forward(self, x: Any) -> Any:
         return self.outer(functional.dropout(self.inner(x).relu(), self.rate, self.training))
@@ -109,7 +108,8 @@ class Model(nn.Module):
 
     def __init__(self, hparams: HParams, vocab_size: int, fairseq: bool) -> None:
         super().__init__()
-        self.width, self.rate = hparams.hidden_size, hparams.layer_prepostprocess_dropout
+        self.width = hparams.hidden_size
+        self.rate = hparams.layer_prepostprocess_dropout
         self.table = nn.Parameter(torch.randn(vocab_size, self.width) * self.width**-0.5)
         layers = range(hparams.num_hidden_layers)
         self.encoder = nn.ModuleList(Layer(hparams, fairseq, False) for _ in layers)
@@ -142,9 +142,8 @@ def cross_entropy(logits: Any, targets: Any, label_smoothing: float) -> Any:
     not subtracted.
     """
     vocab_size = logits.shape[-1]
-    rate = (
-        label_smoothing * vocab_size / (vocab_size - 1)
-    )  # PyTorch gives the correct token a part of it, too
+    # PyTorch gives the correct token a part of it, too.
+    rate = label_smoothing * vocab_size / (vocab_size - 1)
     logits = logits.float().flatten(0, 1)
     return functional.cross_entropy(
         logits, targets.flatten(), ignore_index=0, reduction="sum", label_smoothing=rate
@@ -168,8 +167,11 @@ class PyTorchRun:
     ) -> None:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
-        self.model, self.hparams, self.gradient_norm = make_model(), hparams, 0.0
-        self._schedule, self._is_mixed = Schedule(hparams), is_mixed
+        self.model = make_model()
+        self.hparams = hparams
+        self.gradient_norm = 0.0
+        self._schedule = Schedule(hparams)
+        self._is_mixed = is_mixed
         betas = (hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2)
         self._adam = torch.optim.Adam(
             self.model.parameters(), betas=betas, eps=hparams.optimizer_adam_epsilon
@@ -195,8 +197,10 @@ class PyTorchRun:
         """Returns two losses [] and an entropy [N], each summed over the target tokens; see
         `learning.Run.measure`.
         """
-        inputs, outputs = torch.from_numpy(sources).long(), torch.from_numpy(targets).long()
-        lengths, weights = (inputs != 0).sum(1, keepdim=True), []  # type: ignore[var-annotated]
+        inputs = torch.from_numpy(sources).long()
+        outputs = torch.from_numpy(targets).long()
+        lengths = (inputs != 0).sum(1, keepdim=True)
+        weights = []  # type: ignore[var-annotated]
         self.model.eval()
         with torch.no_grad():
             loss = cross_entropy(self.model(inputs, outputs, weights), outputs, 0.0)

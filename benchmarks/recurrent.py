@@ -41,7 +41,8 @@ PLAIN = "multiply_embedding_mode=none,output_factor=1"
 FACTOR = "multiply_embedding_mode=sqrt_depth,output_factor=1"
 BOTH = "multiply_embedding_mode=sqrt_depth,output_factor=4"
 ADDITIVE = "attention_mechanism=bahdanau"
-STEPS, MEASURED_EVERY = 448, 112
+STEPS = 448
+MEASURED_EVERY = 112
 
 
 class Variant(NamedTuple):
@@ -108,7 +109,8 @@ def train(name: str, data: str) -> list[dict[str, Any]]:
     """Trains a variant of VARIANTS_BY_NAME. Prints its measurements during the run, and returns
     them.
     """
-    variant, lines = VARIANTS_BY_NAME[name], []
+    variant = VARIANTS_BY_NAME[name]
+    lines = []
     hparams = override(override(registry.hparams(variant.hparams_set), SETTINGS), variant.hparams)
     records = {split: Records(find_shards(data, "text_files", split)) for split in ("train", "dev")}
     dev = list(batches_once(records["dev"], learning.EVAL_TOKENS))

@@ -54,7 +54,10 @@ CORPORA = flags.DEFINE_integer(
     "corpora", 1, "with --plan: number of corpora in the split; several have weights"
 )
 
-VOCAB_SIZE, MEAN_LENGTH, GPUS_OF_A_MACHINE, RECORDS = 37_000, 28, 8, 2_000_000
+VOCAB_SIZE = 37_000
+MEAN_LENGTH = 28
+GPUS_OF_A_MACHINE = 8
+RECORDS = 2_000_000
 WITHOUT_WORK = {
     "_Arg",
     "_Retval",
@@ -74,7 +77,8 @@ WITHOUT_WORK = {
 """Operations that compute nothing on a GPU: they read or describe tensors, or compute shapes on the
 host.
 """
-GPUS, BATCH_SIZES = (1, 8, 64, 512), (25_000, 400_000)
+GPUS = (1, 8, 64, 512)
+BATCH_SIZES = (25_000, 400_000)
 SPLITS = (1_000_000, 1), (36_000_000, 1), (100_000_000, 1), (100_000_000, 40)
 """Numbers of pairs and of corpora."""
 
@@ -82,7 +86,8 @@ SPLITS = (1_000_000, 1), (36_000_000, 1), (100_000_000, 1), (100_000_000, 40)
 def input_seconds(data: Records, batch_size: int, gpus: int) -> float:
     """Returns the CPU seconds in which the process of one machine prepares its part of a step."""
     steps_of_data = Pipeline(data, HParams(batch_size=batch_size), 1, 4096, gpus)
-    local, steps = range(min(gpus, GPUS_OF_A_MACHINE)), 40
+    local = range(min(gpus, GPUS_OF_A_MACHINE))
+    steps = 40
     batches = steps_of_data.batches(0, steps_of_data.steps_per_epoch, local)
     next(batches)
     start = time.process_time()
@@ -139,7 +144,8 @@ def print_plan(pairs: int, corpora: int) -> None:
 
     Prints the seconds of both, and the bytes of memory that both take at most.
     """
-    before, start = peak_memory(), time.monotonic()
+    before = peak_memory()
+    start = time.monotonic()
     stored = weighted_corpora(pairs, corpora) if corpora > 1 else ()
     split = open_records(pairs, large_split(pairs), False, ANY_SIZES, stored)
     opened = time.monotonic()
@@ -184,9 +190,8 @@ def operations() -> int:
     from t2t_repro.training.optimizer import make_optimizer
     from t2t_repro.training.step import TrainStep
 
-    hparams = HParams(
-        hidden_size=16, filter_size=32, num_heads=2
-    )  # the width does not change the number
+    # The width does not change the number.
+    hparams = HParams(hidden_size=16, filter_size=32, num_heads=2)
     model = variants.transformer(hparams, 100)
     step = TrainStep(model, make_optimizer(hparams), hparams, tf.distribute.get_strategy())
     ids = np.ones((2, 3), np.int64)
@@ -203,7 +208,8 @@ def all_reduce_seconds(parameters: int, gpus: int) -> float:
     """Returns the seconds in which GPUs sum gradients in float32, first within machines and then
     between them.
     """
-    within, machines = min(gpus, GPUS_OF_A_MACHINE), -(-gpus // GPUS_OF_A_MACHINE)
+    within = min(gpus, GPUS_OF_A_MACHINE)
+    machines = -(-gpus // GPUS_OF_A_MACHINE)
     traffic = [2 * (count - 1) / count * 4 * parameters for count in (within, machines)]
     return traffic[0] / (GPU_LINKS.value * 1e9) + traffic[1] / (NETWORK.value * 1e9)
 
@@ -213,7 +219,8 @@ def main(argv: list[str]) -> None:
     if PLAN.value:
         print_plan(PLAN.value, CORPORA.value)
         return
-    data, count = random_records(WORK.value, RECORDS, VOCAB_SIZE), operations()
+    data = random_records(WORK.value, RECORDS, VOCAB_SIZE)
+    count = operations()
     hparams = {name: registry.hparams(f"transformer_{name}") for name in ("base", "big")}
     flops = {
         name: size.step_flops(hparams[name], VOCAB_SIZE, MEAN_LENGTH, MEAN_LENGTH)

@@ -28,12 +28,12 @@ def differences(model: bytes, lines: list[str]) -> list[int]:
     """Returns the numbers of lines that differ: ids in the library and in the graph, then texts in
     both.
     """
-    vocabulary, library = (
-        SentencePieceVocabulary(model),
-        sentencepiece.SentencePieceProcessor(model_proto=model),
-    )
-    ids, library_ids = [row[:-1] for row in vocabulary.encode(lines)], library.Encode(lines)
-    graph, texts = graph_vocabulary(vocabulary), vocabulary.decode(ids)
+    vocabulary = SentencePieceVocabulary(model)
+    library = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = [row[:-1] for row in vocabulary.encode(lines)]
+    library_ids = library.Encode(lines)
+    graph = graph_vocabulary(vocabulary)
+    texts = vocabulary.decode(ids)
     ragged = tf.ragged.constant(ids, tf.int32, row_splits_dtype=tf.int64)
     pairs: list[tuple[list[Any], list[Any]]] = [
         (ids, [[vocabulary.ids[number] for number in row] for row in library_ids]),

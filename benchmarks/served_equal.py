@@ -44,7 +44,8 @@ def served(model: str, lines: list[str], work: Path) -> tuple[list[str], list[fl
     scores.
     """
     run("exporter", f"--output_dir={model}", f"--export_dir={work}/export")
-    command, request = [sys.executable, "-P", "-c", SERVER], json.dumps([f"{work}/export/1", lines])
+    command = [sys.executable, "-P", "-c", SERVER]
+    request = json.dumps([f"{work}/export/1", lines])
     process = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=True)
     texts, scores = json.loads(process.stdout)
     return texts, scores
@@ -52,7 +53,8 @@ def served(model: str, lines: list[str], work: Path) -> tuple[list[str], list[fl
 
 def decoded(model: str, lines: list[str], work: Path) -> tuple[list[str], list[float]]:
     """Returns t2t-decoder's translations of the lines and their scores."""
-    source, output = work / "source", work / "output"
+    source = work / "source"
+    output = work / "output"
     source.write_text("\n".join(lines) + "\n", "utf-8")
     files = [f"--decode_from_file={source}", f"--decode_to_file={output}"]
     run("decoder", f"--output_dir={model}", *files, "--decode_hparams=write_beam_scores=true")

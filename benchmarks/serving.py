@@ -146,7 +146,8 @@ def server(batches: tf.Variable) -> tuple[str, Engine]:
 
 def measure(engine: Engine, lines: Sequence[str]) -> tuple[list[str], float, float]:
     """Returns the engine's translations, and its lines per second of CPU time and of wall time."""
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu = time.process_time()
+    wall = time.perf_counter()
     outputs = engine(lines)
     return (
         outputs,
@@ -161,9 +162,8 @@ def main(argv: list[str]) -> None:
     lines = [line for line in read_lines(LINES.value) if line.strip()][: COUNT.value]
     batches = tf.Variable(0)
     engines = decoders() | dict([server(batches)])
-    outputs = {
-        name: engine(lines) for name, engine in engines.items()
-    }  # builds the graphs, does not count
+    # Builds the graphs, does not count.
+    outputs = {name: engine(lines) for name, engine in engines.items()}
     batches.assign(0)
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
     for _ in range(REPETITIONS.value):

@@ -193,7 +193,9 @@ def memory_after_rounds(send: Callable[[int], str]) -> Iterator[tuple[int, float
 
 
 def main(argv: list[str]) -> None:
-    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too much."""  # noqa: E501
+    """Sends the requests and prints the memory. Exits with code 1 if the memory changed too
+    much.
+    """
     if bool(EXPORT_DIR.value) == bool(OUTPUT_DIR.value):
         sys.exit("give either --export_dir or --output_dir")
     send = (
@@ -201,7 +203,8 @@ def main(argv: list[str]) -> None:
         if EXPORT_DIR.value
         else translator(OUTPUT_DIR.value, DECODE_HPARAMS.value)
     )
-    start_time, memory = time.monotonic(), dict[int, float]()
+    start_time = time.monotonic()
+    memory = dict[int, float]()
     print(f"loaded: {resident_mb():.0f} MB", flush=True)
     for count, size in memory_after_rounds(send):
         memory[count] = size

@@ -46,7 +46,8 @@ def measure(command: list[str]) -> tuple[float, float]:
     """Runs a command. Returns wall seconds until the first line of its output, and CPU seconds
     until its end.
     """
-    wall_start, cpu_start = time.monotonic(), cpu_seconds()
+    wall_start = time.monotonic()
+    cpu_start = cpu_seconds()
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:

@@ -77,7 +77,8 @@ class Lstm(Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Returns the LSTM's outputs [1, n, width] for the input sequence x [1, n, width]."""
-        start, unused = tf.zeros_like(x[:, 0]), tf.zeros_like(x[0, 0])
+        start = tf.zeros_like(x[:, 0])
+        unused = tf.zeros_like(x[0, 0])
         # BlockLSTMV2's gradient is wrong: TensorFlow 2.21 computes it in the order of gates that
         # BlockLSTM has.
         outputs = tf.raw_ops.BlockLSTM(
@@ -150,7 +151,8 @@ def peak_memory(kind: int, length: int, width: int) -> float:
     Call this function in a new process, because TensorFlow keeps the memory of earlier passes.
     """
     use_one_thread()
-    run, x = passes(width)[kind], sequence(length, width)
+    run = passes(width)[kind]
+    x = sequence(length, width)
     # The first passes optimize the graph and allocate memory that does not depend on the length.
     for _ in range(3):
         run(sequence(NEIGHBORHOOD, width))
@@ -159,9 +161,8 @@ def peak_memory(kind: int, length: int, width: int) -> float:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
-    Path("/proc/self/clear_refs").write_text(
-        "5"
-    )  # resets VmHWM, the peak memory, to the current memory
+    # Resets VmHWM, the peak memory, to the current memory.
+    Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     run(x)[0].numpy()
     return (resident("VmHWM") - before) / 1024
@@ -176,7 +177,9 @@ def exponent(lengths: list[int], values: np.ndarray) -> float:
 
 
 def show(unit: str, lengths: list[int], table: np.ndarray) -> None:
-    """Prints the measurements in `table`, one row per layer and one column per length, as Markdown."""  # noqa: E501
+    """Prints the measurements in `table`, one row per layer and one column per length, as
+    Markdown.
+    """
     print(
         f"| {unit} of a pass, n = | {' | '.join(map(str, lengths))} | exponent of n | operations "
         "in Table 1 |"
@@ -212,7 +215,8 @@ def draw(lengths: list[int], tables: dict[str, np.ndarray]) -> None:
 def main(argv: list[str]) -> None:
     """Measures time and memory of all layers, prints both tables and draws them."""
     use_one_thread()
-    lengths, width = [int(length) for length in LENGTHS.value], WIDTH.value
+    lengths = [int(length) for length in LENGTHS.value]
+    width = WIDTH.value
     runs = passes(width)
     times = np.zeros((len(runs), len(lengths), PASSES))
     # Turn -1 warms up. Its times go to the last index, where the times of the last turn replace

@@ -60,11 +60,16 @@ PICTURE = flags.DEFINE_string(
     "picture", "", "path of a picture of BLEU against training operations"
 )
 
-RATES, GAINS, DROPOUTS = (0.0025, 0.005, 0.01, 0.02), (0.25, 1.0, 4.0), (0.2, 0.3)
+RATES = (0.0025, 0.005, 0.01, 0.02)
+GAINS = (0.25, 1.0, 4.0)
+DROPOUTS = (0.2, 0.3)
 """The values that are tried of the highest learning rate, of initializer_gain and of
 layer_prepostprocess_dropout.
 """
-EPOCH, TRIAL_EPOCHS, EPOCHS, PATIENCE = 224, 4, 40, 3
+EPOCH = 224
+TRIAL_EPOCHS = 4
+EPOCHS = 40
+PATIENCE = 3
 """Steps of an epoch; epochs of a short trial; largest number of epochs of a full run; number of
 epochs without a lower dev loss that end it.
 """
@@ -191,7 +196,8 @@ def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
     of it), the CPU seconds of decoding the test set, and the operations of a step.
     """
     model = f"{WORK.value}/{run_name(name, settings, seed)}"
-    is_new, before = not Path(model).exists(), cpu_seconds()
+    is_new = not Path(model).exists()
+    before = cpu_seconds()
     evaluations = train(model, name, settings, seed, f"--train_steps={EPOCHS * EPOCH}",
         f"--local_eval_frequency={EPOCH}", "--eval_decode_lines=1014",
         f"--early_stopping_patience={PATIENCE}")  # fmt: skip
@@ -202,7 +208,8 @@ def measure(name: str, settings: Settings, seed: str) -> dict[str, Any]:
         f"--num_last_checkpoints={CHECKPOINTS}",
         "--nocompare",
     )
-    val, before = bleu(model, "val"), cpu_seconds()
+    val = bleu(model, "val")
+    before = cpu_seconds()
     test = bleu(model, "test_2016_flickr")
     return {
         "loss": round(min(line["dev_loss"] for line in evaluations), 3),
@@ -228,7 +235,9 @@ def step_flops(name: str) -> int:
 
 
 def run_name(name: str, settings: Settings, seed: str = "") -> str:
-    """Returns the name of a full run, or without a seed that of a short trial, in the results file."""  # noqa: E501
+    """Returns the name of a full run, or without a seed that of a short trial, in the results
+    file.
+    """
     values = f"{name}, rate {settings.rate:g}, gain {settings.gain:g}, dropout {settings.dropout:g}"
     return f"{values}, seed {seed}" if seed else f"{values}, trial"
 
@@ -374,9 +383,8 @@ def draw(families: dict[str, Best], path: str) -> None:
     figure = Figure((8, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, (_, runs) in families.items():
-        epochs = list(
-            zip(*(run["curve"] for run in runs), strict=False)
-        )  # up to the end of the shorter run
+        # Up to the end of the shorter run.
+        epochs = list(zip(*(run["curve"] for run in runs), strict=False))
         operations = [runs[0]["flops"] * points[0][0] for points in epochs]
         scores = [statistics.mean(score for _, _, score in points) for points in epochs]
         axes.plot(operations, scores, ".-", label=name.replace("_tiny", ""))
@@ -411,7 +419,8 @@ def main(argv: list[str]) -> None:
             f"--vocab_size={VOCAB_SIZE}",
             f"--data_dir={work}/data",
         )
-    finished, families = results.read(), {}
+    finished = results.read()
+    families = {}
     measured: Measured = (lambda label, _: finished[label]) if TABLE.value else results.measure
     for name in FAMILIES.value:
         with contextlib.suppress(*[KeyError] if TABLE.value else []):  # a run is missing

@@ -78,9 +78,8 @@ def train(
     if path.exists():
         run, lines, checkpoints = torch.load(path, weights_only=False)
     while (epoch := len(lines)) < epochs and epoch - best(lines) < table2.PATIENCE:
-        torch.manual_seed(
-            1000 * int(seed) + epoch
-        )  # for the same dropout masks in a run that was interrupted
+        # For the same dropout masks in a run that was interrupted.
+        torch.manual_seed(1000 * int(seed) + epoch)
         for batch in pipeline.batches(epoch * table2.EPOCH, (epoch + 1) * table2.EPOCH):
             run.take_step(batch)
         lines.append({"step": (epoch + 1) * table2.EPOCH, **learning.measured(run, micro_batches)})

@@ -35,7 +35,10 @@ RESULTS = flags.DEFINE_string(
 )
 TABLE = flags.DEFINE_bool("table", False, "only print the table, from the results file")
 TRAIN_STEPS = 2880
-BASE = "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,learning_rate_constant=0.00577"  # noqa: E501
+BASE = (
+    "num_hidden_layers=3,hidden_size=96,filter_size=384,initializer_gain=0.5,"
+    "learning_rate_constant=0.00577"
+)
 """Overrides of transformer_tiny for all rows. With three layers, the paper's 2, 4 and 8 layers are
 1, 2 and 4 here.
 """
@@ -129,14 +132,16 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
     for row in ROWS:
         if row_runs := [runs[name] for name in runs if name.startswith(f"{row}, seed ")]:
             figures[row] = list(zip(*row_runs, strict=True))
-    perplexity, bleu = PAPER["base"]["perplexity"], PAPER["base"]["bleu_dev"]
+    perplexity = PAPER["base"]["perplexity"]
+    bleu = PAPER["base"]["bleu_dev"]
     assert perplexity and bleu
     print(
         "| paper's row | our change | PPL | BLEU | PPL by seed | BLEU by seed | PPL: paper, here "
         "| BLEU: paper, here |"
     )
     print("| --- | --- | ---: | ---: | --- | --- | --- | --- |")
-    agreements, compared = [0, 0], 0
+    agreements = [0, 0]
+    compared = 0
     for row, (name, change) in ROWS.items():
         cells = ["not run", *[""] * 5]
         if row in figures:
@@ -146,7 +151,8 @@ def print_table(runs: dict[str, tuple[float, float]]) -> None:
             ]
             cells = [*means, *seed_figures, "", ""]
         if row in figures and row != "base":
-            ours, base = figures[row], figures["base"]
+            ours = figures[row]
+            base = figures["base"]
             printed = PAPER[name]["perplexity"], PAPER[name]["bleu_dev"]
             pairs = [
                 sign([perplexity], [printed[0]], EQUAL) + sign(base[0], ours[0]),
@@ -177,7 +183,8 @@ def main(argv: list[str]) -> None:
         raise app.UsageError("give --data and --work, or --table and --results")
     results = Results(RESULTS.value or Path(WORK.value) / "results.json")
     if not TABLE.value:
-        data, work = Path(DATA.value), Path(WORK.value)
+        data = Path(DATA.value)
+        work = Path(WORK.value)
         work.mkdir(parents=True, exist_ok=True)
         for side in ("en", "de"):
             (work / f"val.{side}").write_bytes(

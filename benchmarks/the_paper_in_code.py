@@ -49,7 +49,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "the_paper_in_code.md"
 PICTURES = PAGE.with_suffix("")
 SOURCE = "three hundred and ninety-five thousand and six"
 TARGET = "dreihundertfünfundneunzigtausendsechs"
-STEPS, WARMUP, AVERAGED = 1000, 300, 5
+STEPS = 1000
+WARMUP = 300
+AVERAGED = 5
 POSITION = 2
 """Position, counted from 0, of the target token whose smoothed label the page shows."""
 HEAD = 1
@@ -141,9 +143,8 @@ def attention(walk: Walk) -> dict[str, Attention]:
 def describe_shapes(walk: Walk) -> str:
     """Returns a table of the shapes that the model's main tensors have for the sentence pair."""
     model = walk.model
-    weights = {
-        kind: saved.weights[:1] for kind, saved in attention(walk).items()
-    }  # of the first layer
+    # Of the first layer.
+    weights = {kind: saved.weights[:1] for kind, saved in attention(walk).items()}
     hparams = walk.folder.hparams
     embedded = model.embedding(walk.inputs)
     embedded = embedded + model.source_position(embedded)
@@ -231,7 +232,9 @@ def describe_embedding(walk: Walk) -> str:
 
 
 def draw_positions(walk: Walk) -> None:
-    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's width."""  # noqa: E501
+    """Draws the sinusoidal position vectors of the first 60 positions, in the small model's
+    width.
+    """
     width = walk.folder.hparams.hidden_size
     signal = np.asarray(Sinusoids(width)(np.zeros((1, 60, width))))[0]
     figure = Figure((7, 2.8), layout="constrained")
@@ -301,7 +304,8 @@ def describe_label(walk: Walk) -> str:
     """
     logits = np.asarray(walk.model(walk.inputs, walk.targets))[:, POSITION : POSITION + 1]
     label = walk.targets[:, POSITION : POSITION + 1]
-    smoothing, vocab_size = walk.folder.hparams.label_smoothing, logits.shape[-1]
+    smoothing = walk.folder.hparams.label_smoothing
+    vocab_size = logits.shape[-1]
     probabilities = np.asarray(ops.softmax(logits))[0, 0]
     likely = [int(i) for i in np.argsort(-probabilities) if i != label[0, 0]][:3]
     off = smoothing / (vocab_size - 1)
@@ -352,9 +356,11 @@ def describe_search(walk: Walk) -> str:
         )
 
     scoring = beam_search.Scoring(walk.model.decode_step)
-    cache, memory = walk.model.start(decode_hparams.beam_size), walk.model.encode(walk.inputs)
+    cache = walk.model.start(decode_hparams.beam_size)
+    memory = walk.model.encode(walk.inputs)
     state = beam_search.first_state(cache, memory, limits, decode_hparams)
-    rows, is_done = [], tf.constant([False])
+    rows = []
+    is_done = tf.constant([False])
     while not is_done[0]:
         state, candidates = beam_search.find_candidates(state, scoring, decode_hparams.beam_size)
         state, selection = beam_search.keep_best(state, candidates, scoring, decode_hparams)

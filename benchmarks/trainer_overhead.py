@@ -53,7 +53,8 @@ WORK = flags.DEFINE_string("work", None, "model folder to write", required=True)
 STEPS = flags.DEFINE_integer("steps", 100, "number of steps that count", lower_bound=5)
 THREADS = flags.DEFINE_integer("threads", 1, "TensorFlow's threads; 0: automatic", lower_bound=0)
 
-FIRST_STEPS, PARTS = 3, 5
+FIRST_STEPS = 3
+PARTS = 5
 
 
 def clock() -> np.ndarray:
@@ -63,10 +64,8 @@ def clock() -> np.ndarray:
 
 def bare_step(hparams: HParams, vocab_size: int) -> Callable[[Batch], None]:
     """Returns a function that trains a new model with a batch of two micro-batches."""
-    model, optimizer = (
-        make_model(hparams, vocab_size, precision=PRECISION.value),
-        make_optimizer(hparams),
-    )
+    model = make_model(hparams, vocab_size, precision=PRECISION.value)
+    optimizer = make_optimizer(hparams)
     optimizer.build(model.trainable_variables)
 
     @tf.function(autograph=False, input_signature=[[[IDS, IDS, EXAMPLES]] * 2, SCALAR])
@@ -107,7 +106,8 @@ class TimedPipeline:
     def __init__(
         self, batches: Callable[..., Iterator[Batch]], bare: Callable[[Batch], None]
     ) -> None:
-        self._batches, self._bare = batches, bare
+        self._batches = batches
+        self._bare = bare
         self.times: list[list[np.ndarray]] = []
         """For each step: the trainer's CPU and wall seconds, and those of the bare step."""
 
@@ -115,7 +115,8 @@ class TimedPipeline:
         """Yields the batches. The trainer takes its step before it asks for the next batch."""
         start = clock()
         for number, batch in enumerate(self._batches(*arguments)):
-            trainer, bare = clock() - start, np.zeros(2)
+            trainer = clock() - start
+            bare = np.zeros(2)
             # In even steps, the trainer is first. Its thread begins to build the next batches in
             # some of them.
             if number % 2:

@@ -1,6 +1,9 @@
-"""Writes the script with which bash and zsh complete the flags of all programs; see --completion."""  # noqa: E501
+"""Writes the script with which bash and zsh complete the flags of all programs; see
+--completion.
+"""
 
 import importlib
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
@@ -59,28 +62,23 @@ def script(common: flags.FlagValues) -> str:
     """Returns the script. `common` are the flags of all programs."""
     registered = registry.names()
     values = {f"*' --{flag}'": words for flag, words in registered.items()}
-    values["*' --row'"] = [
-        each.hparams_set.removeprefix(PREFIX) for row in ROWS for each in row.experiments
-    ]
-    settings = [
-        field
-        for name in registered["problem"]
-        for field in fields(registry.problem_class(name).Settings)
-    ]
+    experiments = itertools.chain.from_iterable(row.experiments for row in ROWS)
+    values["*' --row'"] = [each.hparams_set.removeprefix(PREFIX) for each in experiments]
+    settings = []
+    for name in registered["problem"]:
+        for field in fields(registry.problem_class(name).Settings):
+            settings.append(_words(field.name, isinstance(field.default, bool)))
     names = {}
     for program, path in PROGRAMS.items():
         program_flags = importlib.import_module(f"t2t_repro.bin.{path.stem}").FLAGS
-        all_flags = [group[name] for group in (program_flags, common) for name in group]
-        names[program] = [_words(flag.name, flag.boolean) for flag in all_flags]
-        if "tmp_dir" in program_flags:
-            names[program] += [
-                _words(field.name, isinstance(field.default, bool)) for field in settings
-            ]
-        enums = [flag for flag in all_flags if isinstance(flag.parser, flags.EnumParser)]
-        values |= {f"'{program} --{flag.name}'": flag.parser.enum_values for flag in enums}
-    text = SCRIPT.replace("NAMES", _cases("names", names)).replace(
-        "VALUES", _cases("values", values)
-    )
+        names[program] = list(settings) if "tmp_dir" in program_flags else []
+        for group in (program_flags, common):
+            for flag in map(group.__getitem__, group):
+                names[program].append(_words(flag.name, flag.boolean))
+                if isinstance(flag.parser, flags.EnumParser):
+                    values[f"'{program} --{flag.name}'"] = flag.parser.enum_values
+    text = SCRIPT.replace("NAMES", _cases("names", names))
+    text = text.replace("VALUES", _cases("values", values))
     return text.replace("PROGRAMS", " ".join(names))
 
 
@@ -90,6 +88,8 @@ def _words(name: str, is_boolean: bool) -> str:
 
 def _cases(variable: str, words: Mapping[str, Iterable[str]]) -> str:
     """Returns lines of a shell's `case` that set a variable to the words for each pattern."""
-    return "\n".join(
-        f"    {pattern}) {variable}='{' '.join(sorted({*words[pattern]}))}' ;;" for pattern in words
-    )
+    lines = []
+    for pattern in words:
+        choices = " ".join(sorted({*words[pattern]}))
+        lines.append(f"    {pattern}) {variable}='{choices}' ;;")
+    return "\n".join(lines)

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 STANDARD_STREAMS = ("", "-")
 """File names that stand for standard input or standard output."""
-STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
+STANDARD_INPUT = 0
+STANDARD_OUTPUT = 1
 """File descriptors of standard input and standard output."""
 GPU_DEVICE = Path("/dev/nvidia0")
 """Device file that exists if the machine has an NVIDIA GPU and its driver."""
@@ -138,8 +139,8 @@ class CommonFlags:
 def entry_point(
     main: Main, values: flags.FlagValues, description: str | None
 ) -> Callable[[], None]:
-    """Returns the function that runs a program and exits with its exit code; the arguments are
-    those of `run`.
+    """Returns the function that runs a program and exits with its exit code. `main` is called with
+    the parsed flags `values`, and --help prints `description`.
     """
     return lambda: sys.exit(run(main, values, description))
 
@@ -164,9 +165,8 @@ def run(
     # The user's environment, or ~/.keras/keras.json, may be made for other programs; see also
     # `load_tensorflow`.
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0", "MPLBACKEND": "Agg"}
-    os.environ["JOBLIB_MULTIPROCESSING"] = (
-        "0"  # sacremoses' joblib would warn if /dev/shm cannot be written
-    )
+    # sacremoses' joblib would warn if /dev/shm cannot be written.
+    os.environ["JOBLIB_MULTIPROCESSING"] = "0"
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
     argv = list(sys.argv if argv is None else argv)
@@ -184,11 +184,9 @@ def run(
     except BrokenPipeError:
         return 1
     except OSError as error:
-        cure = (
-            "; set TMPDIR to a folder that you can write"
-            if "temporary directory" in str(error)
-            else ""
-        )
+        cure = ""
+        if "temporary directory" in str(error):
+            cure = "; set TMPDIR to a folder that you can write"
         say(f"{name}: {error.filename or 'input/output'}: {error.strerror or error}{cure}")
     except flags.UnrecognizedFlagError as error:
         needs_problem = "tmp_dir" in values and not values.problem
@@ -239,7 +237,8 @@ def _run(
     for argument in argv:
         if argument != argument.encode(errors="replace").decode():
             raise UserError(f"argument {argument!a} is not UTF-8; rename the file")
-    own, common = [*values], make_flags(CommonFlags)
+    own = [*values]
+    common = make_flags(CommonFlags)
     values.append_flag_values(common)
     # First parse only the flags defined so far. The flags of the problem's settings can be defined
     # only after --problem is parsed and --t2t_usr_dir is imported.
@@ -253,9 +252,8 @@ def _run(
             "Settings of the problem": settings,
             "Flags of all programs": [*common],
         }
-        text = re.sub(
-            r"(?<=\S)\n(?=\S)", " ", description.strip()
-        )  # joins the lines of each paragraph
+        # Joins the lines of each paragraph.
+        text = re.sub(r"(?<=\S)\n(?=\S)", " ", description.strip())
         text += "".join(_help(title, values, groups[title]) for title in groups)
         write_lines([wrapped(text, width_of(sys.stdout))])
     elif values.registry_help:
@@ -263,9 +261,8 @@ def _run(
     elif values.completion:
         write_lines([script(common)])
     elif values.version:
-        write_lines(
-            [", ".join(f"{name} {version(name)}" for name in ("t2t_repro", "tensorflow", "keras"))]
-        )
+        packages = ("t2t_repro", "tensorflow", "keras")
+        write_lines([", ".join(f"{package} {version(package)}" for package in packages)])
     else:
         for name in values:
             values[name].unparse()  # so that `present` counts only once
@@ -275,10 +272,10 @@ def _run(
             )
         for name in values:
             if values[name].present > 1 and not isinstance(values[name], flags.MultiFlag):
-                joined = (
-                    ", its changes joined by commas: a=1,b=2" if name.endswith("hparams") else ""
-                )
-                raise UserError(f"--{name} is given twice; give it once{joined}")
+                cure = "give it once"
+                if name.endswith("hparams"):
+                    cure += ", its changes joined by commas: a=1,b=2"
+                raise UserError(f"--{name} is given twice; {cure}")
         main(values)
 
 
@@ -290,11 +287,10 @@ def _with_home(argument: str) -> str:
     tensor2tensor.
     """
     flag, _, value = argument.partition("=")
-    return (
-        f"{flag}={''.join(map(os.path.expanduser, re.split('([,;])', value)))}"
-        if value[:1] == "~"
-        else argument
-    )
+    if not value.startswith("~"):
+        return argument
+    parts = re.split("([,;])", value)
+    return f"{flag}={''.join(map(os.path.expanduser, parts))}"
 
 
 def _define_settings(values: flags.FlagValues) -> list[str]:
@@ -387,24 +383,27 @@ def load_tensorflow(has_gpus: bool = True) -> None:
         keras.config.set_floatx("float32")
         keras.config.set_image_data_format("channels_last")  # of convolutions
 
-        gpus = tf.config.list_physical_devices(
-            "GPU"
-        )  # prints messages, as the import of TensorFlow does
+        # Prints messages, as the import of TensorFlow does.
+        gpus = tf.config.list_physical_devices("GPU")
     if not has_gpus:
         from t2t_repro import devices
 
         devices.hide_gpus()
-    elif (
-        GPU_DEVICE.exists()
-        and not gpus
-        and os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
-    ):
+        return
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+    if GPU_DEVICE.exists() and not gpus and not is_hidden:
         say('TensorFlow does not see this machine\'s GPU; try pip install "tensorflow[and-cuda]"')
 
 
 TRANSLATION = (
-    *("output_dir", "checkpoint_path", "target_language", "long_lines"),
-    *("precision", "engine", "quantization", "decode_hparams"),
+    "output_dir",
+    "checkpoint_path",
+    "target_language",
+    "long_lines",
+    "precision",
+    "engine",
+    "quantization",
+    "decode_hparams",
 )
 """Names of the shared flags of programs that translate text."""
 USELESS_WITH_ENGINE = {
@@ -465,9 +464,11 @@ def make_flags(*parts: type | str) -> flags.FlagValues:
         TEXTS: flags.DEFINE_list,
     }
     for kind in (*(part for part in parts if not isinstance(part, str)), SharedFlags):
-        types, help = get_type_hints(kind), field_help(kind)
+        types = get_type_hints(kind)
+        help = field_help(kind)
         for field in dataclasses.fields(kind):
-            name, of_type = field.name, types[field.name]
+            name = field.name
+            of_type = types[field.name]
             default = "" if field.default is dataclasses.MISSING else field.default
             if name in values or (kind is SharedFlags and name not in parts):
                 continue
@@ -493,7 +494,9 @@ def field_help(kind: type) -> dict[str, str]:
 
 
 def from_flags(kind: type[T], values: flags.FlagValues, **others: Any) -> T:
-    """Returns an object of the dataclass `kind`: its values are those of its flags, and `others`."""  # noqa: E501
+    """Returns an object of the dataclass `kind`: its fields have the values of the flags with
+    their names, and of `others`.
+    """
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: values[name].value for name in names if name in values} | others)
 
@@ -533,7 +536,9 @@ def file_inputs(values: flags.FlagValues, *names: str) -> list[Input]:
 
 
 def readable_path(path: str) -> str:
-    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else `path`."""  # noqa: E501
+    """Returns the path from which to read the value of a flag: "/dev/stdin" for "-", else
+    `path`.
+    """
     return "/dev/stdin" if path == "-" else path
 
 
@@ -543,7 +548,8 @@ def write_lines(lines: Sequence[str], file: IO[bytes] | None = None) -> None:
     If the file is a terminal, it gets escape sequences instead of control characters, which could
     change the terminal.
     """
-    file, text = file or sys.stdout.buffer, "".join(f"{line}\n" for line in lines)
+    file = file or sys.stdout.buffer
+    text = "".join(f"{line}\n" for line in lines)
     file.write((visible(text) if file.isatty() else text).encode("utf-8"))
     file.flush()
 

@@ -81,7 +81,8 @@ def main(values: flags.FlagValues) -> None:
     source = values.source or (SOURCES[figure] if figure else "")
     if not source.strip():
         raise UserError("--source is empty; give the text to read")
-    layers, heads = numbers("layers", values.layers), numbers("heads", values.heads)
+    layers = numbers("layers", values.layers)
+    heads = numbers("heads", values.heads)
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
 
     program.load_tensorflow()
@@ -107,19 +108,24 @@ def main(values: flags.FlagValues) -> None:
         kinds = {kind: attention.select(layers, heads) for kind, attention in kinds.items()}
         drawings = draw(kinds, values) if has_pictures(values) else {}
     if drawings:
-        texts = [
-            text for kind in kinds.values() for text in (*kind.caption, *kind.queries, *kind.keys)
-        ]
-        if missing := shortened("".join(filter(str.isprintable, fonts(texts)[1])), 20):
+        texts = []
+        for attention in kinds.values():
+            texts += [*attention.caption, *attention.queries, *attention.keys]
+        _, characters = fonts(texts)
+        if missing := shortened("".join(filter(str.isprintable, characters)), 20):
             say(
                 f"no font here has {missing}; PNG and PDF show boxes.\nInstall a font, e.g. Noto "
                 "Sans CJK"
             )
-    files = {WRITERS[form][0]: WRITERS[form][1](kinds) for form in values.format if form in WRITERS}
+    files = {}
+    for form in values.format:
+        if form in WRITERS:
+            name, writer = WRITERS[form]
+            files[name] = writer(kinds)
     for name, drawing in drawings.items():
-        files |= {
-            f"{name}.{form}": rendered(drawing, form) for form in values.format if form in FORMATS
-        }
+        for form in values.format:
+            if form in FORMATS:
+                files[f"{name}.{form}"] = rendered(drawing, form)
     write(Path(values.out), files, values.overwrite)
 
 

@@ -79,17 +79,16 @@ def main(values: flags.FlagValues) -> None:
             "a file"
         )
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
-    with_tags(
-        [], tags := folders[0].tags, values.target_language
-    )  # refuses a language that the model lacks
+    # Refuses a language that the model lacks.
+    tags = folders[0].tags
+    with_tags([], tags, values.target_language)
     if tags and not values.target_language:
         raise UserError(
             f"{values.output_dir}: translates into several languages; give --target_language"
         )
-    method = "sampling_method=random" if values.method == "sampling" else "sampling_method=argmax"
-    decode_hparams = override(
-        folders[0].problem.decode_hparams, f"{method},{values.decode_hparams}"
-    )
+    method = "random" if values.method == "sampling" else "argmax"
+    changes = f"sampling_method={method},{values.decode_hparams}"
+    decode_hparams = override(folders[0].problem.decode_hparams, changes)
     refuse_decode_hparams(
         decode_hparams, ["write_beam_scores", "prefix_file"], "the corpus has only pairs; omit it"
     )
@@ -101,10 +100,8 @@ def main(values: flags.FlagValues) -> None:
         translator = program.load_translator(values, folders, checkpoints, decode_hparams)
         translator.check(decode_hparams)
         augmentation = augment(translator, folders[0].problem, values.text, folder, augmentation)
-    pairs, dropped = (
-        counted(augmentation.pairs, "pair"),
-        f"{augmentation.dropped:,} dropped because a side is empty",
-    )
+    pairs = counted(augmentation.pairs, "pair")
+    dropped = f"{augmentation.dropped:,} dropped because a side is empty"
     say(f"{folder} is complete: {pairs} of {augmentation.settings['lines']:,} lines, {dropped}")
 
 
@@ -116,10 +113,8 @@ def augment_with_beam(
     augmentation: Augmentation,
 ) -> Augmentation:
     """Translates the text as an Apache Beam pipeline. Returns the final content of augment.json."""
-    options, folder = (
-        pipeline_options(values.beam_options),
-        Path(values.corpus_dir or f"{values.text}.augmented"),
-    )
+    options = pipeline_options(values.beam_options)
+    folder = Path(values.corpus_dir or f"{values.text}.augmented")
     if values.engine == "tensorflow":
         program.load_tensorflow()
     from t2t_repro.beam import files, pipeline
@@ -134,10 +129,8 @@ def augment_with_beam(
         engine=values.engine,
         precision=program.weight_type(values),
     )
-    arguments, text = (
-        (job, str(folder.absolute()), augmentation.settings),
-        os.path.abspath(values.text),
-    )
+    arguments = (job, str(folder.absolute()), augmentation.settings)
+    text = os.path.abspath(values.text)
     with writing(folder):
         save(folder, resumed(folder, augmentation))
         counts = pipeline.run(pipeline.augment, arguments, [text], values.shard_lines, options)
@@ -146,9 +139,11 @@ def augment_with_beam(
                 f"--beam_options={values.beam_options}: the runner has no counters; use another "
                 "runner"
             )
-        pairs, dropped = (counts.get(name, 0) for name in ("pairs", "dropped"))
         final = replace(
-            augmentation, finished_shards=augmentation.shards, pairs=pairs, dropped=dropped
+            augmentation,
+            finished_shards=augmentation.shards,
+            pairs=counts.get("pairs", 0),
+            dropped=counts.get("dropped", 0),
         )
         save(folder, final)
     return final
@@ -163,23 +158,18 @@ def new_augmentation(
     """Returns the content of augment.json before the first shard. Reads the whole text, to find
     mistakes early.
     """
-    digest, lines = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    lines = 0
     for text in read_lines(values.text):
         digest.update(f"{text}\n".encode())
         lines += 1
     if not lines:
         raise UserError(f"--text={values.text}: empty; give text to translate")
     problem = folders[0].problem
-    models = [
-        folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)
-    ]
-    languages = [
-        problem.languages[problem.was_reversed],
-        values.target_language or problem.target_language,
-    ]
-    search = {
-        name: str(value) for name, value in vars(decode_hparams).items() if name != "batch_size"
-    }
+    pairs = zip(folders, checkpoints, strict=True)
+    models = [folder.identity(checkpoint) for folder, checkpoint in pairs]
+    search = {name: str(value) for name, value in vars(decode_hparams).items()}
+    del search["batch_size"]  # it does not change the translations
     settings = {
         "text": digest.hexdigest(),
         "lines": lines,
@@ -189,10 +179,13 @@ def new_augmentation(
     }
     settings |= {name: values[name].value for name in RECORDED} | search
     settings["precision"] = program.weight_type(values)
-    source, target = reversed(languages) if values.synthetic == "source" else languages
-    return Augmentation(
-        settings, source, target, values.train_tag, shards=-(-lines // values.shard_lines)
-    )
+    # The languages of the corpus, if the model writes its targets.
+    source = problem.languages[1] if problem.was_reversed else problem.languages[0]
+    target = values.target_language or problem.target_language
+    if values.synthetic == "source":
+        source, target = target, source
+    shards = -(-lines // values.shard_lines)
+    return Augmentation(settings, source, target, values.train_tag, shards)
 
 
 run = program.entry_point(main, FLAGS, __doc__)

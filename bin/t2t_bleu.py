@@ -1,8 +1,7 @@
 """Scores a translation against its reference, which is a file or a published test set.
 
-    t2t-bleu --translation=newstest2014.translated.de --reference=newstest2014.de
-    --target_language=de t2t-bleu --translation=newstest2014.translated.de --test_set=wmt14/full
-    --language_pair=en-de
+    t2t-bleu --translation=x.translated.de --reference=x.de --target_language=de
+    t2t-bleu --translation=x.translated.de --test_set=wmt14/full --language_pair=en-de
 
 Several translations, separated by commas, are compared with the first: is the difference more than
 chance?
@@ -16,8 +15,9 @@ Moses rules of the language, splits German compounds at hyphens, and computes th
 multi-bleu.perl:
 
   as released         as tensor2tensor's script get_ende_bleu.sh was first released: leaves
-  punctuation as it is ASCII punctuation   replaces Unicode punctuation on both sides first, so the
-  style of quotation marks does not count
+                      punctuation as it is
+  ASCII punctuation   replaces Unicode punctuation on both sides first, so the style of quotation
+                      marks does not count
 
 --test_set takes a name from sacreBLEU; --test_set=list prints the names.
 """
@@ -87,7 +87,8 @@ USELESS = {
 
 def main(values: flags.FlagValues) -> None:
     program.refuse_useless(values, USELESS)
-    language_pair, test_set = values.language_pair, values.test_set
+    language_pair = values.language_pair
+    test_set = values.test_set
     if not (language_pair if test_set else values.reference):
         raise UserError("give either --reference, or --test_set with --language_pair")
     if test_set == "list":
@@ -108,10 +109,8 @@ def main(values: flags.FlagValues) -> None:
     if len(paths) > 1 and values.all:
         raise UserError("--all is for one --translation; omit it")
     translations, references, sources = read_texts(values, paths)
-    from t2t_repro.metrics import (
-        bleu,
-        languages,
-    )  # imported late, because sacreBLEU would delay --help
+    # Imported late, because sacreBLEU would delay --help.
+    from t2t_repro.metrics import bleu, languages
 
     language = language_pair.partition("-")[2] or values.target_language  # "fr" for "en-fr"
     language = languages.language_code(
@@ -138,7 +137,8 @@ def read_texts(
     values: flags.FlagValues, paths: Sequence[str]
 ) -> tuple[dict[str, Lines], list[Lines], Lines]:
     """Returns the translations by path, the references, and the sources, which may be missing."""
-    first, lines = paths[0], list(read_lines(paths[0]))
+    first = paths[0]
+    lines = list(read_lines(first))
     if not lines:
         raise UserError(f"{first}: empty; nothing to score")
     translations = {first: lines} | {path: read_targets(path, first, lines) for path in paths[1:]}
@@ -146,18 +146,14 @@ def read_texts(
         from t2t_repro.metrics import test_sets
 
         rows = test_sets.read(values.test_set, values.language_pair)
-        names = first, f"test set {values.test_set} ({values.language_pair})"
+        names = (first, f"test set {values.test_set} ({values.language_pair})")
         refuse_different_counts(names, (len(lines), len(rows)), "translate each line")
         sources, *references = map(list, zip(*rows, strict=True))
         return translations, references, sources
-    references = [
-        read_targets(path, first, lines) for path in _paths("reference", values.reference)
-    ]
-    return (
-        translations,
-        references,
-        read_targets(values.source, first, lines) if values.source else [],
-    )
+    paths = _paths("reference", values.reference)
+    references = [read_targets(path, first, lines) for path in paths]
+    sources = read_targets(values.source, first, lines) if values.source else []
+    return translations, references, sources
 
 
 def make_metrics(
@@ -173,10 +169,8 @@ def make_metrics(
     metrics = bleu.metrics(references[0], language, values.metrics)
     absent = {"bleu", "ter"} & set(values.metrics) - {label.lower() for label in metrics}
     if absent:
-        message = (
-            f"{', '.join(sorted(absent)).upper()}: not computed, because "
-            f"{bleu.missing_words(language)}"
-        )
+        names = ", ".join(sorted(absent)).upper()
+        message = f"{names}: not computed, because {bleu.missing_words(language)}"
         if absent == set(values.metrics):
             raise UserError(f"{message}; or give --metrics=chrf")
         say(message)
@@ -214,9 +208,8 @@ def print_comparison(
     for label, metric in metrics.items():
         if "," not in label:
             rows, signature = compare(translations, references, metric)
-            tables.append(
-                Table(label, f"{label}  {signature.replace('|', part, 1)}", list(map(vars, rows)))
-            )
+            title = f"{label}  {signature.replace('|', part, 1)}"
+            tables.append(Table(label, title, list(map(vars, rows))))
     print(to_text(tables, columns, width_of(sys.stdout)), end="")
     baseline = next(iter(translations))
     say(

@@ -118,24 +118,24 @@ def main(values: flags.FlagValues) -> None:
     folders, checkpoints = open_folders(values.output_dir, values.checkpoint_path)
     for folder in folders:
         check_model_flags(values, folder)
-    problem, tags = folders[0].problem, folders[0].tags
+    problem = folders[0].problem
+    tags = folders[0].tags
     if not tags:
         program.refuse_useless(values, {"without --decode_reference": ("target_language",)})
     if values.target_language:
-        from t2t_repro.metrics import (
-            languages,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics import languages
 
-        code = (
-            languages.iso_code if tags else languages.language_code
-        )  # a tag may be no code of a language
+        # A tag may be no code of a language.
+        code = languages.iso_code if tags else languages.language_code
         problem.target_language = code(values.target_language)
     decode_hparams = override(problem.decode_hparams, values.decode_hparams)
     # Read the input before TensorFlow is loaded, so that mistakes in it are reported immediately.
     columns: list[list[str]] = []
     if values.score_file:
-        inputs, pairs = program.file_inputs(values, "score_file"), list(read_tsv(values.score_file))
-        columns = [[pair[side] for pair in pairs] for side in ("inputs", "targets")]
+        inputs = program.file_inputs(values, "score_file")
+        pairs = list(read_tsv(values.score_file))
+        columns = [[pair["inputs"] for pair in pairs], [pair["targets"] for pair in pairs]]
     else:
         inputs = program.file_inputs(values, "decode_from_file", "decode_reference")
         if path := decode_hparams.prefix_file:
@@ -144,9 +144,8 @@ def main(values: flags.FlagValues) -> None:
             columns = read_input(values, decode_hparams.prefix_file)
     if tags:
         input_file = InputFile(values.score_file or values.decode_from_file or "standard input")
-        columns[:1] = [
-            with_tags(columns[0] if columns else [], tags, values.target_language, input_file)
-        ]
+        sources = columns[0] if columns else []
+        columns[:1] = [with_tags(sources, tags, values.target_language, input_file)]
     for folder, checkpoint in zip(folders, checkpoints, strict=True):
         paths = [*map(str, folder.description_files()), *glob.glob(f"{glob.escape(checkpoint)}.*")]
         inputs += [(f"--output_dir={folder.path}", path) for path in paths]
@@ -185,11 +184,10 @@ def read_input(values: flags.FlagValues, prefix_file: str) -> list[list[str]]:
         texts = list(decode_lines(sys.stdin.buffer, "standard input"))
     else:
         texts = list(read_lines(values.decode_from_file))
-    others = (prefix_file, values.decode_reference)
-    return [
-        texts,
-        *(read_targets(path, values.decode_from_file, texts) if path else [] for path in others),
-    ]
+    columns = [texts]
+    for path in (prefix_file, values.decode_reference):
+        columns.append(read_targets(path, values.decode_from_file, texts) if path else [])
+    return columns
 
 
 def output_path(values: flags.FlagValues) -> str:
@@ -236,12 +234,11 @@ class Decoder:
     ) -> None:
         """Translates the input lines, or only shard --shard_id of them, and writes the outputs."""
         values = self.values
-        start, end = (
-            len(texts) * shard // values.shards for shard in (values.shard_id, values.shard_id + 1)
-        )
-        texts, prefixes, references = (
-            column[start:end] for column in (texts, prefixes, references)
-        )
+        start = len(texts) * values.shard_id // values.shards
+        end = len(texts) * (values.shard_id + 1) // values.shards
+        texts = texts[start:end]
+        prefixes = prefixes[start:end]
+        references = references[start:end]
         several = sum(len(split_sentences(text)) > 1 for text in texts)
         if several and values.long_lines in ("split", "truncate"):
             say(
@@ -261,12 +258,12 @@ class Decoder:
                 ),
             )
             longest = self.translator.decode_hparams.max_input_size or self.translator.max_length
-            if count := sum(
+            count = sum(
                 translation.segments > 1 or translation.is_truncated for translation in translations
-            ):
-                treatment = (
-                    "truncated" if values.long_lines == "truncate" else "translated in segments"
-                )
+            )
+            if count:
+                is_cut = values.long_lines == "truncate"
+                treatment = "truncated" if is_cut else "translated in segments"
                 cause = "several sentences or " if values.long_lines == "sentences" else ""
                 say(f"{counted(count, 'line')} of {cause}more than {longest} tokens: {treatment}")
             translations, report = finish_translations(self.problem, texts, translations)
@@ -296,11 +293,14 @@ class Decoder:
             write(None, self._lines([text], translations))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Writes, for each pair, the log-probability of the target if the model reads the source."""  # noqa: E501
+        """Writes, for each pair, the log-probability of the target if the model reads the
+        source.
+        """
         progress = Progress("scoring", len(sources), "pairs")
         scores = self.translator.score(sources, targets, progress.advance)
         progress.close()
-        vocabulary, output_format = self.translator.vocabulary, self.values.output_format
+        vocabulary = self.translator.vocabulary
+        output_format = self.values.output_format
         pairs = zip(sources, targets, scores, strict=True)
         write(self.output, [pair_line(*pair, vocabulary, output_format) for pair in pairs])
         refuse_diverged(score.log_prob for score in scores)
@@ -323,37 +323,29 @@ class Decoder:
             return contextlib.nullcontext()
         # A resumed run may change these fields, which change no translation. `prefixes` has the
         # content of prefix_file.
-        values, is_detailed, search = (
-            self.values,
-            self.values.output_format == "jsonl",
-            self.translator.decode_hparams,
-        )
-        has_scores = (
-            values.engine == "ctranslate2" and search.write_beam_scores
-        )  # TensorFlow always computes scores
+        values = self.values
+        is_detailed = self.values.output_format == "jsonl"
+        search = self.translator.decode_hparams
+        # TensorFlow always computes scores.
+        has_scores = values.engine == "ctranslate2" and search.write_beam_scores
         search = replace(search, batch_size=1, write_beam_scores=has_scores, prefix_file="")
-        options = (
-            values.long_lines,
-            values.engine,
-            program.weight_type(values),
-            is_detailed,
-        )
-        return Journal(
-            self.output, (texts, prefixes, start, self.models, search, options), values.resume
-        )
+        weight_type = program.weight_type(values)
+        options = (values.long_lines, values.engine, weight_type, is_detailed)
+        facts = (texts, prefixes, start, self.models, search, options)
+        return Journal(self.output, facts, values.resume)
 
     def _lines(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[str]:
         """Returns each translation as an output line in the format that --output_format names."""
-        if self.values.output_format == "text":
-            decode_hparams = self.translator.decode_hparams
-            return [
-                text_line(translation.hypotheses, decode_hparams) for translation in translations
-            ]
-        vocabulary, has_attention = self.translator.vocabulary, self.values.output_attention
-        pairs = zip(texts, translations, strict=True)
-        return [
-            json_line(text, translation, vocabulary, has_attention) for text, translation in pairs
-        ]
+        lines = []
+        for text, translation in zip(texts, translations, strict=True):
+            if self.values.output_format == "text":
+                line = text_line(translation.hypotheses, self.translator.decode_hparams)
+            else:
+                line = json_line(
+                    text, translation, self.translator.vocabulary, self.values.output_attention
+                )
+            lines.append(line)
+        return lines
 
     def _print_scores(self, outputs: Sequence[str], references: Sequence[str]) -> None:
         """Prints the main scores of the outputs, as t2t-bleu does."""

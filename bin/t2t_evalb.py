@@ -60,9 +60,8 @@ def main(values: flags.FlagValues) -> None:
             say(f"{sentence.number} : {message}")
         sentences.append(sentence)
     all_sentences = evalb.summarise(sentences)
-    short = evalb.summarise(
-        sentence for sentence in sentences if sentence.length <= parameters.cutoff_len
-    )
+    short_sentences = [item for item in sentences if item.length <= parameters.cutoff_len]
+    short = evalb.summarise(short_sentences)
     if not values.summary_only:
         print(HEADER, *map(row, sentences), LINE, totals(all_sentences), sep="\n")
     print("=== Summary ===\n")
@@ -106,10 +105,11 @@ def summary_lines(summary: Summary) -> str:
         "2 or less crossing": summary.two_or_less_crossing,
         "Tagging accuracy": summary.tagging_accuracy,
     }
-    return "\n".join(
-        f"{name:<26}= {figure:{'6d' if isinstance(figure, int) else '6.2f'}}"
-        for name, figure in figures.items()
-    )
+    lines = []
+    for name, figure in figures.items():
+        text = f"{figure:6d}" if isinstance(figure, int) else f"{figure:6.2f}"
+        lines.append(f"{name:<26}= {text}")
+    return "\n".join(lines)
 
 
 run = program.entry_point(main, FLAGS, __doc__)

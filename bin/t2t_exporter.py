@@ -105,12 +105,10 @@ def main(values: flags.FlagValues) -> None:
 
 def languages(values: flags.FlagValues, folder: ModelFolder) -> Sequence[str]:
     """Returns the codes of the languages of sources and targets, "" if unknown."""
-    problem = (
-        registry.problem("t2t_text", {"languages": values.languages})
-        if values.languages
-        else folder.problem
-    )
-    return problem.languages[:: -1 if problem.was_reversed else 1]
+    problem = folder.problem
+    if values.languages:
+        problem = registry.problem("t2t_text", {"languages": values.languages})
+    return problem.languages[::-1] if problem.was_reversed else problem.languages
 
 
 def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
@@ -118,22 +116,15 @@ def scores(folder: ModelFolder, checkpoint: str) -> list[str]:
     checkpoint's step.
     """
     results = read_results(folder.path) or Results()
-    lines = [
-        *(f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()),
-        *results.signatures,
-    ]
-    # Training measures no averaged checkpoints.
-    for line in read_metrics(folder.path) if Path(checkpoint).parent.name != "averaged" else ():
-        if (
-            line["step"] == step_of(checkpoint)
-            and "dev_perplexity" in line
-            and "eval_steps" not in line
-        ):
-            lines += [
-                f"{name}: {line[name]}"
-                for name in ("dev_perplexity", "dev_bleu", "signature")
-                if name in line
-            ]
+    lines = [f"{name}: BLEU {score:.2f}" for name, score in results.bleu.items()]
+    lines += results.signatures
+    if Path(checkpoint).parent.name == "averaged":  # training measures no averaged checkpoints
+        return lines
+    for line in read_metrics(folder.path):
+        is_whole_split = "dev_perplexity" in line and "eval_steps" not in line
+        if line["step"] == step_of(checkpoint) and is_whole_split:
+            names = [name for name in ("dev_perplexity", "dev_bleu", "signature") if name in line]
+            lines += [f"{name}: {line[name]}" for name in names]
     return lines
 
 
@@ -144,15 +135,16 @@ def export_saved_model(
     export_dir: Path,
     card: ModelCard,
 ) -> Path:
-    """Writes a SavedModel and the server's configuration files; returns the new version's folder."""  # noqa: E501
+    """Writes a SavedModel and the server's configuration files; returns the new version's
+    folder.
+    """
     params = override(folder.problem.decode_hparams, values.decode_hparams)
     why = "it concerns files, but a served model reads requests; omit it"
     refuse_decode_hparams(params, FOR_FILES, why, folder.problem.decode_hparams)
     warmup_texts = read_texts(values.warmup_from_file) if values.warmup_from_file else []
     language = language_of(folder.tags[0]) if folder.tags else ""
-    with_tags(
-        warmup_texts, folder.tags, language, InputFile(values.warmup_from_file)
-    )  # refuses other tags
+    # Refuses other tags.
+    with_tags(warmup_texts, folder.tags, language, InputFile(values.warmup_from_file))
     servable_name = values.servable_name or folder.problem.name
     if not re.fullmatch(r"[\w.-]+", servable_name):
         raise UserError(
@@ -180,10 +172,8 @@ def export_saved_model(
         card.write(path, "tensorflow", SAVED_MODEL)
 
     # Translator.from_folders would store the embedding twice, and so in the SavedModel.
-    model, max_length = (
-        folder.decoding_model(checkpoint, values.precision),
-        folder.hparams.max_length,
-    )
+    model = folder.decoding_model(checkpoint, values.precision)
+    max_length = folder.hparams.max_length
     translator = Translator(
         model, folder.vocabulary, params, max_length, folder.problem.output_rules, folder.tags
     )
@@ -215,7 +205,8 @@ def export_other(
 
 
 def read_texts(path: str) -> list[str]:
-    return list(itertools.islice((line for line in read_lines(path) if line.strip()), WARMUP_TEXTS))
+    texts = filter(str.strip, read_lines(path))
+    return list(itertools.islice(texts, WARMUP_TEXTS))
 
 
 run = program.entry_point(main, FLAGS, __doc__)

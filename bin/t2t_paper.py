@@ -55,10 +55,11 @@ def main(values: flags.FlagValues) -> None:
     tflops = dict(map(_read_tflops, values.sustained_tflops))
     folders = folder_paths(values.output_dirs, "--output_dirs") if values.output_dirs else []
     program.load_tensorflow(has_gpus=False)  # counting parameters needs none of their memory
+    # Imported late, because it imports TensorFlow.
     from t2t_repro.paper.tables import (
         compare,
         select_columns,
-    )  # imported late, because it imports TensorFlow
+    )
 
     tables = compare(values.table, list(dict.fromkeys(folders)), values.vocab_size, tflops)
     columns = select_columns(tables, values.columns or (["all"] if values.format == "csv" else []))

@@ -46,10 +46,12 @@ FLAGS = program.make_flags(Client, Flags, "decode_from_file", "decode_to_file")
 
 def main(values: flags.FlagValues) -> None:
     program.require(values, "server", "servable_name")
-    batch_size, inputs = values.batch_size, program.file_inputs(values, "decode_from_file")
+    batch_size = values.batch_size
+    inputs = program.file_inputs(values, "decode_from_file")
     lines: Iterable[str]
     if values["inputs_once"].present:
-        lines, inputs = [values.inputs_once], []
+        lines = [values.inputs_once]
+        inputs = []
     elif values.decode_from_file in program.STANDARD_STREAMS:
         lines = program.typed_lines()
         batch_size = 1 if sys.stdin.isatty() else batch_size
@@ -72,10 +74,8 @@ def main(values: flags.FlagValues) -> None:
 def connect(values: flags.FlagValues) -> Client:
     if not values.rest:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our messages say why a request failed
-        with (
-            quiet_tensorflow(),
-            quick_imports(),
-        ):  # importing tensorflow-serving-api imports TensorFlow
+        # Importing tensorflow-serving-api imports TensorFlow.
+        with quiet_tensorflow(), quick_imports():
             importlib.import_module("tensorflow_serving.apis.prediction_service_pb2_grpc")
     return program.from_flags(Client, values)
 
@@ -84,7 +84,8 @@ def translate(client: Client, lines: Iterable[str], batch_size: int) -> Iterator
     """Yields the output lines for each batch of lines. Raises UserError, which names the line, if a
     request fails.
     """
-    lines, number = iter(lines), 1
+    lines = iter(lines)
+    number = 1
     while batch := list(itertools.islice(lines, batch_size)):
         try:
             answers = client.translate(batch)
@@ -100,10 +101,9 @@ def output_line(answer: Answer, signature_name: str) -> str:
     """
     if signature_name == "serving_default":
         return one_line(answer.text)
-    pairs = zip(answer.outputs, answer.scores, strict=True)
-    cells = itertools.chain.from_iterable(
-        (text.replace("\t", " "), f"{score:.6f}") for text, score in pairs
-    )
+    cells = []
+    for text, score in zip(answer.outputs, answer.scores, strict=True):
+        cells += [text.replace("\t", " "), f"{score:.6f}"]
     return one_line("\t".join(cells))
 
 

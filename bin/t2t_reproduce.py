@@ -60,11 +60,9 @@ def main(values: flags.FlagValues) -> None:
     if not values.dry_run:
         # Prepare the test sets now, so that a missing one is reported before days of training.
         test_sets = test_set_files.ensure(data.problem, values.data_dir, values.tmp_dir)
-        inputs = [
-            (f"--data_dir={values.data_dir}", path)
-            for paths in test_sets.values()
-            for path in paths
-        ]
+        inputs = []
+        for paths in test_sets.values():
+            inputs += [(f"--data_dir={values.data_dir}", path) for path in paths]
         outputs = [Path(t2t_trainer.output_dir(values)) / name for name in (REPORT, FILE)]
         refuse_overwriting("--output_dir", outputs, [*inputs, *source_files(data.problem)])
     try:

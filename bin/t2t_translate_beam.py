@@ -4,8 +4,8 @@
 
 The program needs Apache Beam: pip install "t2t_repro[beam]". Each line gets the same translation as
 with t2t-decoder. The output consists of shards. Shard out/x.de-FFFFF-NNNNNNNNNNNN begins with line
-N of input file F, both counted from
-0. `cat out/x.de-*` prints the whole output. docs/beam.md explains Beam's runners.
+N of input file F; both are counted from 0. `cat out/x.de-*` prints the whole output. docs/beam.md
+explains Beam's runners.
 """
 
 import os
@@ -51,28 +51,23 @@ FLAGS = program.make_flags(Flags, *program.TRANSLATION)
 
 
 OF_MODEL_FOLDERS = (
-    *(
-        "output_dir",
-        "checkpoint_path",
-        "long_lines",
-        "precision",
-        "engine",
-        "quantization",
-        "decode_hparams",
-    ),
-    *("output_format", "t2t_usr_dir"),
+    "output_dir",
+    "checkpoint_path",
+    "long_lines",
+    "precision",
+    "engine",
+    "quantization",
+    "decode_hparams",
+    "output_format",
+    "t2t_usr_dir",
 )
 """Flags that do not concern an export."""
 
 
 def main(values: flags.FlagValues) -> None:
     """Runs the pipeline that the flags describe."""
-    program.require(
-        values,
-        "export_dir" if values.export_dir else "output_dir",
-        "decode_from_file",
-        "decode_to_file",
-    )
+    model_flag = "export_dir" if values.export_dir else "output_dir"
+    program.require(values, model_flag, "decode_from_file", "decode_to_file")
     program.refuse_useless(
         values, program.USELESS_WITH_ENGINE | {"with --export_dir": OF_MODEL_FOLDERS}
     )
@@ -104,12 +99,11 @@ def main(values: flags.FlagValues) -> None:
     say(f"{job.checkpoints or job.export_dir}{settings}; files: {len(paths):,}")
     with pipeline.same_run(job, identities, paths, values.batch_lines):
         counts = pipeline.run(pipeline.translate, [job], paths, values.batch_lines, options)
-    counted = [f"{name}: {counts[name]:,}" for name in pipeline.COUNTERS if counts.get(name)]
-    summary = ", ".join(counted) or "the runner has no counters"
-    say(
-        f"{job.decode_to_file}-*: "
-        f"{summary}{'' if counts.get(pipeline.LINES) or not counts else '; nothing to do'}"
-    )
+    parts = [f"{name}: {counts[name]:,}" for name in pipeline.COUNTERS if counts.get(name)]
+    summary = ", ".join(parts) or "the runner has no counters"
+    if counts and not counts.get(pipeline.LINES):
+        summary += "; nothing to do"
+    say(f"{job.decode_to_file}-*: {summary}")
 
 
 def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
@@ -118,12 +112,10 @@ def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
     """
     from t2t_repro.beam import files
 
-    folders, checkpoints = open_folders(
-        *files.local_models(values.output_dir, values.checkpoint_path)
-    )
-    with_tags(
-        [], folders[0].tags, values.target_language
-    )  # raises an error if the model lacks the language
+    local_paths = files.local_models(values.output_dir, values.checkpoint_path)
+    folders, checkpoints = open_folders(*local_paths)
+    # Raises an error if the model lacks the language.
+    with_tags([], folders[0].tags, values.target_language)
     decode_hparams = override(folders[0].problem.decode_hparams, values.decode_hparams)
     refuse_decode_hparams(
         decode_hparams, ["prefix_file"], "write prefixes into a .jsonl file (docs/beam.md)"
@@ -134,24 +126,28 @@ def find_models(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
     identities = [
         folder.identity(checkpoint) for folder, checkpoint in zip(folders, checkpoints, strict=True)
     ]
-    return {
+    fields = {
         "output_dir": output_dir,
         "checkpoints": checkpoint_paths,
         "decode_hparams": decode_hparams,
-    }, identities
+    }
+    return fields, identities
 
 
 def find_export(values: flags.FlagValues) -> tuple[dict[str, Any], list[tuple]]:
-    """Returns for an export what `find_models` returns for model folders."""
+    """Returns the values of the fields of `BeamJob` that concern an export, and its hash in place
+    of a model's identity.
+    """
     from t2t_repro.beam import files
 
     version, digest = files.export_version(absolute_path(values.export_dir))
-    return {
+    fields = {
         "output_dir": "",
         "checkpoints": "",
         "decode_hparams": DecodeHParams(),
         "export_dir": version,
-    }, [(digest,)]
+    }
+    return fields, [(digest,)]
 
 
 def absolute_path(path: str) -> str:

@@ -43,11 +43,10 @@ class NumbersEnde(Problem):
         random_numbers = random.Random(2017)
         used: set[int] = set()
         for position in range(DEV_SIZE + self.settings.train_size):
-            number = -1
-            while number in used or number < 0:
-                number = random_numbers.randrange(
-                    10_000 if position % 2 and len(used) < 10_000 else MAX_NUMBER + 1
-                )
+            limit = 10_000 if position % 2 and len(used) < 10_000 else MAX_NUMBER + 1
+            number = random_numbers.randrange(limit)
+            while number in used:
+                number = random_numbers.randrange(limit)
             used.add(number)
             if (position < DEV_SIZE) == (split == "dev"):
                 yield {

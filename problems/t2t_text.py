@@ -16,7 +16,9 @@ from t2t_repro.problems.text_files import StatedLanguages
 
 @registry.register_problem
 class T2tText(StatedLanguages):
-    """For imported models: any task that turns a text into another one. It has no data of its own."""  # noqa: E501
+    """For imported models: any task that turns a text into another one. It has no data of its
+    own.
+    """
 
     decode_hparams = DecodeHParams(extra_length=100)  # tensor2tensor's default
 

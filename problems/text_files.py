@@ -22,6 +22,11 @@ from t2t_repro.files.output_files import is_stream
 from t2t_repro.problem import Problem, setting
 
 
+def _names(setting: str) -> list[str]:
+    """Returns the names in a setting, which are separated by commas; [] if it is empty."""
+    return list(map(str.strip, setting.split(","))) if setting else []
+
+
 class StatedLanguages(Problem):
     """Base class of problems whose setting `languages` names the languages of sources and targets,
     e.g. "en,de".
@@ -40,16 +45,17 @@ class StatedLanguages(Problem):
             raise UserError(
                 f"--languages={self.settings.languages}: name two languages: --languages=en,de"
             )
-        from t2t_repro.metrics.languages import (
-            language_code,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics.languages import language_code
 
         return language_code(names[0], "--languages"), language_code(names[1], "--languages")
 
 
 @registry.register_problem
 class TextFiles(StatedLanguages):
-    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de --dev=b.en,b.de."""  # noqa: E501
+    """Your own parallel text: t2t-datagen --problem=text_files --train=a.en,a.de
+    --dev=b.en,b.de.
+    """
 
     @dataclass(frozen=True)
     class Settings(Problem.Settings):
@@ -73,10 +79,8 @@ class TextFiles(StatedLanguages):
         )
         targets: str = setting(
             "",
-            (
-                "target languages, if there are several, e.g. de,fr; names of target files end "
-                "with them"
-            ),
+            "target languages, if there are several, e.g. de,fr; names of target files end with "
+            "them",
         )
         symbols: str = setting(
             "",
@@ -93,12 +97,8 @@ class TextFiles(StatedLanguages):
         super().__init__(settings, was_reversed, name)
         self.is_self_contained &= bool(self.settings.train and self.settings.dev)
         self.corpus_temperature = self.settings.corpus_temperature
-        self._targets = [
-            name.strip() for name in self.settings.targets.split(",") if self.settings.targets
-        ]
-        self._user_symbols = [
-            name.strip() for name in self.settings.symbols.split(",") if self.settings.symbols
-        ]
+        self._targets = _names(self.settings.targets)
+        self._user_symbols = _names(self.settings.symbols)
         self.symbols = (*map(tag, self._targets), *self._user_symbols)
         if was_reversed and self._targets:
             raise UserError(
@@ -108,9 +108,8 @@ class TextFiles(StatedLanguages):
 
     def check(self) -> None:
         super().check()
-        if len({*self._targets}) < len(self._targets) or not all(
-            is_tag(tag(name)) for name in self._targets
-        ):
+        targets = self._targets
+        if len({*targets}) < len(targets) or not all(map(is_tag, map(tag, targets))):
             raise UserError(
                 f"--targets={self.settings.targets}: name each language once, in letters, digits, "
                 "_, - and ., e.g. --targets=de,fr"
@@ -125,14 +124,15 @@ class TextFiles(StatedLanguages):
         for split in SPLITS:
             self._check_files(f"--{split}", self._files(split))
             languages = {corpus.target_language for corpus in self.corpora(split)}
-            if split == "train" and (missing := {*self._targets} - languages):
+            if split == "train" and (missing := {*targets} - languages):
                 raise UserError(
                     f"--targets={self.settings.targets}: no corpus has the target {min(missing)}; "
                     "omit it"
                 )
 
     def _check_files(self, flag: str, corpora: list[CorpusFiles]) -> None:
-        targets, has_weight = set[str](), any(corpus.weight for corpus in corpora)
+        targets = set[str]()
+        has_weight = any(corpus.weight for corpus in corpora)
         for corpus in corpora:
             if augmentation := corpus.augmentation:
                 self._check_augmentation(f"{flag}: {corpus.files[0]}", augmentation)
@@ -144,7 +144,8 @@ class TextFiles(StatedLanguages):
                     )
             *source, target = map(os.path.realpath, corpus.files)
             # A single corpus may be a task of copying, for which `TextCheck` has a warning.
-            if target in targets.union(source if len(corpora) > 1 else ()):
+            is_copy = target in source and len(corpora) > 1
+            if target in targets or is_copy:
                 raise UserError(
                     f"{flag}: {corpus.files[-1]} is given twice; each corpus needs its own target "
                     "file"
@@ -164,9 +165,10 @@ class TextFiles(StatedLanguages):
         """Raises UserError if augmented text has other languages than the problem, or an unknown
         tag.
         """
-        languages = augmentation.source_language, augmentation.target_language
-        for side, language, expected in zip(
-            ("sources", "targets"), languages, self.languages, strict=True
+        source, target = self.languages
+        for side, language, expected in (
+            ("sources", augmentation.source_language, source),
+            ("targets", augmentation.target_language, target),
         ):
             if "" not in (language, expected) and language != expected and not self._targets:
                 stated = f"--languages={self.settings.languages} means {expected}"
@@ -192,23 +194,21 @@ class TextFiles(StatedLanguages):
     def corpora(self, split: str) -> tuple[Corpus, ...]:
         files = self._files(split)
         names = [corpus.name or corpus.target_name for corpus in files]
-        return tuple(
-            Corpus(
-                name if names.count(name) == 1 else corpus.files[-1],
-                corpus.weight if len(files) > 1 else 0.0,
-                self._target_of(f"--{split}", corpus),
-            )
-            for name, corpus in zip(names, files, strict=True)
-        )
+        corpora = []
+        for name, corpus in zip(names, files, strict=True):
+            unique_name = name if names.count(name) == 1 else corpus.files[-1]
+            weight = corpus.weight if len(files) > 1 else 0.0
+            corpora.append(Corpus(unique_name, weight, self._target_of(f"--{split}", corpus)))
+        return tuple(corpora)
 
     def _target_of(self, flag: str, corpus: CorpusFiles) -> str:
         """Returns the target language of a corpus, by its list, else by t2t-augment or the name of
         its target file.
         """
-        augmentation = corpus.augmentation if self._targets else None
-        if language := corpus.target_language or (
-            augmentation.target_language if augmentation else ""
-        ):
+        language = corpus.target_language
+        if self._targets and not language and corpus.augmentation:
+            language = corpus.augmentation.target_language
+        if language:
             if language not in self._targets:
                 raise UserError(
                     f"{corpus.listed_in or corpus.files[0]}: {language!r} is not one of "
@@ -237,11 +237,14 @@ class TextFiles(StatedLanguages):
         return self._files(split)[number].parts()
 
     def read_part(self, part: Any, split: str, number: int, tmp_dir: str) -> Iterator[Pair]:
-        files, language = self._files(split)[number], self.corpora(split)[number].target_language
+        files = self._files(split)[number]
+        language = self.corpora(split)[number].target_language
         source, _, target = (part.strip() for part in self.settings.languages.partition(","))
         pairs = files.read((source, language or target), part)
+        if not language:
+            return pairs
         first_line = part.first_line if isinstance(part, LineRange) else 1
-        return self._tagged(pairs, files, language, first_line) if language else pairs
+        return self._tagged(pairs, files, language, first_line)
 
     def _tagged(
         self, pairs: Iterator[Pair], files: CorpusFiles, language: str, first_line: int

@@ -38,7 +38,8 @@ class VocabType:
 class Text2TextProblem(Problem):
     """Maps text to text, with the interface of tensor2tensor's class of this name.
 
-    The arguments are those of `Problem`. By default, the name is that of the class.
+    `settings`, `was_reversed` and `name` mean the same as for `Problem`. The default name is made
+    from the name of the class.
     """
 
     decode_hparams = DecodeHParams(extra_length=100)  # as in tensor2tensor
@@ -69,21 +70,18 @@ class Text2TextProblem(Problem):
         super().__init__(settings or {}, was_reversed, name or registry.problem_name(type(self)))
         if not self.settings.vocab_size:
             self.settings = dataclasses.replace(self.settings, vocab_size=self.approx_vocab_size)
-        train_shards = [
-            entry["shards"] for entry in self.dataset_splits if entry["split"] == DatasetSplit.TRAIN
-        ]
-        self.num_train_shards = sum(train_shards)
+        for entry in self.dataset_splits:
+            if entry["split"] == DatasetSplit.TRAIN:
+                self.num_train_shards += entry["shards"]
         self.symbols = tuple(self.additional_reserved_tokens)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises UserError if a subclass overrides an attribute that has no effect here."""
         super().__init_subclass__(**options)
-        names = {
-            name
-            for base in cls.__mro__
-            if base not in Text2TextProblem.__mro__
-            for name in vars(base)
-        }
+        names = set[str]()
+        for base in cls.__mro__:
+            if base not in Text2TextProblem.__mro__:
+                names |= vars(base).keys()
         for name in sorted(names):
             if advice := answer("attribute of a problem", name):
                 raise UserError(
@@ -214,5 +212,7 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Pair]:
 
 
 def __getattr__(name: str) -> Any:
-    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""  # noqa: E501
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist
+    here.
+    """
     raise missing_name("text_problems", name)

@@ -41,9 +41,8 @@ class Tfds(Problem):
         """The codes of the languages that the setting names; "" for a feature whose name is no
         code.
         """
-        from t2t_repro.metrics.languages import (
-            iso_code,
-        )  # imported late, because langcodes is slow to import
+        # Imported late, because langcodes is slow to import.
+        from t2t_repro.metrics.languages import iso_code
 
         source, target, *_ = [*map(iso_code, self.settings.languages.split(",")), ""]
         return source, target
@@ -53,34 +52,34 @@ class Tfds(Problem):
         space.
         """
         tfds, builder = _prepared(self.settings.tfds_name, tmp_dir)
-        name, keys = self._split(split, builder.info.splits), self._keys(builder.info)
+        name = self._split(split, builder.info.splits)
+        keys = self._keys(builder.info)
         config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        for example in tfds.as_numpy(
-            builder.as_dataset(split=name, read_config=config, shuffle_files=False)
-        ):
+        dataset = builder.as_dataset(split=name, read_config=config, shuffle_files=False)
+        for example in tfds.as_numpy(dataset):
             source, target = (one_line(example[key].decode("utf-8", "replace")) for key in keys)
             yield {"inputs": source, "targets": target}
 
     def _split(self, split: str, splits: Any) -> str:
-        name: str = getattr(self.settings, f"tfds_{split}") or next(
-            filter(splits.get, ("validation", "test")), ""
-        )
+        name: str = getattr(self.settings, f"tfds_{split}")
+        name = name or next(filter(splits.get, ("validation", "test")), "")
         with contextlib.suppress(KeyError, ValueError):
             if splits[name].num_examples:
                 return name
         raise UserError(
-            f'--tfds_{split}={name}: name one of the splits {", ".join(splits)}, or a part: "train[:1000]"'  # noqa: E501
+            f"--tfds_{split}={name}: name one of the splits {', '.join(splits)}, or a part: "
+            '"train[:1000]"'
         )
 
     def _keys(self, info: Any) -> list[str]:
         keys = self.settings.languages.replace(",", " ").split()
-        keys = keys or list(
-            map(str, info.supervised_keys or getattr(info.features, "languages", ()))
-        )
+        if not keys:
+            keys = list(map(str, info.supervised_keys or getattr(info.features, "languages", ())))
         for key in keys:
             if key not in info.features:
                 raise unknown(f"feature of {info.name}", key, info.features)
-            if (info.features[key].shape, info.features[key].tf_dtype) != ((), "string"):
+            feature = info.features[key]
+            if feature.shape or feature.tf_dtype != "string":
                 raise UserError(
                     f"--languages: {key} of {info.name} is not text; name another feature"
                 )
@@ -93,7 +92,9 @@ class Tfds(Problem):
 
 @functools.cache
 def _prepared(name: str, tmp_dir: str) -> tuple[Any, Any]:
-    """Returns the module and the builder of a data set, which is downloaded if `tmp_dir` lacks it."""  # noqa: E501
+    """Returns the module and the builder of a data set, which is downloaded if `tmp_dir` lacks
+    it.
+    """
     require_extra("datasets", "tensorflow_datasets", "importlib_resources")
     if not name:
         raise UserError(
@@ -104,18 +105,16 @@ def _prepared(name: str, tmp_dir: str) -> tuple[Any, Any]:
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download import downloader
 
-    downloader.MAX_RETRIES = (
-        0  # with the default of 10, a run without a network ends after several minutes
-    )
+    # With the default of 10, a run without a network ends after several minutes.
+    downloader.MAX_RETRIES = 0
     tfds.disable_progress_bar()  # it fills log files
     try:
         with contextlib.redirect_stdout(sys.stderr):
             builder = tfds.builder(name, data_dir=tmp_dir)
             builder.download_and_prepare()
     except tfds.core.DatasetNotFoundError:
-        raise unknown(
-            "data set", name.partition("/")[0], tfds.list_builders(with_community_datasets=False)
-        ) from None
+        names = tfds.list_builders(with_community_datasets=False)
+        raise unknown("data set", name.partition("/")[0], names) from None
     except Exception as error:  # each builder raises other exceptions
         reason = shortened(" ".join(str(error).split()), 300)
         raise UserError(

@@ -117,5 +117,7 @@ class TranslateEnfrWmtSmall8k(TranslateEnfrWmt8k):
 
 
 def __getattr__(name: str) -> Any:
-    """Raises UserError for classes and functions of tensor2tensor's module that do not exist here."""  # noqa: E501
+    """Raises UserError for classes and functions of tensor2tensor's module that do not exist
+    here.
+    """
     raise missing_name("translate", name)

@@ -21,7 +21,8 @@ from t2t_repro.problem import Problem, SpaceID, setting
 
 BUILDER_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 """The splits' names in TensorFlow Datasets, by their names in this project."""
-DEV, FULL = "wmt13", "wmt14/full"
+DEV = "wmt13"
+FULL = "wmt14/full"
 
 
 class Wmt14(Problem):
@@ -66,9 +67,8 @@ class Wmt14(Problem):
         """
         if name == DEV:
             return self.generate("dev", tmp_dir)
-        from t2t_repro.metrics import (
-            test_sets,
-        )  # imported late, because sacreBLEU is slow to import
+        # Imported late, because sacreBLEU is slow to import.
+        from t2t_repro.metrics import test_sets
 
         try:
             rows = test_sets.read(name, "-".join(self.languages), tmp_dir)
@@ -103,18 +103,20 @@ class Wmt14(Problem):
         corpora = {}
         for name in builder.subsets[BUILDER_SPLITS[split]]:
             corpus = DATASET_MAP[name]
-            (url,), (foreign, english) = corpus.get_url(language), corpus.get_path(language)
-            info = published.get(url)
-            archive = (
-                Archive(url, int(info.size), f"sha256:{info.checksum}") if info else Archive(url)
-            )
+            (url,) = corpus.get_url(language)
+            foreign, english = corpus.get_path(language)
+            archive = Archive(url)
+            if info := published.get(url):
+                archive = Archive(url, int(info.size), f"sha256:{info.checksum}")
             corpora[archive] = (english, foreign)
         return corpora
 
 
 @registry.register_problem
 class WmtEnde(Wmt14):
-    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to --tmp_dir."""  # noqa: E501
+    """WMT 2014 English to German, 4.5 million pairs as in the paper; downloads 1.7 GB to
+    --tmp_dir.
+    """
 
     languages = file_suffixes = ("en", "de")
     target_space_id = SpaceID.DE_TOK

@@ -46,7 +46,7 @@ from t2t_repro.corpora.parallel import Pair
 from t2t_repro.data import encoding, records
 from t2t_repro.data.cleaning import CleanCorpus, Cleaning, pair_key, pair_text, valid_pairs
 from t2t_repro.data.job import Job, source_files
-from t2t_repro.data.shards import chunks, shard_sizes
+from t2t_repro.data.shards import chunks, exhaust, shard_sizes
 from t2t_repro.data.text_check import TextCheck
 from t2t_repro.data.vocabularies import sentencepiece
 from t2t_repro.data.vocabularies.tags import split_tag
@@ -94,10 +94,9 @@ class Task:
             )
         if self.usr_dir:
             pipeline.import_usr_dir(self.usr_dir)
-            if (
-                vars(sys.modules[Path(self.usr_dir).name]).setdefault("__code_of_task__", self.code)
-                != self.code
-            ):
+            user_module = vars(sys.modules[Path(self.usr_dir).name])
+            # A process imports the modules once, for its first task.
+            if user_module.setdefault("__code_of_task__", self.code) != self.code:
                 raise UserError(
                     f"{self.usr_dir}: changed since a worker imported it; restart the workers"
                 )
@@ -123,29 +122,30 @@ def read_part(part: TextPart, task: Task) -> None:
     problem = task.load_problem()
     if task.path(f"{part.name}.json").exists():
         return
-    rules, language = problem.settings, problem.corpora("train")[part.corpus].target_language
+    rules = problem.settings
+    language = problem.corpora("train")[part.corpus].target_language
     cleaning = Cleaning(rules.clean_max_words, rules.clean_max_ratio, False, language)
-    dev, examples = set(task.path("dev").read_bytes().split(b"\0")), dict[bytes, Pair]()
-    lengths, keys = array.array("i"), array.array("Q")
+    dev = set(task.path("dev").read_bytes().split(b"\0"))
+    examples = dict[bytes, Pair]()
+    lengths = array.array("i")
+    keys = array.array("Q")
     pairs = problem.read_part(part.part, "train", part.corpus, task.tmp_dir)
     with whole_file(task.path(f"{part.name}.txt")) as file:
         for pair in cleaning.first_pass(valid_pairs(task.problem, pairs)):
-            text = pair_text(pair)
-            file.write(text)
+            contents = pair_text(pair)
+            file.write(contents)
             source = split_tag(pair["inputs"])[1] if language else pair["inputs"]
             untagged = {"inputs": source, "targets": pair["targets"]}
-            lengths.extend(
-                (len(pair["inputs"].encode()), len(pair["targets"].encode()), len(source.encode()))
-            )
+            texts = (pair["inputs"], pair["targets"], source)
+            lengths.extend(len(text.encode()) for text in texts)
             if rules.clean_duplicates:
-                keys.append(pair_key(text))
+                keys.append(pair_key(contents))
             plain = pair_text(untagged)
             if plain in dev or source != pair["targets"]:
                 examples[plain if plain in dev else b""] = untagged
+    lengths_of_pairs = np.array(lengths, np.int32).reshape(-1, 3)
     with whole_file(task.path(f"{part.name}.npz")) as file:
-        np.savez(
-            file, lengths=np.array(lengths, np.int32).reshape(-1, 3), keys=np.array(keys, np.uint64)
-        )
+        np.savez(file, lengths=lengths_of_pairs, keys=np.array(keys, np.uint64))
     counts = {
         "read": cleaning.pairs_read,
         "dropped": cleaning.dropped,
@@ -169,7 +169,9 @@ def keys_of(
     with np.load(task.path(f"{name}.npz")) as stored:
         keys = stored["keys"]
     rows = np.empty(len(keys), KEY)
-    rows["key"], rows["part"], rows["position"] = keys, number, np.arange(len(keys))
+    rows["key"] = keys
+    rows["part"] = number
+    rows["position"] = np.arange(len(keys))
     bucket_of_row = keys % np.uint64(buckets)
     order = np.argsort(bucket_of_row, kind="stable")
     bounds = np.searchsorted(bucket_of_row[order], np.arange(buckets + 1, dtype=np.uint64))
@@ -180,12 +182,12 @@ def keys_of(
 
 def repeats_of(bucket: tuple[int, Any]) -> Iterator[tuple[int, np.ndarray]]:
     """Yields the numbers of parts, with the positions of the pairs that repeat an earlier pair."""
-    rows = np.concatenate(sorted(bucket[1], key=lambda part_rows: part_rows["part"][0]))
-    repeats = np.delete(
-        rows, np.unique(rows["key"], return_index=True)[1]
-    )  # without the first row of each key
+    _, rows_of_parts = bucket
+    rows = np.concatenate(sorted(rows_of_parts, key=lambda part_rows: part_rows["part"][0]))
+    _, first_rows = np.unique(rows["key"], return_index=True)
+    repeats = np.delete(rows, first_rows)
     for number in np.unique(repeats["part"]).tolist():
-        yield number, repeats["position"][repeats["part"] == number]
+        yield number, np.compress(repeats["part"] == number, repeats["position"])
 
 
 def save_repeats(row: tuple[int, Any], task: Task, names: Sequence[str]) -> None:
@@ -210,7 +212,8 @@ def encode_shard(
     task.load_problem()  # refuses another version
     name, start, stop = shard
     if not task.path(f"{name}.json").exists():
-        counts, pairs = Counter[str](), kept_pairs(task, parts, start, stop)
+        counts = Counter[str]()
+        pairs = kept_pairs(task, parts, start, stop)
         encoded = encoding.encode(encoding.portions(pairs), vocabulary, 1)
         records.write_chunks(task.path(name), chunks(encoded, counts))
         write_file(task.path(f"{name}.json"), json.dumps(counts))
@@ -225,7 +228,8 @@ def kept_pairs(
     for name, kept in parts:
         if start < kept and stop > 0:
             yield from pairs_of_part(task, name, max(start, 0), stop)
-        start, stop = start - kept, stop - kept
+        start -= kept
+        stop -= kept
 
 
 def pairs_of_part(task: Task, name: str, start: int, stop: int) -> Iterator[Pair]:
@@ -237,12 +241,13 @@ def pairs_of_part(task: Task, name: str, start: int, stop: int) -> Iterator[Pair
     is_kept[numbers - first] = True
     with open(task.path(f"{name}.txt"), "rb") as file:
         file.seek(int(lengths[:first].sum(dtype=np.int64)) + 2 * first)
-        sizes = lengths[
-            first : last + 1
-        ].tolist()  # A text may have newlines, so lines would not separate the texts.
-        pairs = ([file.read(size + 1)[:-1].decode() for size in row] for row in sizes)
-        for source, target in itertools.compress(pairs, is_kept):
-            yield {"inputs": source, "targets": target}
+        # A text may have newlines, so lines would not separate the texts.
+        sizes = lengths[first : last + 1].tolist()
+        for (source_size, target_size), keeps in zip(sizes, is_kept, strict=True):
+            source = file.read(source_size + 1)[:-1]
+            target = file.read(target_size + 1)[:-1]
+            if keeps:
+                yield {"inputs": source.decode(), "targets": target.decode()}
 
 
 def repeats_in(task: Task, name: str) -> np.ndarray:
@@ -255,7 +260,8 @@ class BeamEngine:
     """The engine; see `shards.Engine`. `options` are Beam's PipelineOptions."""
 
     def __init__(self, options: Any, usr_dir: str) -> None:
-        self._options, self._usr_dir = options, usr_dir
+        self._options = options
+        self._usr_dir = usr_dir
         self._kept: dict[int, list[tuple[str, int]]] = {}
         """The names of the parts of each corpus, with their numbers of pairs without repeats."""
 
@@ -272,19 +278,19 @@ class BeamEngine:
                 "again"
             )
         for corpus in corpora:
-            own_parts = [part.name for part in parts if part.corpus == corpus.number]
-            repeats, cleaning = [len(repeats_in(task, name)) for name in own_parts], corpus.cleaning
-            cleaning.pairs_read = sum(counts[name]["read"] for name in own_parts)
-            for name in own_parts:
+            cleaning = corpus.cleaning
+            cleaning.pairs_read = 0
+            kept = self._kept[corpus.number] = []
+            duplicates = 0
+            for name in (part.name for part in parts if part.corpus == corpus.number):
+                repeats = len(repeats_in(task, name))
+                duplicates += repeats
+                cleaning.pairs_read += counts[name]["read"]
                 cleaning.dropped.update(counts[name]["dropped"])
-            cleaning.dropped += Counter(duplicate=sum(repeats))
-            rows = zip(own_parts, repeats, strict=True)
-            self._kept[corpus.number] = [
-                (name, counts[name]["kept"] - count) for name, count in rows
-            ]
+                kept.append((name, counts[name]["kept"] - repeats))
+            cleaning.dropped += Counter(duplicate=duplicates)
         for name in names:
-            for _ in check.train(counts[name]["examples"]):
-                pass
+            exhaust(check.train(counts[name]["examples"]))
         return self._read_again(job, task, corpora, counts)
 
     def write_shards(self, job: Job, corpus: CleanCorpus, vocabulary: Vocabulary) -> list[Path]:
@@ -307,7 +313,8 @@ class BeamEngine:
         """Makes the folder of the workers' files. Deletes the folders of other tasks or another
         text.
         """
-        parent, parts = (job.data_dir / f"{job.name}.beam").absolute(), list[TextPart]()
+        parent = (job.data_dir / f"{job.name}.beam").absolute()
+        parts = list[TextPart]()
         task = Task(
             str(parent),
             self._usr_dir,
@@ -316,14 +323,11 @@ class BeamEngine:
             os.path.abspath(job.tmp_dir) if job.tmp_dir else "",
             code=files.code_hash(self._usr_dir),
         )
-        self._state = self._source_state(
-            job
-        )  # before the parts, so that a change after them is found
+        # Before the parts, so that a change after them is found.
+        self._state = self._source_state(job)
         for number in range(len(corpora)):
-            corpus_parts = enumerate(job.problem.parts("train", number, job.tmp_dir))
-            parts += [
-                TextPart(f"{number:02d}-{index:05d}", number, part) for index, part in corpus_parts
-            ]
+            for index, part in enumerate(job.problem.parts("train", number, job.tmp_dir)):
+                parts.append(TextPart(f"{number:02d}-{index:05d}", number, part))
         dev = b"\0".join(sorted(map(pair_text, check.dev)))
         hashed = pickle.dumps((task, parts, self._state, job.data_settings, dev))
         folder = parent / hashlib.sha256(hashed).hexdigest()
@@ -345,9 +349,8 @@ class BeamEngine:
         checksums.
         """
         urls = {path for _, path in job.problem.source_files() if "://" in path}
-        return files.states(
-            sorted(urls | {os.path.abspath(str(path)) for _, path in source_files(job.problem)})
-        )
+        local = {os.path.abspath(str(path)) for _, path in source_files(job.problem)}
+        return files.states(sorted(urls | local))
 
     def _run(self, elements: Sequence[Any], function: Any, *arguments: Any) -> None:
         """Lets the workers call function(element, *arguments) for each element."""
@@ -370,13 +373,14 @@ class BeamEngine:
     ) -> list[str]:
         """Sets the hashes of corpora. Returns the texts from which a vocabulary is learned."""
         firsts = itertools.accumulate((2 * part["kept"] for part in counts.values()), initial=0)
-        first_texts, texts = dict(zip(counts, firsts, strict=False)), list[str]()
+        first_texts = dict(zip(counts, firsts, strict=False))
+        texts = list[str]()
         stride = 0 if job.user_vocabulary else self._stride(task, first_texts)
         for corpus in corpora:
-            digest, position = hashlib.sha256(), 0
-            names = [
-                name for name, _ in self._kept[corpus.number] if counts[name]["kept"]
-            ]  # a map cannot be empty
+            digest = hashlib.sha256()
+            position = 0
+            # A map cannot be empty.
+            names = [name for name, _ in self._kept[corpus.number] if counts[name]["kept"]]
             for name in names:
                 with open(task.path(f"{name}.txt"), "rb") as file:
                     contents = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -391,19 +395,22 @@ class BeamEngine:
         return texts
 
     def _stride(self, task: Task, first_texts: dict[str, int]) -> int:
-        """Returns the smallest power of 3 for which each text with a multiple of it as number is in
-        the sample.
+        """Returns the smallest power of 3 for which the texts whose numbers are multiples of it
+        have at most `MAX_TRAINING_BYTES`, as `sentencepiece.sample` chooses them.
         """
         strides = 3 ** np.arange(20)
         sizes = np.zeros(len(strides), np.int64)
         for name, first in first_texts.items():
             texts = lengths_in(task, name)[:, [2, 1]].ravel()
             sizes += [int(texts[-first % stride :: stride].sum()) for stride in strides.tolist()]
-        return int(strides[np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)[0]])
+        small_enough = np.flatnonzero(sizes <= sentencepiece.MAX_TRAINING_BYTES)
+        return int(strides[small_enough[0]])
 
 
 def lengths_in(task: Task, name: str) -> np.ndarray:
-    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N, 3]."""  # noqa: E501
+    """Returns the bytes of each source, target, and source without its tag of a part, int32 [N,
+    3].
+    """
     with np.load(task.path(f"{name}.npz")) as stored:
         return np.asarray(stored["lengths"])
 
@@ -413,6 +420,7 @@ def sampled(contents: mmap.mmap, lengths: np.ndarray, first: int, stride: int) -
     number `first`.
     """
     ends = np.cumsum(lengths[:, :2].ravel() + 1, dtype=np.int64) - 1
-    sizes = lengths[:, [2, 1]].ravel()
-    chosen = range(-first % stride, len(ends), stride)
-    return [contents[ends[number] - sizes[number] : ends[number]].decode() for number in chosen]
+    starts = ends - lengths[:, [2, 1]].ravel()  # without tags
+    chosen = slice(-first % stride, None, stride)
+    bounds = zip(starts[chosen], ends[chosen], strict=True)
+    return [contents[start:stop].decode() for start, stop in bounds]

@@ -66,14 +66,10 @@ def _user_errors(problem: str) -> Iterator[None]:
     """
     try:
         yield
-    except (
-        OSError,
-        BeamIOError,
-        ValueError,
-    ) as error:  # ValueError: Beam knows no file system for the path
-        raise UserError(
-            f"{problem} ({' '.join(str(getattr(error, 'strerror', None) or error).split())})"
-        ) from None
+    # ValueError: Beam knows no file system for the path.
+    except (OSError, BeamIOError, ValueError) as error:
+        reason = str(getattr(error, "strerror", None) or error)
+        raise UserError(f"{problem} ({' '.join(reason.split())})") from None
 
 
 def match(pattern: str) -> list[str]:
@@ -95,26 +91,26 @@ def states(paths: Sequence[str]) -> list[tuple[Any, ...]]:
     """Returns for each file its path, and its size and time of change, or if it is not local, its
     checksum.
     """
-    facts = []
+    facts = list[tuple[Any, ...]]()
     for path in paths:
         with _user_errors(f"{path}: cannot be read"):
-            stat = None if "://" in path else os.stat(path)
-            facts.append(
-                (path, stat.st_size, stat.st_mtime_ns)
-                if stat
-                else (path, FileSystems.checksum(path))
-            )
+            if "://" in path:
+                facts.append((path, FileSystems.checksum(path)))
+            else:
+                stat = os.stat(path)
+                facts.append((path, stat.st_size, stat.st_mtime_ns))
     return facts
 
 
 def code_hash(folder: str) -> str:
     """Returns a hash of the Python modules in a folder, "" if `folder` is ""."""
-    paths = sorted(Path(folder).rglob("*.py")) if folder else []
+    if not folder:
+        return ""
     digests = [
         (str(path.relative_to(folder)), hashlib.sha256(path.read_bytes()).hexdigest())
-        for path in paths
+        for path in sorted(Path(folder).rglob("*.py"))
     ]
-    return hashlib.sha256(repr(digests).encode()).hexdigest() if folder else ""
+    return hashlib.sha256(repr(digests).encode()).hexdigest()
 
 
 def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
@@ -124,21 +120,16 @@ def local_models(output_dirs: str, checkpoint_paths: str) -> tuple[str, str]:
     A checkpoint of a copied folder is a path in the folder, such as "best". Raises UserError if a
     folder is missing.
     """
-    folders = (
-        [output_dirs]
-        if Path(output_dirs).is_dir()
-        else [part.strip() for part in output_dirs.split(",")]
-    )
-    if not any("://" in folder for folder in folders):
+    if "://" not in output_dirs or Path(output_dirs).is_dir():
         return output_dirs, checkpoint_paths
+    folders = [part.strip() for part in output_dirs.split(",")]
     checkpoints = split_paths(checkpoint_paths) if checkpoint_paths else [""] * len(folders)
     if len(checkpoints) != len(folders):
         return output_dirs, checkpoint_paths  # open_folders says what is wrong
-    local = [
-        _copied(folder, checkpoint) if "://" in folder else (folder, checkpoint)
-        for folder, checkpoint in zip(folders, checkpoints, strict=True)
-    ]
-    return ",".join(folder for folder, _ in local), ",".join(checkpoint for _, checkpoint in local)
+    for place, (folder, checkpoint) in enumerate(zip(folders, checkpoints, strict=True)):
+        if "://" in folder:
+            folders[place], checkpoints[place] = _copied(folder, checkpoint)
+    return ",".join(folders), ",".join(checkpoints)
 
 
 def model_paths(
@@ -150,16 +141,19 @@ def model_paths(
     `output_dirs` is the value of --output_dir, and the others are what `open_folders` returned for
     its local copies.
     """
-    names = (
-        output_dirs.split(",") if "://" in output_dirs else [str(folder.path) for folder in folders]
-    )
-    paths = [
-        (name.strip(), os.path.relpath(checkpoint, folder.path))
-        if "://" in name
-        else (os.path.abspath(name), os.path.abspath(checkpoint))
-        for name, folder, checkpoint in zip(names, folders, checkpoints, strict=True)
-    ]
-    return ",".join(name for name, _ in paths), ",".join(checkpoint for _, checkpoint in paths)
+    names = [str(folder.path) for folder in folders]
+    if "://" in output_dirs:
+        names = [name.strip() for name in output_dirs.split(",")]
+    shared_folders = []
+    shared_checkpoints = []
+    for name, folder, checkpoint in zip(names, folders, checkpoints, strict=True):
+        if "://" in name:
+            shared_folders.append(name)
+            shared_checkpoints.append(os.path.relpath(checkpoint, folder.path))
+        else:
+            shared_folders.append(os.path.abspath(name))
+            shared_checkpoints.append(os.path.abspath(checkpoint))
+    return ",".join(shared_folders), ",".join(shared_checkpoints)
 
 
 def export_version(folder: str) -> tuple[str, str]:
@@ -168,11 +162,8 @@ def export_version(folder: str) -> tuple[str, str]:
     """
     folder = folder.rstrip("/")
     found = match(f"{folder}/saved_model.pb") or match(f"{folder}/*/saved_model.pb")
-    versions = [
-        path.removesuffix("/saved_model.pb")
-        for path in found
-        if "/." not in path.removeprefix(folder)
-    ]
+    visible = [path for path in found if "/." not in path.removeprefix(folder)]
+    versions = [path.removesuffix("/saved_model.pb") for path in visible]
     if not versions:
         raise UserError(
             f"--export_dir={folder}: has no SavedModel; name a folder that t2t-exporter wrote"
@@ -197,7 +188,8 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
     """Returns the paths of a local copy of a model folder and of its checkpoint, which a process
     makes only once.
     """
-    copy, names = _new_folder(), _names_in(folder)
+    copy = _new_folder()
+    names = _names_in(folder)
     if not names:
         raise UserError(f"--output_dir={folder}: no such folder; name a model folder")
     unneeded = re.compile(r"(tensorboard|export)/|.*\.data-")
@@ -215,15 +207,15 @@ def _copied(folder: str, checkpoint: str) -> tuple[str, str]:
 
 def _names_in(folder: str) -> list[str]:
     """Returns the paths of all files in a folder, relative to it."""
-    return [
-        path.removeprefix(folder.rstrip("/") + "/") for path in match(f"{folder.rstrip('/')}/**")
-    ]
+    start = f"{folder.rstrip('/')}/"
+    return [path.removeprefix(start) for path in match(f"{start}**")]
 
 
 def _fetch(folder: str, names: Sequence[str], copy: Path) -> None:
     """Copies files of a folder to a local folder."""
     for name in names:
-        source, target = f"{folder.rstrip('/')}/{name}", copy / name
+        source = f"{folder.rstrip('/')}/{name}"
+        target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
             _user_errors(f"{source}: cannot be copied"),

@@ -25,9 +25,8 @@ def pipeline_options(text: str) -> Any:
             # Beam's default, DirectRunner, would first try to download and start another runner,
             # Prism.
             options = PipelineOptions(["--runner=FnApiRunner", *shlex.split(text)])
-            create_runner(
-                options.view_as(StandardOptions).runner
-            )  # some runners define options of their own
+            # Some runners define options of their own.
+            create_runner(options.view_as(StandardOptions).runner)
             valid, all_options = (
                 options.get_all_options(retain_unknown_options=retain) for retain in (False, True)
             )

@@ -41,9 +41,12 @@ from t2t_repro.files.untrusted import parse_json
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 
-LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED = COUNTERS = (
-    "lines", "shards", "existing shards", "translated in segments", "truncated",
-)  # fmt: skip
+LINES = "lines"
+SHARDS = "shards"
+EXISTING = "existing shards"
+IN_SEGMENTS = "translated in segments"
+TRUNCATED = "truncated"
+COUNTERS = (LINES, SHARDS, EXISTING, IN_SEGMENTS, TRUNCATED)
 """Names of the counters of `translate`, which Beam sums over all workers."""
 SETTINGS = ".settings"
 """Suffix of the file beside the shards that has a hash of everything that they depend on."""
@@ -99,34 +102,27 @@ def translate(batch: LineBatch, job: BeamJob) -> dict[str, int]:
     if job.resume and match(shard):
         return {EXISTING: 1}
     translator, problem = load(job)
-    options: Any = {
-        "target_language": job.target_language,
-        "long_lines": job.long_lines,
-        "input_file": _place(batch),
-    }
     is_detailed = job.output_format == "jsonl"
-    options |= {
-        "details": is_detailed,
-        "scores": is_detailed or job.decode_hparams.write_beam_scores,
-    }
     texts, prefixes = inputs_of(batch)
-    translations = translator.translate(texts, prefixes, **options)
+    translations = translator.translate(
+        texts,
+        prefixes,
+        target_language=job.target_language,
+        long_lines=job.long_lines,
+        input_file=_place(batch),
+        details=is_detailed,
+        scores=is_detailed or job.decode_hparams.write_beam_scores,
+    )
     refuse_diverged(translation.score for translation in translations)
     finished, _ = finish_translations(problem, texts, translations)
-    if is_detailed:
-        rows = zip(texts, finished, strict=True)
-        write(
-            shard,
-            [
-                json_line(text, row, translator.vocabulary, has_attention=False)
-                for text, row in rows
-            ],
-        )
-    else:
-        write(
-            shard,
-            [text_line(translation.hypotheses, job.decode_hparams) for translation in finished],
-        )
+    lines = []
+    for text, translation in zip(texts, finished, strict=True):
+        if is_detailed:
+            line = json_line(text, translation, translator.vocabulary, has_attention=False)
+        else:
+            line = text_line(translation.hypotheses, job.decode_hparams)
+        lines.append(line)
+    write(shard, lines)
     return {
         LINES: len(batch.lines),
         SHARDS: 1,
@@ -141,8 +137,9 @@ def augment(
     """Translates a batch and writes its shard of the corpus of t2t-augment, unless it exists.
     Returns its counts.
 
-    `settings` are those of `Augmentation`, and `folder` is that of the corpus. If a line can have
-    several outputs, an existing shard does not show how many were dropped, so it is replaced.
+    `folder` is the folder of the corpus, and `settings` is the field of its `Augmentation`. If a
+    line can have several outputs, an existing shard does not show how many were dropped, so it is
+    replaced.
     """
     path = augmented.shard_path(folder, batch.first_line // settings["shard_lines"])
     if path.exists() and job.decode_hparams.n == 1:
@@ -207,11 +204,8 @@ def run(
     Raises UserError if a worker raises one, for example because an input file is damaged. `options`
     are Beam's PipelineOptions.
     """
-    batches = (
-        beam.Create(list(enumerate(paths)))
-        | beam.FlatMap(read_batches, batch_lines)
-        | beam.Reshuffle()
-    )
+    files = beam.Create(list(enumerate(paths)))
+    batches = files | beam.FlatMap(read_batches, batch_lines) | beam.Reshuffle()
     return run_pipeline(batches | "translate" >> beam.Map(_count, step, arguments), options)
 
 
@@ -265,12 +259,11 @@ def same_run(
     Raises UserError if shards of another run exist, or the run would overwrite one of its input
     files `paths`.
     """
-    path, is_local = f"{job.decode_to_file}{SETTINGS}", "://" not in job.decode_to_file
+    path = f"{job.decode_to_file}{SETTINGS}"
+    is_local = "://" not in job.decode_to_file
     with only_writer(Path(job.decode_to_file), "--decode_to_file") if is_local else nullcontext():
-        expected, existing = (
-            fingerprint(job, models, paths, batch_lines),
-            shards(job.decode_to_file),
-        )
+        expected = fingerprint(job, models, paths, batch_lines)
+        existing = shards(job.decode_to_file)
         refuse_overwriting(
             "--decode_to_file", [path, *existing], [("--decode_from_file", path) for path in paths]
         )
@@ -303,9 +296,8 @@ def fingerprint(
     job = replace(
         job, output_dir="", checkpoints="", export_dir="", decode_hparams=search, resume=False
     )
-    return hashlib.sha256(
-        repr((job, models, list(map(_content, paths)), batch_lines)).encode()
-    ).hexdigest()
+    facts = (job, models, list(map(_content, paths)), batch_lines)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def _content(path: str) -> str:
@@ -325,7 +317,8 @@ def read_batches(numbered_path: tuple[int, str], batch_lines: int) -> Iterator[L
     `numbered_path` is (index of the file among the input files, path of the file).
     """
     file_number, path = numbered_path
-    lines, first_line = read_lines(path), 0
+    lines = read_lines(path)
+    first_line = 0
     while batch := list(itertools.islice(lines, batch_lines)):
         yield LineBatch(path, file_number, first_line, batch)
         first_line += len(batch)
@@ -340,7 +333,8 @@ def inputs_of(batch: LineBatch) -> tuple[list[str], list[str]]:
     """
     if not JSONL.search(batch.path):
         return batch.lines, []
-    rows, cure = [], 'write {"source": TEXT} or {"source": TEXT, "prefix": TEXT}'
+    rows = []
+    cure = 'write {"source": TEXT} or {"source": TEXT, "prefix": TEXT}'
     for number, line in enumerate(batch.lines, batch.first_line + 1):
         row = parse_json(line, f"{batch.path}:{number}", cure)
         sides = [row.get("source"), row.get("prefix", "")] if isinstance(row, dict) else []
@@ -361,11 +355,8 @@ def shard_name(prefix: str, batch: LineBatch) -> str:
 
 def shards(prefix: str) -> list[str]:
     """Returns the sorted paths of all shards that exist; see `shard_name`."""
-    return [
-        path
-        for path in match(f"{prefix}-*")
-        if re.fullmatch(r"-[0-9]{5,}-[0-9]{12,}", path[len(prefix) :])
-    ]
+    end = re.compile("-[0-9]{5,}-[0-9]{12,}")
+    return [path for path in match(f"{prefix}-*") if end.fullmatch(path[len(prefix) :])]
 
 
 def input_files(path: str) -> list[str]:

@@ -21,7 +21,8 @@ the characters that reverse the direction of text (bidirectional embeddings, ove
 isolates).
 """
 
-PLAIN_SECONDS, BAR_SECONDS = 15.0, 0.1
+PLAIN_SECONDS = 15.0
+BAR_SECONDS = 0.1
 """Seconds between two plain progress lines, and between two updates of a bar."""
 
 
@@ -60,7 +61,9 @@ class Progress:
     """
 
     def __init__(self, description: str, total: int | None, unit: str, done: int = 0) -> None:
-        self._description, self._total, self._unit = description, total, unit
+        self._description = description
+        self._total = total
+        self._unit = unit
         self._initial = self._done = done
         self._start: float | None = None
         self._note = ""
@@ -83,7 +86,8 @@ class Progress:
         self._done += count
         now = time.monotonic()
         if self._start is None:
-            self._start, self._initial = now, self._done
+            self._start = now
+            self._initial = self._done
         self._note = note or self._note
         if now - self._shown >= self._seconds:
             self._shown = now
@@ -104,14 +108,11 @@ class Progress:
 
     def _text(self) -> str:
         unit = self._unit.removesuffix("s") if (self._total or self._done) == 1 else self._unit
-        parts = [
-            f"{self._description}: {self._done:,}{f'/{self._total:,}' if self._total else ''} "
-            f"{unit}"
-        ]
+        total = f"/{self._total:,}" if self._total else ""
+        parts = [f"{self._description}: {self._done:,}{total} {unit}"]
         seconds = 0.0 if self._start is None else time.monotonic() - self._start
-        speed = (
-            (self._done - self._initial) / seconds if seconds >= 1 else 0.0
-        )  # a shorter time means little
+        # A shorter time means little.
+        speed = (self._done - self._initial) / seconds if seconds >= 1 else 0.0
         if self._note or speed:
             parts.append(self._note or f"{speed:,.1f} {self._unit}/s")
         if self._total and speed and self._done < self._total:

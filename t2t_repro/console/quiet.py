@@ -28,9 +28,8 @@ def quiet_tensorflow() -> Iterator[None]:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     hides = True
-    with os.fdopen(
-        os.memfd_create("log"), "w+b"
-    ) as captured:  # there may be no folder for temporary files
+    # In memory, because there may be no folder for temporary files.
+    with os.fdopen(os.memfd_create("log"), "w+b") as captured:
         try:
             with redirected_errors(captured):
                 yield

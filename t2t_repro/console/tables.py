@@ -67,16 +67,14 @@ def _parts(columns: list[list[str]], text_count: int, width: int) -> list[str]:
     for column in columns[count:]:
         if len(parts[-1]) > count and _width([*parts[-1], column]) > width:
             parts.append(columns[:count])
-        parts[-1] = [*parts[-1], column]
-    rows = [
-        [
-            row
-            for row in zip(*part, strict=True)
-            if part is parts[0] or any(map(str.strip, row[count:]))
-        ]
-        for part in parts
-    ]
-    return ["\n".join("  ".join(row).rstrip() for row in part) for part in rows]
+        parts[-1].append(column)
+    texts = []
+    for part in parts:
+        rows = list(zip(*part, strict=True))
+        if part is not parts[0]:
+            rows = [row for row in rows if any(map(str.strip, row[count:]))]
+        texts.append("\n".join("  ".join(row).rstrip() for row in rows))
+    return texts
 
 
 def _width(columns: list[list[str]]) -> int:
@@ -86,7 +84,8 @@ def _width(columns: list[list[str]]) -> int:
 def _aligned(table: Table, column: Column) -> list[str]:
     """Returns the title and the cells of a column, padded to the same width."""
     cells = [column.title, *(_cell(line, column) for line in table.lines)]
-    pad, width = str.rjust if _is_number(table, column) else str.ljust, max(map(len, cells))
+    pad = str.rjust if _is_number(table, column) else str.ljust
+    width = max(map(len, cells))
     return [pad(cell, width) for cell in cells]
 
 
@@ -98,13 +97,11 @@ def to_markdown(tables: Sequence[Table], columns: Sequence[Column]) -> str:
         rows = [
             [column.title for column in used],
             ["---:" if _is_number(table, column) else "---" for column in used],
-            *([_cell(line, column).replace("|", "\\|") for column in used] for line in table.lines),
         ]
-        blocks += [
-            f"### {table.title}",
-            "\n".join(f"| {' | '.join(row)} |" for row in rows),
-            *table.notes,
-        ]
+        for line in table.lines:
+            rows.append([_cell(line, column).replace("|", "\\|") for column in used])
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        blocks += [f"### {table.title}", text, *table.notes]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -116,9 +113,8 @@ def to_csv(tables: Sequence[Table], columns: Sequence[Column]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["table", *(column.name for column in columns)])
     for table in tables:
-        writer.writerows(
-            [table.name, *(line.get(column.name) for column in columns)] for line in table.lines
-        )
+        for line in table.lines:
+            writer.writerow([table.name, *(line.get(column.name) for column in columns)])
     return file.getvalue()
 
 
@@ -128,7 +124,9 @@ def _used(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_number(table: Table, column: Column) -> bool:
-    """Returns True if no value of the column is text. The tables align such columns to the right."""  # noqa: E501
+    """Returns True if no value of the column is text. The tables align such columns to the
+    right.
+    """
     return not any(isinstance(line.get(column.name), str) for line in table.lines)
 
 

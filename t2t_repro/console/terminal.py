@@ -36,23 +36,28 @@ def wrapped(text: str, width: int) -> str:
     for line in text.split("\n"):
         start = re.match(r" *\S+(?: \S+){,3} {2,}| *", line)
         column = len(start[0]) if start else 0
-        indent = " " * (column + 4 * (0 < column == len(line) - len(line.lstrip())))
+        indent = " " * column
+        if 0 < column == len(line) - len(line.lstrip()):
+            indent += "    "
         glued = COMMAND.sub(lambda match: match[0].replace(" ", "\0"), line)
         for part in _wrap(glued, width, indent) or [""]:
-            pieces = (
-                [part]
-                if len(part) <= width
-                else _wrap(part.replace("\0", " "), width - 2, f"{indent}    ")
-            )
+            pieces = [part]
+            if len(part) > width:
+                pieces = _wrap(part.replace("\0", " "), width - 2, f"{indent}    ")
             lines.append(" \\\n".join(pieces).replace("\0", " "))
     return "\n".join(lines)
 
 
 def _wrap(line: str, width: int, indent: str) -> list[str]:
     return textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
-        expand_tabs=False, replace_whitespace=False,
-    )  # fmt: skip
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
 
 
 def definitions(texts: Mapping[str, str]) -> str:

@@ -58,7 +58,8 @@ class Archive:
         return self.url.rpartition("/")[2]
 
     def __str__(self) -> str:
-        return f"{self.name} ({'' if self.size is None else f'{self.size:,} bytes, '}{self.url})"
+        size = "" if self.size is None else f"{self.size:,} bytes, "
+        return f"{self.name} ({size}{self.url})"
 
 
 def find(archives: Iterable[Archive], folder: str | Path) -> list[Path]:
@@ -100,14 +101,13 @@ def unpack(files: Mapping[Archive, Sequence[str]], folder: str | Path) -> Path:
     regular file of that path.
     """
     target = Path(folder, EXTRACTED)
-    packed = {
-        archive: {path for path in paths if not (target / path).is_file()}
-        for archive, paths in files.items()
-    }
-    packed = {archive: paths for archive, paths in packed.items() if paths}
-    for (archive, paths), archive_path in zip(packed.items(), find(packed, folder), strict=True):
-        say(f"unpacking {', '.join(sorted(paths))} from {archive_path}")
-        if missing := _extract(archive_path, paths, target):
+    packed = {}
+    for archive, paths in files.items():
+        if missing_files := {path for path in paths if not (target / path).is_file()}:
+            packed[archive] = missing_files
+    for archive, archive_path in zip(packed, find(packed, folder), strict=True):
+        say(f"unpacking {', '.join(sorted(packed[archive]))} from {archive_path}")
+        if missing := _extract(archive_path, packed[archive], target):
             names = ", ".join(sorted(missing))
             raise UserError(
                 f"{archive_path}: has no regular file {names}; get it again from {archive.url}"
@@ -170,7 +170,8 @@ def _chunks(source: IO[bytes]) -> Iterator[bytes]:
 
 def _check(path: Path, archive: Archive) -> None:
     size = path.stat().st_size
-    found, expected = f"{size:,} bytes", f"{archive.size or size:,} bytes"
+    found = f"{size:,} bytes"
+    expected = f"{archive.size or size:,} bytes"
     if archive.checksum:
         algorithm, _, digest = archive.checksum.partition(":")
         with open(path, "rb") as file:

@@ -40,7 +40,9 @@ class Augmentation:
 
 
 def read_augmentation(folder: str | Path) -> Augmentation:
-    """Returns the content of a folder's augment.json. Raises UserError if it is missing or damaged."""  # noqa: E501
+    """Returns the content of a folder's augment.json. Raises UserError if it is missing or
+    damaged.
+    """
     path = Path(folder, FILE_NAME)
     try:
         return from_json(Augmentation, read_text(path), str(path))

@@ -52,11 +52,8 @@ class CorpusFiles(Corpus):
         """The settings of t2t-augment if the corpus is a folder, else None. UserError if they are
         damaged.
         """
-        return (
-            read_augmentation(self.files[0])
-            if len(self.files) == 1 and os.path.isdir(self.files[0])
-            else None
-        )
+        is_folder = len(self.files) == 1 and os.path.isdir(self.files[0])
+        return read_augmentation(self.files[0]) if is_folder else None
 
     def read(self, languages: tuple[str, str], part: Any = None) -> Iterator[Pair]:
         """Yields the pairs, or only those of one of the `parts`.
@@ -91,7 +88,8 @@ def read_listing(flag: str, value: str) -> list[CorpusFiles]:
         paths, colon, weight = item.rpartition(":")
         # A colon in the name of an existing file begins no weight.
         if not colon or "/" in weight or os.path.exists(item.rpartition(",")[2].strip()):
-            paths, weight = item, ""
+            paths = item
+            weight = ""
         elif not _is_weight(weight):
             raise UserError(
                 f"{flag}={item}: the weight must be a number above 0, e.g. {flag}={paths}:2"
@@ -130,10 +128,11 @@ def _read_json(path: str) -> list[CorpusFiles]:
         corpus = from_fields(Corpus, fields, place)
         if not _is_weight(fields.get("weight", 1)):
             raise UserError(f"{place}: weight={corpus.weight} must be a number above 0")
-        files = [
-            file if "://" in str(file) else file and os.path.join(os.path.dirname(path), str(file))
-            for file in corpus.files
-        ]
+        files = []
+        for file in corpus.files:
+            if file and "://" not in str(file):
+                file = os.path.join(os.path.dirname(path), str(file))
+            files.append(file)
         listed = CorpusFiles(files, corpus.weight, corpus.target_language, name, path)
         corpora.append(_checked(listed, place, CURE))
     return corpora
@@ -146,11 +145,9 @@ def _checked(corpus: CorpusFiles, place: str, example: str) -> CorpusFiles:
             raise UserError(
                 f"{files[0]}: shards are missing; run t2t-augment again with the same flags"
             )
-    elif (
-        not all(files)
-        or len(files) not in (1, 2)
-        or (len(files) == 1 and _suffix(files[0]) not in SUFFIXES)
-    ):
+        return corpus
+    has_both_sides = len(files) == 2 or (len(files) == 1 and _suffix(files[0]) in SUFFIXES)
+    if not all(files) or not has_both_sides:
         raise UserError(
             f"{place}: name two files, source and target, without commas or semicolons in their "
             f"names, one file .tsv or .jsonl, or a folder of t2t-augment: {example}"

@@ -24,14 +24,14 @@ def read_pairs(
     The segments of two SGML files are paired by the ids of documents and segments. `part` has a
     part of the lines.
 
-    Raises UserError as `read_lines` does, and if a line or a segment has no counterpart.
+    Raises UserError if a file is missing, damaged or not UTF-8, or if a line or a segment has no
+    counterpart.
     """
     sides = part.lines() if part else [read_lines(str(path)) for path in (source, target)]
     if _are_segments(source, target):
         sides[1] = iter(_paired_segments(source, target))
-    for number, texts in enumerate(
-        itertools.zip_longest(*sides), part.first_line - 1 if part else 0
-    ):
+    lines_before = part.first_line - 1 if part else 0
+    for number, texts in enumerate(itertools.zip_longest(*sides), lines_before):
         if None in texts:
             counts = [
                 number + (text is not None) + sum(1 for _ in rest)
@@ -67,34 +67,32 @@ def read_rows(
     for number, line in numbered(path, part):
         row = parse_json(line, f"{path}:{number}", "write a JSON object in each line")
         row = row.get("translation", row) if isinstance(row, dict) else {}
-        for source, target in (("inputs", "targets"), languages):
-            if (
-                isinstance(row, dict)
-                and isinstance(row.get(source), str)
-                and isinstance(row.get(target), str)
-            ):
-                yield {
-                    "inputs": row[source].replace("\n", " "),
-                    "targets": row[target].replace("\n", " "),
-                }
+        row = row if isinstance(row, dict) else {}
+        for keys in (("inputs", "targets"), languages):
+            source, target = map(row.get, keys)
+            if isinstance(source, str) and isinstance(target, str):
                 break
         else:
             raise UserError(
-                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the two keys, e.g. by '  # noqa: E501
-                "--languages=en,de"
+                f'{path}:{number}: no texts under "inputs" and "targets"; write both, or name the '
+                "two keys, e.g. by --languages=en,de"
             )
+        yield {"inputs": source.replace("\n", " "), "targets": target.replace("\n", " ")}
 
 
 def numbered(path: str, part: LineRange | None) -> Iterator[tuple[int, str]]:
     """Returns the lines of a file, or only those of a part, with their numbers from 1."""
-    return enumerate(part.lines()[0], part.first_line) if part else enumerate(read_lines(path), 1)
+    if part:
+        return enumerate(part.lines()[0], part.first_line)
+    return enumerate(read_lines(path), 1)
 
 
 def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -> list[str]:
     """Returns the texts of the file `target`, in the order of the texts of the file `source`, which
     are `texts`.
 
-    Raises UserError as `read_pairs` does.
+    Raises UserError if the file is missing, damaged or not UTF-8, or if a line or a segment has no
+    counterpart.
     """
     if _are_segments(source, target):
         return _paired_segments(source, target)
@@ -105,10 +103,11 @@ def read_targets(target: str | Path, source: str | Path, texts: Sequence[str]) -
 
 
 def _paired_segments(source: str | Path, target: str | Path) -> list[str]:
-    """Returns the segments of the SGML file `target` in the order of those of the SGML file
-    `source`.
+    """Returns the segments of the SGML file `target`, in the order in which the SGML file `source`
+    has segments with the same ids.
     """
-    keys, segments = read_segments(str(source)).keys(), read_segments(str(target))
+    keys = read_segments(str(source)).keys()
+    segments = read_segments(str(target))
     for document, segment in keys ^ segments.keys():
         raise UserError(
             f"{source} and {target}: only one has segment {segment} of document {document!r}; fix "

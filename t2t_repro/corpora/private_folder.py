@@ -53,7 +53,8 @@ def _is_private_group(group_id: int) -> bool:
     member.
     """
     try:
-        group, name = grp.getgrgid(group_id), pwd.getpwuid(os.geteuid()).pw_name
+        group = grp.getgrgid(group_id)
+        name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return False
     return group.gr_name == name and set(group.gr_mem) <= {name}

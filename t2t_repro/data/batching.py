@@ -6,6 +6,7 @@ and the epoch's number.
 """
 
 import bisect
+import enum
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,30 @@ estimate.
 """
 
 
+class Stream(enum.IntEnum):
+    """The kinds of random decisions in plans. `random_stream` gives each decision random numbers of
+    its own.
+    """
+
+    EPOCH = 0
+    """Blocks and steps of an epoch of a whole split; numbered by the epoch."""
+    PASS = 1
+    """Order of a corpus's examples; numbered by the pass and the corpus."""
+    SHARDS_OF_PASS = 2
+    """Order of a corpus's shards in a large split; numbered by the pass and the corpus."""
+    SHARD = 3
+    """Order of a shard's examples in a large split; numbered by the pass and the shard."""
+    GROUP = 4
+    """Blocks and steps of a group of a large split; numbered by the epoch and the group."""
+
+
+def random_stream(seed: int, stream: Stream, *numbers: int) -> np.random.Generator:
+    """Returns the random numbers for one decision, which depend on no other decision. `numbers` are
+    those that `Stream` names.
+    """
+    return np.random.default_rng([seed, *numbers, stream])
+
+
 @dataclass(frozen=True)
 class Plan:
     """The steps of one epoch.
@@ -55,8 +80,8 @@ class Plan:
     Attributes:
         order: int32 [N], indices of the examples, ordered so that neighbours have similar lengths.
         ends: int64 [blocks + 1], boundaries of the blocks in `order`. Block b is
-        order[ends[b]:ends[b + 1]]. shuffle: int32 [steps, blocks in a step], numbers of the blocks
-        that form each step.
+            order[ends[b]:ends[b + 1]].
+        shuffle: int32 [steps, blocks in a step], numbers of the blocks that form each step.
     """
 
     order: np.ndarray
@@ -69,7 +94,9 @@ class Plan:
 
     def blocks(self, step: int) -> list[np.ndarray]:
         """Returns, for each block of a step, the indices of its examples."""
-        return [self.order[self.ends[block] : self.ends[block + 1]] for block in self.shuffle[step]]
+        numbers = self.shuffle[step]
+        bounds = zip(self.ends[numbers], self.ends[numbers + 1], strict=True)
+        return [self.order[start:stop] for start, stop in bounds]
 
 
 def plan(
@@ -96,46 +123,52 @@ def plan(
         epoch: number of the epoch. Each epoch has a different plan.
         corpora: the corpora of the examples. UserError if one is too small for its weight.
     """
-    random = np.random.default_rng([seed, epoch])
-    short = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length)).astype(np.int32)
+    is_short = (lengths <= max_length).all(axis=0)
+    short = np.flatnonzero(is_short).astype(np.int32)
     if not len(short):
         return Plan(short, np.zeros(1, np.int64), np.empty((0, BLOCKS), np.int32))
-    fewest, epoch_tokens = len(short), int(lengths[1, short].sum(dtype=np.int64))
+    epoch_tokens = int(lengths[1, short].sum(dtype=np.int64))
+    examples = short
+    fewest = len(short)
     if any(corpus.weight for corpus in corpora):
-        short, fewest = _weighted(lengths, short, corpora, seed, epoch)
+        examples, fewest = _weighted(lengths, short, corpora, seed, epoch)
+    # Neither number depends on the epoch. So all epochs have the same number of steps.
     steps = min(max(1, round(epoch_tokens / batch_size)), fewest)
-    return arrange(lengths, short, steps, steps * min(BLOCKS, fewest // steps), random)
+    blocks = steps * min(BLOCKS, fewest // steps)
+    return arrange(lengths, examples, steps, blocks, random_stream(seed, Stream.EPOCH, epoch))
 
 
 def arrange(
     lengths: np.ndarray, examples: np.ndarray, steps: int, blocks: int, random: np.random.Generator
 ) -> Plan:
     """Returns a plan in which the examples form `blocks` blocks of similar size, and the blocks
-    form steps.
+    form `steps` steps.
 
-    `lengths`, int [2, N], has those of all examples, and `examples` the indices of the chosen ones,
-    int32.
+    `lengths` is int [2, N], with the lengths of all examples. `examples` is int32, with the indices
+    of the examples to use.
     """
-    order = _by_length(lengths if random.random() < 0.5 else lengths[::-1], examples, random)
+    sort_keys = lengths if random.random() < 0.5 else lengths[::-1]
+    order = _by_length(sort_keys, examples, random)
     # Give all blocks nearly equal numbers of target tokens. If one step were smaller, its examples
     # would weigh more.
     tokens = np.cumsum(lengths[1, order], dtype=np.int64)
-    count = len(order)
     numbers = np.arange(blocks + 1)
-    cuts = (numbers + random.uniform(-JITTER, JITTER, blocks + 1)) / blocks
-    ends = np.searchsorted(tokens, tokens[-1] * cuts, "left")
-    if count >= 4 * ROWS * blocks:
+    shifts = random.uniform(-JITTER, JITTER, blocks + 1)
+    ends = np.searchsorted(tokens, tokens[-1] * ((numbers + shifts) / blocks), "left")
+    if len(order) >= 4 * ROWS * blocks:
         ends = (ends + ROWS // 2) // ROWS * ROWS
-    ends[0], ends[-1] = 0, count
+    ends[0] = 0
+    ends[-1] = len(order)
     # Move boundaries so that no block is empty. Then every epoch has the same number of steps.
     ends = np.maximum.accumulate(ends - numbers) + numbers
-    ends = np.minimum(ends, count - blocks + numbers)
-    return Plan(order, ends, random.permutation(blocks).astype(np.int32).reshape(steps, -1))
+    ends = np.minimum(ends, len(order) - blocks + numbers)
+    shuffle = random.permutation(blocks).astype(np.int32)
+    return Plan(order, ends, shuffle.reshape(steps, -1))
 
 
 def quotas(corpora: Sequence[Corpus], tokens: Sequence[int]) -> list[Fraction]:
     """Returns how many target tokens each corpus supplies to an epoch, by its weight. `tokens` has
-    those in its text.
+    the number of target tokens in the text of each corpus.
 
     Raises UserError if a corpus would be repeated more than `MAX_PASSES` times.
     """
@@ -164,39 +197,50 @@ def _weighted(
     all epochs.
     """
     bounds = np.searchsorted(short, [corpus.start for corpus in corpora])
-    groups = np.split(short, bounds[1:])
-    tokens = [int(lengths[1, group].sum(dtype=np.int64)) for group in groups]
-    chosen, fewest = [], 0
-    for number, (group, size, quota) in enumerate(
-        zip(groups, tokens, quotas(corpora, tokens), strict=True)
-    ):
+    corpus_examples = np.split(short, bounds[1:])
+    sizes = [int(lengths[1, examples].sum(dtype=np.int64)) for examples in corpus_examples]
+    amounts = quotas(corpora, sizes)
+    chosen = []
+    fewest = 0
+    for corpus, examples in enumerate(corpus_examples):
+        size = sizes[corpus]
+        quota = amounts[corpus]
         if not quota:
             continue
-        start, stop = int(quota * epoch), int(quota * (epoch + 1))
-        fewest += int(quota) // int(lengths[1, group].max())
-        for number_of_pass in range(start // size, -(-stop // size)):
-            first, last = start - number_of_pass * size, stop - number_of_pass * size
-            random = np.random.default_rng([seed, number_of_pass, number, 1])
-            is_whole = first <= 0 and last >= size
-            chosen.append(group if is_whole else part_of_pass(lengths, group, first, last, random))
+        fewest += int(quota) // int(lengths[1, examples].max())
+        # The epoch has the tokens `start` to `stop` - 1 of the sequence of passes.
+        start = int(quota * epoch)
+        stop = int(quota * (epoch + 1))
+        for number in range(start // size, (stop - 1) // size + 1):
+            # The same boundaries, counted from the first token of the pass.
+            first = start - number * size
+            last = stop - number * size
+            if first <= 0 and last >= size:
+                chosen.append(examples)
+            else:
+                random = random_stream(seed, Stream.PASS, number, corpus)
+                chosen.append(part_of_pass(lengths, examples, first, last, random))
     return np.sort(np.concatenate(chosen)), max(fewest, 1)
 
 
 def part_of_pass(
     lengths: np.ndarray, examples: np.ndarray, first: int, last: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Returns those of the examples, in a random order, whose first target token is one of `first`
-    to `last` - 1.
+    """Puts examples into a random order and counts their target tokens. Returns the examples whose
+    first target token has one of the numbers `first` to `last` - 1.
     """
-    examples = _by_length(np.broadcast_to(np.int32(0), lengths.shape), examples, random)
+    # With all lengths 0, only the random part of the sort keys decides.
+    no_lengths = np.broadcast_to(np.int32(0), lengths.shape)
+    examples = _by_length(no_lengths, examples, random)
     starts = np.cumsum(lengths[1, examples], dtype=np.int64)
     starts -= lengths[1, examples]
     return examples[slice(*np.searchsorted(starts, (first, last)))]
 
 
-def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Returns the indices `short` of examples in the order of the examples' lengths, by sorting
-    uint64 keys.
+def _by_length(
+    lengths: np.ndarray, examples: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
+    """Returns the indices `examples` in the order of the examples' lengths, by sorting uint64 keys.
 
     From its highest to its lowest bits, a key consists of:
       - the example's length on the side in row 0 of `lengths`;
@@ -204,26 +248,29 @@ def _by_length(lengths: np.ndarray, short: np.ndarray, random: np.random.Generat
         otherwise descending, so that neighbours have similar lengths on both sides and a block
         needs little padding;
       - a random number, so that each epoch combines examples of equal lengths differently;
-      - the example's position in `short`.
+      - the example's position in `examples`.
     Sorting integers is many times faster than np.lexsort.
     """
-    longest = max(int(side[short].max()) for side in lengths)
-    position_bits, length_bits = len(short).bit_length(), longest.bit_length()
+    longest = max(int(side[examples].max()) for side in lengths)
+    length_bits = longest.bit_length()
+    position_bits = len(examples).bit_length()
     random_bits = 64 - position_bits - 2 * length_bits
-    key = np.empty(len(short), np.uint64)
-    for part in _slices(len(short)):
-        major, minor = lengths[:, short[part]]
-        part_key = major.astype(np.uint64) << np.uint64(length_bits)
-        part_key |= np.where(major % 2 == 0, minor, longest - minor).astype(np.uint64)
-        part_key <<= np.uint64(random_bits)
-        part_key |= random.integers(0, 1 << random_bits, len(part_key), np.uint64)
-        part_key <<= np.uint64(position_bits)
-        part_key |= np.arange(part.start, part.stop, dtype=np.uint64)
-        key[part] = part_key
-    key.sort()
-    order = np.empty_like(short)
-    for part in _slices(len(short)):
-        order[part] = short[(key[part] & np.uint64((1 << position_bits) - 1)).astype(np.int64)]
+    keys = np.empty(len(examples), np.uint64)
+    for part in _slices(len(examples)):
+        major, minor = lengths[:, examples[part]]
+        key = major.astype(np.uint64) << np.uint64(length_bits)
+        key |= np.where(major % 2 == 0, minor, longest - minor).astype(np.uint64)
+        key <<= np.uint64(random_bits)
+        key |= random.integers(0, 1 << random_bits, len(key), np.uint64)
+        key <<= np.uint64(position_bits)
+        key |= np.arange(part.start, part.stop, dtype=np.uint64)
+        keys[part] = key
+    keys.sort()
+    order = np.empty_like(examples)
+    position_mask = np.uint64((1 << position_bits) - 1)
+    for part in _slices(len(examples)):
+        positions = (keys[part] & position_mask).astype(np.int64)
+        order[part] = examples[positions]
     return order
 
 
@@ -271,12 +318,16 @@ def _even_cuts(lengths: np.ndarray, count: int, max_tokens: int) -> list[int]:
     """
     if count == 1:
         return [0, len(lengths)]
-    limits = range(1, max_tokens)
-    smallest = bisect.bisect_left(
-        limits, True, key=lambda limit: len(cuts(lengths, limit, count)) - 1 <= count
-    )
-    boundaries = cuts(lengths, smallest + 1)
-    return boundaries + [len(lengths)] * (count + 1 - len(boundaries))
+
+    def is_enough(limit: int) -> bool:
+        return len(cuts(lengths, limit, count)) - 1 <= count
+
+    # The higher the limit, the fewer micro-batches. So bisection finds the lowest limit.
+    limits = range(1, max_tokens + 1)
+    limit = limits[bisect.bisect_left(limits, True, key=is_enough)]
+    boundaries = cuts(lengths, limit)
+    num_empty = count + 1 - len(boundaries)
+    return boundaries + [len(lengths)] * num_empty
 
 
 def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[int]:
@@ -286,19 +337,21 @@ def cuts(lengths: np.ndarray, limit: int, max_count: int | None = None) -> list[
     After `max_count` batches, a last one of any size holds the remaining examples. `lengths`, int
     [N], has the length of each example's longer side.
     """
-    boundaries, sizes = [0], np.arange(1, len(lengths) + 1)
+    boundaries = [0]
+    sizes = np.arange(1, len(lengths) + 1)
     while boundaries[-1] < len(lengths):
         if max_count is not None and len(boundaries) > max_count:
             return [*boundaries, len(lengths)]
-        rest = lengths[boundaries[-1] :]
+        start = boundaries[-1]
+        rest = lengths[start:]
         # With padding, each example of the batch is at least as long as the first. So no more
         # examples than these fit.
         if rest[0]:
             rest = rest[: limit // int(rest[0]) + 1]
-        positions = (
-            np.maximum.accumulate(rest) * sizes[: len(rest)]
-        )  # of a batch that ends after each example
-        boundaries.append(boundaries[-1] + max(int(np.searchsorted(positions, limit, "right")), 1))
+        # Positions of a batch that ends after each example.
+        positions = np.maximum.accumulate(rest) * sizes[: len(rest)]
+        fitting = int(np.searchsorted(positions, limit, "right"))
+        boundaries.append(start + max(fitting, 1))
     return boundaries
 
 
@@ -320,8 +373,9 @@ def padding(lengths: np.ndarray, steps: Iterable[list[np.ndarray]]) -> float:
 
 
 def count_positions(lengths: np.ndarray, examples: np.ndarray) -> int:
-    """Returns the number of positions of a micro-batch, tokens and padding of both sides together."""  # noqa: E501
-    return int(lengths[:, examples].max(axis=1, initial=0).sum()) * len(examples)
+    """Returns the number of positions of a micro-batch: tokens and padding of both sides."""
+    longest = lengths[:, examples].max(axis=1, initial=0)
+    return int(longest.sum()) * len(examples)
 
 
 def padding_share(tokens: int, positions: int) -> float:

@@ -52,7 +52,8 @@ class Cleaning:
 
     def __post_init__(self) -> None:
         self._tag = tag(self.target_language) if self.target_language else ""
-        self._hashes, self._is_repeat = array.array("Q"), np.empty(0, np.bool_)
+        self._hashes = array.array("Q")
+        self._is_repeat = np.empty(0, np.bool_)
 
     @property
     def pairs_kept(self) -> int:
@@ -82,21 +83,23 @@ class Cleaning:
 
     def _find_repeats(self) -> None:
         hashes = np.frombuffer(self._hashes, np.uint64)
-        order = np.argsort(
-            hashes, kind="stable"
-        )  # Stable, so that the earliest of equal pairs comes first.
-        self._is_repeat = np.zeros(len(hashes), np.bool_)
+        # Stable, so that the earliest of equal pairs comes first.
+        order = hashes.argsort(kind="stable")
         hashes = hashes[order]
-        is_repeat = np.append(False, hashes[1:] == hashes[:-1])[: len(hashes)]
+        is_repeat = np.zeros(len(hashes), np.bool_)
+        is_repeat[1:] = hashes[1:] == hashes[:-1]
         if self.seen is not None:
             for earlier in filter(len, self.seen):
-                is_repeat |= earlier.take(np.searchsorted(earlier, hashes), mode="clip") == hashes
+                # Both are sorted. "clip" compares hashes that would follow the last earlier one
+                # with this last one.
+                places = np.searchsorted(earlier, hashes)
+                is_repeat |= earlier.take(places, mode="clip") == hashes
             self.seen.append(hashes[~is_repeat])
+        self._is_repeat = np.empty_like(is_repeat)
         self._is_repeat[order] = is_repeat
         self._hashes = array.array("Q")
-        self.dropped += Counter(
-            duplicate=int(self._is_repeat.sum())
-        )  # += adds no entry for a count of 0.
+        # += adds no entry for a count of 0.
+        self.dropped += Counter(duplicate=int(is_repeat.sum()))
 
     def next_pass(self, pairs: Iterable[Pair], error: Exception) -> Iterator[Pair]:
         """Yields the pairs to keep, without repeated pairs. `pairs` are those that `first_pass` has
@@ -119,7 +122,8 @@ class Cleaning:
 
     def _reason(self, pair: Pair) -> str:
         """Returns why a pair is dropped, or "" if it is kept."""
-        source, target = pair["inputs"].removeprefix(self._tag), pair["targets"]
+        source = pair["inputs"].removeprefix(self._tag)
+        target = pair["targets"]
         if is_empty(source) or is_empty(target):
             return "empty side"
         if self.max_words or self.max_ratio:
@@ -161,8 +165,7 @@ def valid_pairs(problem: str, pairs: Iterable[Pair]) -> Iterator[Pair]:
         ):
             raise UserError(
                 f"problem {problem}: generate yielded {shortened(repr(pair))}; yield a dict with "
-                "the strings "
-                '"inputs" and "targets"'
+                'the strings "inputs" and "targets"'
             )
         yield pair
 

@@ -93,8 +93,10 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
     """
     settings = job.settings
     corpora = _corpora(job)
-    train, dev = ([corpus for corpus in corpora if corpus.split == split] for split in SPLITS)
-    check, samples = TextCheck(_first_pass(job, dev)), list[list[str]]()
+    train = [corpus for corpus in corpora if corpus.split == "train"]
+    dev = [corpus for corpus in corpora if corpus.split == "dev"]
+    check = TextCheck(_first_pass(job, dev))
+    samples = list[list[str]]()
     sample = engine.first_pass(job, train, check) if engine else _sample(job, train, check)
     for corpus in train:
         _refuse_empty(job, corpus, train)
@@ -102,9 +104,7 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
         samples = [sample[::2], sample[1::2]] if settings.separate_vocabularies else [sample]
     warnings = check.warnings(job.problem.target_language)
     if samples:
-        pairs_kept = sum(
-            corpus.cleaning.pairs_kept for corpus in corpora if corpus.split == "train"
-        )
+        pairs_kept = sum(corpus.cleaning.pairs_kept for corpus in train)
         *source_sizes, default = (
             sentencepiece.default_size(texts, pairs_kept // len(samples)) for texts in samples
         )
@@ -125,15 +125,17 @@ def _read_all(job: Job, engine: shards.Engine | None) -> tuple[Job, Text]:
         hashed.append(job.user_vocabulary.fingerprint)
     if len(corpora) > len(SPLITS):
         hashed.append(str([corpus.corpus for corpus in corpora]))
-    return job, Text(corpora, samples, hashlib.sha256("\n".join(hashed).encode()).hexdigest())
+    fingerprint = hashlib.sha256("\n".join(hashed).encode()).hexdigest()
+    return job, Text(corpora, samples, fingerprint)
 
 
 def _corpora(job: Job) -> list[CleanCorpus]:
     """Returns the corpora of all splits, before the first pass of their cleaning."""
-    settings, corpora = job.settings, []
-    train_rules = settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates
-    split_rules: dict[str, tuple[int, float, bool]] = {"train": train_rules, "dev": (0, 0.0, False)}
-    for split, rules in split_rules.items():
+    settings = job.settings
+    train_rules = (settings.clean_max_words, settings.clean_max_ratio, settings.clean_duplicates)
+    corpora = []
+    for split in SPLITS:
+        rules: tuple[int, float, bool] = train_rules if split == "train" else (0, 0.0, False)
         split_corpora = job.problem.corpora(split)
         seen: list[np.ndarray] | None = [] if len(split_corpora) > 1 else None
         for number, corpus in enumerate(split_corpora):
@@ -161,19 +163,13 @@ def _first_pass(job: Job, corpora: list[CleanCorpus]) -> Iterator[Pair]:
     """
     for corpus in corpora:
         cleaning = corpus.cleaning
-        for pair in cleaning.first_pass(_pairs(job, corpus)):
-            yield (
-                pair | {"inputs": split_tag(pair["inputs"])[1]}
-                if corpus.corpus.target_language
-                else pair
-            )
+        pairs = job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir)
+        for pair in cleaning.first_pass(valid_pairs(job.name, pairs)):
+            if corpus.corpus.target_language:
+                _, source = split_tag(pair["inputs"])
+                pair = pair | {"inputs": source}
+            yield pair
         _refuse_empty(job, corpus, corpora)
-
-
-def _pairs(job: Job, corpus: CleanCorpus) -> Iterator[Pair]:
-    return valid_pairs(
-        job.name, job.problem.generate_corpus(corpus.split, corpus.number, job.tmp_dir)
-    )
 
 
 def _refuse_empty(job: Job, corpus: CleanCorpus, corpora: list[CleanCorpus]) -> None:
@@ -209,11 +205,8 @@ def _finished(job: Job, text: Text) -> Description | None:
             "data again"
         )
         return None
-    labels = {
-        name: value
-        for name, value in job.problem.changed_settings.items()
-        if name not in job.data_settings
-    }
+    changed = job.problem.changed_settings.items()
+    labels = {name: value for name, value in changed if name not in job.data_settings}
     if not labels.items() <= description.settings.items():
         description = dataclasses.replace(description, settings=description.settings | labels)
         description.save(job.description_path)
@@ -285,9 +278,8 @@ def _learn(job: Job, samples: list[list[str]]) -> Vocabulary:
     vocabulary: Vocabulary = sentencepiece.train(targets, job.settings.vocab_size, symbols)
     for texts in sources:
         symbols = list(job.problem.symbols) if job.problem.symbols_of_sources else []
-        vocabulary = vocabulary.with_sources(
-            sentencepiece.train(texts, job.source_vocab_size, symbols)
-        )
+        source_vocabulary = sentencepiece.train(texts, job.source_vocab_size, symbols)
+        vocabulary = vocabulary.with_sources(source_vocabulary)
     return vocabulary
 
 
@@ -314,10 +306,10 @@ def _stored_corpora(
                 dropped=dict(cleaning.dropped),
             )
         )
-    train, temperature = corpora["train"], job.problem.corpus_temperature
-    if temperature > 1 and len(train) > 1:
+    temperature = job.problem.corpus_temperature
+    if temperature > 1 and len(corpora["train"]) > 1:
         corpora["train"] = [
             dataclasses.replace(corpus, weight=corpus.tokens["targets"] ** (1 / temperature))
-            for corpus in train
+            for corpus in corpora["train"]
         ]
     return corpora

@@ -92,13 +92,13 @@ class Description:
         """
         items = self.corpora.get(split, [])
         corpora = tuple(from_fields(StoredCorpus, item, f"corpora of {split}") for item in items)
-        bounds = [
-            0,
-            *(bound for corpus in corpora for bound in (corpus.start, corpus.stop)),
-            self.pairs[split],
-        ]
-        is_valid = all(0 <= corpus.weight < math.inf and corpus.shards >= 0 for corpus in corpora)
-        if corpora and not (is_valid and bounds == sorted(bounds) and bounds[::2] == bounds[1::2]):
+        # Each corpus starts where the one before stops, from 0 to the number of pairs.
+        starts = [*(corpus.start for corpus in corpora), self.pairs[split]]
+        stops = [0, *(corpus.stop for corpus in corpora)]
+        is_valid = starts == stops == sorted(stops)
+        for corpus in corpora:
+            is_valid = is_valid and 0 <= corpus.weight < math.inf and corpus.shards >= 0
+        if corpora and not is_valid:
             raise UserError(
                 f"corpora={shortened(repr(corpora))} do not fit pairs={self.pairs}; restore the "
                 "file"
@@ -119,13 +119,17 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
     return Path(data_dir) / f"{problem}.json"
 
 
+def problems_in(data_dir: str | Path) -> list[str]:
+    """Returns the names of the problems of which the data directory has finished data."""
+    paths = sorted(Path(data_dir).glob("*.json"))
+    return [path.stem for path in paths if path.name != summary.FILE_NAME]
+
+
 def missing_data(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -> UserError:
     """Returns an error that reports missing data and names the t2t-datagen command that generates
     the data.
     """
-    problems = sorted(
-        path.stem for path in Path(data_dir).glob("*.json") if path.name != summary.FILE_NAME
-    )
+    problems = problems_in(data_dir)
     contents = f" (it holds {', '.join(problems)})" if problems else ""
     cure = f"run {datagen_command(data_dir, problem, tmp_dir)}"
     if problem.replaced_by:
@@ -143,12 +147,8 @@ def datagen_command(data_dir: str | Path, problem: Problem, tmp_dir: str = "") -
     flags = {"t2t_usr_dir": registry.usr_dir(), "problem": problem.base_name}
     flags["tmp_dir"] = "" if problem.is_self_contained else tmp_dir
     flags["data_dir"] = str(data_dir)
-    return " ".join(
-        [
-            "t2t-datagen",
-            *(f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value),
-        ]
-    )
+    arguments = [f"--{name}={shlex.quote(value)}" for name, value in flags.items() if value]
+    return " ".join(["t2t-datagen", *arguments])
 
 
 def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, Description]:
@@ -175,9 +175,10 @@ def load_problem(data_dir: str | Path, name: str) -> tuple[Problem, Vocabulary, 
         )
     if problem.was_reversed and description.source_vocabulary:
         vocabulary = vocabulary.sources.with_sources(load_vocabulary(path))
-        targets, sources = description.source_vocabulary, description.vocabulary
         description = dataclasses.replace(
-            description, vocabulary=targets, source_vocabulary=sources
+            description,
+            vocabulary=description.source_vocabulary,
+            source_vocabulary=description.vocabulary,
         )
     return problem, vocabulary, description
 
@@ -238,14 +239,11 @@ def load_data(data_dir: str, problem_name: str) -> Data:
     sizes = (vocabulary.sources.size, vocabulary.size)
     records = {}
     for split in SPLITS:
-        shards, corpora = (
-            find_shards(data_dir, problem.base_name, split),
-            description.stored_corpora(split),
-        )
-        records[split] = split_records = open_records(
-            description.pairs[split], shards, problem.was_reversed, sizes, corpora
-        )
         pairs = description.pairs[split]
+        shards = find_shards(data_dir, problem.base_name, split)
+        corpora = description.stored_corpora(split)
+        split_records = open_records(pairs, shards, problem.was_reversed, sizes, corpora)
+        records[split] = split_records
         fingerprint = split_records.index_fingerprint
         if len(split_records) != pairs or description.shards.get(split) != fingerprint:
             raise UserError(

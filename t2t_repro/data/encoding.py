@@ -59,9 +59,8 @@ def encode(
     try:
         for portion in portions:
             pending.append(_submit(pool, portion))
-            if (
-                len(pending) > 3 * processes
-            ):  # Submitting more portions would only need more memory.
+            # Submitting more portions would only need more memory.
+            if len(pending) > 3 * processes:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -69,8 +68,7 @@ def encode(
         raise UserError(
             "a process that encoded text died, probably for lack of memory; run t2t-datagen again "
             f"with --num_concurrent_processes={max(1, processes // 2)} (in a script, call it "
-            "under if __name__ == "
-            '"__main__")'
+            'under if __name__ == "__main__")'
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -127,17 +125,18 @@ def _encode_in_pool(portion: Portion) -> Encoded:
 
 
 def _encode_portion(portion: Portion, vocabulary: Vocabulary) -> Encoded:
-    sides, vocabularies = list(zip(*portion, strict=True)), (vocabulary.sources, vocabulary)
+    sources, targets = zip(*portion, strict=True)
     # One thread per process: together, the processes use all cores.
-    ids = [
-        vocabulary.encode_sources(sides[0], num_threads=1),
-        vocabulary.encode(sides[1], num_threads=1),
-    ]
-    byte_pieces = sum(
-        int(side.is_byte[np.fromiter(itertools.chain.from_iterable(lists), np.int64)].sum())
-        for side, lists in zip(vocabularies, ids, strict=True)
-    )
-    counts = Counter(
-        text_bytes=sum(len("".join(texts).encode()) for texts in sides), byte_pieces=byte_pieces
-    )
-    return records.chunk(zip(*ids, strict=True)), counts
+    source_ids = vocabulary.encode_sources(sources, num_threads=1)
+    target_ids = vocabulary.encode(targets, num_threads=1)
+    byte_pieces = _byte_pieces(vocabulary.sources, source_ids)
+    byte_pieces += _byte_pieces(vocabulary, target_ids)
+    text_bytes = len("".join(sources + targets).encode())
+    counts = Counter(text_bytes=text_bytes, byte_pieces=byte_pieces)
+    return records.chunk(zip(source_ids, target_ids, strict=True)), counts
+
+
+def _byte_pieces(vocabulary: Vocabulary, rows: list[list[int]]) -> int:
+    """Returns the number of ids that stand for one byte."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64)
+    return int(vocabulary.is_byte[ids].sum())

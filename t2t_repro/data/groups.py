@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.data import batching
-from t2t_repro.data.batching import Plan
+from t2t_repro.data.batching import Plan, Stream, random_stream
 from t2t_repro.data.large_split import LargeSplit, Part
 from t2t_repro.data.records import INDEX, Records
 from t2t_repro.hparam import HParams
@@ -38,18 +38,33 @@ class Group:
     records: Records
 
 
+class Piece(NamedTuple):
+    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to
+    `last` - 1.
+    """
+
+    shard: int
+    pass_number: int
+    first: int
+    last: int
+
+
 class WholeSplit:
     """Plans the epochs of a split that is not large."""
 
     def __init__(self, records: Records, hparams: HParams, seed: int) -> None:
-        self._records, self._hparams, self._seed = records, hparams, seed
+        self._records = records
+        self._hparams = hparams
+        self._seed = seed
         self.too_long = int((records.lengths.max(axis=0) > hparams.max_length).sum())
         """Number of examples that are skipped because a side is longer than max_length."""
         self._first = self._plan(0)
-        self.steps_per_epoch, self.examples_per_epoch = self._first.steps, len(self._first.order)
+        self.steps_per_epoch = self._first.steps
+        self.examples_per_epoch = len(self._first.order)
 
     def _plan(self, epoch: int) -> Plan:
-        records, hparams = self._records, self._hparams
+        records = self._records
+        hparams = self._hparams
         return batching.plan(
             records.lengths,
             hparams.batch_size,
@@ -75,47 +90,52 @@ class GroupedSplit:
     """Plans the epochs of a large split; has the attributes and methods of `WholeSplit`."""
 
     def __init__(self, split: LargeSplit, hparams: HParams, seed: int) -> None:
-        self._split, self._max_length, self._seed = split, hparams.max_length, seed
-        self._tokens, pairs = (
-            split.target_tokens(hparams.max_length),
-            split.totals("pairs", hparams.max_length),
-        )
+        self._split = split
+        self._max_length = hparams.max_length
+        self._seed = seed
+        self._tokens = split.target_tokens(hparams.max_length)
+        """Number of target tokens of each shard, in examples that are not skipped."""
+        pairs = split.totals("pairs", hparams.max_length)
         bounds = np.cumsum([0, *(corpus.shards for corpus in split.corpora)])
-        self._shards = [
-            np.arange(*bounds[number : number + 2]) for number in range(len(split.corpora))
-        ]
+        self._shards = [np.arange(start, stop) for start, stop in itertools.pairwise(bounds)]
+        """Numbers of each corpus's shards."""
         sizes = [int(self._tokens[shards].sum()) for shards in self._shards]
-        is_weighted = any(corpus.weight for corpus in split.corpora)
-        self._quotas = (
-            batching.quotas(split.corpora, sizes) if is_weighted else list(map(Fraction, sizes))
-        )
-        shares = [
-            float(quota / size) if size else 0.0
-            for quota, size in zip(self._quotas, sizes, strict=True)
-        ]
-        self.examples_per_epoch = round(
-            sum(share * pairs[part].sum() for share, part in zip(shares, self._shards, strict=True))
-        )
+        self._quotas = list(map(Fraction, sizes))
+        """Number of target tokens that each corpus supplies to an epoch."""
+        if any(corpus.weight for corpus in split.corpora):
+            self._quotas = batching.quotas(split.corpora, sizes)
+        examples = 0.0
+        for quota, size, shards in zip(self._quotas, sizes, self._shards, strict=True):
+            if size:
+                examples += float(quota / size) * pairs[shards].sum()
+        self.examples_per_epoch = round(examples)
         self.too_long = len(split) - int(pairs.sum())
         self.steps_per_epoch = round(sum(sizes) / hparams.batch_size)
-        self._groups = min(-(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch)
+        self._groups_per_epoch = min(
+            -(-self.examples_per_epoch // GROUP_PAIRS), self.steps_per_epoch
+        )
 
     def _place(self, step: int) -> tuple[int, int]:
-        """Returns the epoch of a step, and the number of its group in the epoch."""
-        epoch, rest = divmod(step, self.steps_per_epoch)
-        return epoch, ((rest + 1) * self._groups - 1) // self.steps_per_epoch
+        """Returns the epoch of a step, and the number of its group in the epoch.
+
+        Group g of an epoch begins with the step g * steps // groups, rounded down.
+        """
+        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
+        number = ((step_of_epoch + 1) * self._groups_per_epoch - 1) // self.steps_per_epoch
+        return epoch, number
 
     def steps_of_group(self, step: int) -> range:
         epoch, number = self._place(step)
-        steps, groups = self.steps_per_epoch, self._groups
-        return range(
-            epoch * steps + number * steps // groups, epoch * steps + (number + 1) * steps // groups
-        )
+        first = epoch * self.steps_per_epoch
+        start = number * self.steps_per_epoch // self._groups_per_epoch
+        stop = (number + 1) * self.steps_per_epoch // self._groups_per_epoch
+        return range(first + start, first + stop)
 
     def group(self, step: int) -> Group:
         epoch, number = self._place(step)
-        records, steps = self._records(epoch * self._groups + number), self.steps_of_group(step)
-        random = np.random.default_rng([self._seed, epoch, number, 4])
+        records = self._records(epoch * self._groups_per_epoch + number)
+        steps = self.steps_of_group(step)
+        random = random_stream(self._seed, Stream.GROUP, epoch, number)
         examples = np.arange(len(records), dtype=np.int32)
         plan = batching.arrange(
             records.lengths, examples, len(steps), batching.BLOCKS * len(steps), random
@@ -124,18 +144,21 @@ class GroupedSplit:
 
     def _records(self, part: int) -> Records:
         """Returns the records of part `part` of all corpora's sequences of passes."""
-        pieces = sorted(
-            piece for corpus in range(len(self._shards)) for piece in self._pieces(corpus, part)
-        )
-        # Arrays that remain between those of a shard, which are freed, would make the process
-        # larger.
-        shards, ends, rows, numbers = list[int](), list[int](), bytearray(), bytearray()
+        pieces = list[Piece]()
+        for corpus in range(len(self._shards)):
+            pieces += self._pieces(corpus, part)
+        pieces.sort()
+        # The arrays of a shard are freed after it. Small arrays that stay between them would leave
+        # holes in memory. So all rows are collected in two growing buffers.
+        shards = list[int]()
+        ends = list[int]()
+        rows = bytearray()
+        numbers = bytearray()
         for shard, shard_pieces in itertools.groupby(pieces, operator.attrgetter("shard")):
             index = self._split.index(shard)
             lengths = self._split.lengths_in(index)
-            examples = np.sort(
-                np.concatenate([self._chosen(lengths, piece) for piece in shard_pieces])
-            )
+            chosen = [self._chosen(lengths, piece) for piece in shard_pieces]
+            examples = np.sort(np.concatenate(chosen))
             rows += index[examples].tobytes()
             numbers += (self._split.starts[shard] + examples).astype(np.uint32).tobytes()
             shards.append(shard)
@@ -143,26 +166,29 @@ class GroupedSplit:
         indexes = np.split(np.frombuffer(rows, INDEX), ends[:-1])
         return Part(self._split, shards, indexes, np.frombuffer(numbers, np.uint32))
 
-    def _chosen(self, lengths: np.ndarray, piece: "Piece") -> np.ndarray:
+    def _chosen(self, lengths: np.ndarray, piece: Piece) -> np.ndarray:
         """Returns the numbers in their shard of the examples of a piece, given all lengths [2, N]
         of the shard.
         """
         examples = np.flatnonzero(lengths.max(axis=0) <= self._max_length).astype(np.int32)
         if piece.first > 0 or piece.last < self._tokens[piece.shard]:
-            random = np.random.default_rng([self._seed, piece.pass_number, piece.shard, 3])
+            random = random_stream(self._seed, Stream.SHARD, piece.pass_number, piece.shard)
             examples = batching.part_of_pass(lengths, examples, piece.first, piece.last, random)
         return examples
 
-    def _pieces(self, corpus: int, part: int) -> Iterator["Piece"]:
+    def _pieces(self, corpus: int, part: int) -> Iterator[Piece]:
         """Yields the pieces of shards that a corpus contributes to part `part` of its sequence of
         passes.
         """
-        quota, size = self._quotas[corpus], int(self._tokens[self._shards[corpus]].sum())
-        start, stop = (int(quota * number / self._groups) for number in (part, part + 1))
-        for pass_number in range(start // size, -(-stop // size)) if quota else ():
-            order = np.random.default_rng([self._seed, pass_number, corpus, 2]).permutation(
-                self._shards[corpus]
-            )
+        quota = self._quotas[corpus]
+        if not quota:
+            return
+        size = int(self._tokens[self._shards[corpus]].sum())
+        start = int(quota * part / self._groups_per_epoch)
+        stop = int(quota * (part + 1) / self._groups_per_epoch)
+        for pass_number in range(start // size, (stop - 1) // size + 1):
+            random = random_stream(self._seed, Stream.SHARDS_OF_PASS, pass_number, corpus)
+            order = random.permutation(self._shards[corpus])
             ends = np.cumsum(self._tokens[order]) + pass_number * size
             for shard, end in zip(order.tolist(), ends.tolist(), strict=True):
                 begin = end - int(self._tokens[shard])
@@ -170,21 +196,8 @@ class GroupedSplit:
                     yield Piece(shard, pass_number, start - begin, stop - begin)
 
 
-class Piece(NamedTuple):
-    """The examples of a shard whose first target tokens, in the order of a pass, are `first` to
-    `last` - 1.
-    """
-
-    shard: int
-    pass_number: int
-    first: int
-    last: int
-
-
 def planned(records: Records, hparams: HParams, seed: int) -> WholeSplit | GroupedSplit:
     """Returns the plans of all epochs of a split."""
-    return (
-        GroupedSplit(records, hparams, seed)
-        if isinstance(records, LargeSplit)
-        else WholeSplit(records, hparams, seed)
-    )
+    if isinstance(records, LargeSplit):
+        return GroupedSplit(records, hparams, seed)
+    return WholeSplit(records, hparams, seed)

@@ -77,12 +77,11 @@ class Job:
         """File name of the vocabulary of the sources; "" if sources and targets have the same
         vocabulary.
         """
-        size, suffix = self.source_vocab_size, SentencePieceVocabulary.suffix
+        size = self.source_vocab_size
+        suffix = SentencePieceVocabulary.suffix
         if self.user_vocabulary:
-            size, suffix = (
-                self.user_vocabulary.separate_source_size,
-                self.user_vocabulary.sources.suffix,
-            )
+            size = self.user_vocabulary.separate_source_size
+            suffix = self.user_vocabulary.sources.suffix
         return f"vocab.{self.name}.{size}.source{suffix}" if size else ""
 
     @property
@@ -119,23 +118,24 @@ def prepare(problem: Problem, data_dir: Path, tmp_dir: str, options: Options) ->
     has data that was made with --vocab_file, but the user did not give --vocab_file, or if the run
     would overwrite or delete a file from which the problem reads its text.
     """
-    vocabulary, settings = None, problem.settings
-    if (
-        problem.was_reversed and options.source_vocab_file
-    ):  # the data, and so the Job, is that of the other direction
-        sources, targets = options.vocab_file, options.source_vocab_file
-        options = dataclasses.replace(options, vocab_file=targets, source_vocab_file=sources)
+    vocabulary = None
+    settings = problem.settings
+    # The data, and so the Job, is that of the other direction.
+    if problem.was_reversed and options.source_vocab_file:
+        options = dataclasses.replace(
+            options,
+            vocab_file=options.source_vocab_file,
+            source_vocab_file=options.vocab_file,
+        )
     t2t_sources, t2t_targets = (data_dir / name for name in problem.t2t_vocabularies)
     if options.vocab_file:
         vocabulary = load_vocabulary(options.vocab_file)
         if options.source_vocab_file:
             vocabulary = vocabulary.with_sources(load_vocabulary(options.source_vocab_file))
-        missing = [
-            symbol for symbol in problem.symbols if is_tag(symbol) and symbol not in vocabulary.tags
-        ]
-        missing += vocabulary.missing_symbols(
-            [symbol for symbol in problem.symbols if not is_tag(symbol)]
-        )
+        tags = [symbol for symbol in problem.symbols if is_tag(symbol)]
+        symbols = [symbol for symbol in problem.symbols if not is_tag(symbol)]
+        missing = [tag for tag in tags if tag not in vocabulary.tags]
+        missing += vocabulary.missing_symbols(symbols)
         if missing:
             raise UserError(
                 f"--vocab_file={options.vocab_file}: lacks {len(missing)} of the "
@@ -176,6 +176,7 @@ def source_files(problem: Problem) -> list[Input]:
     for field in dataclasses.fields(problem.settings):
         value = getattr(problem.settings, field.name)
         if isinstance(value, str) and not field.metadata.get("is_label"):
+            # A name may itself contain commas.
             for name in {value, *map(str.strip, value.split(","))} - {""}:
                 paths = Path(name).iterdir() if os.path.isdir(name) else [Path(name)]
                 files += [(f"--{field.name}", path) for path in paths]
@@ -186,12 +187,11 @@ def _refuse_to_overwrite_sources(job: Job) -> None:
     """Raises UserError if a file from which the problem reads its text is one that the run writes
     or deletes.
     """
-    names = (summary.FILE_NAME, job.vocabulary_name, job.source_vocabulary_name)
-    outputs = [
-        *(path for split in SPLITS for path in records.find_files(job.data_dir, job.name, split)),
-        *(job.description_path, *(job.data_dir / name for name in names)),
-        *test_set_files.all_paths(job.problem, job.data_dir),
-    ]
+    outputs = [job.description_path, *test_set_files.all_paths(job.problem, job.data_dir)]
+    for name in (summary.FILE_NAME, job.vocabulary_name, job.source_vocabulary_name):
+        outputs.append(job.data_dir / name)
+    for split in SPLITS:
+        outputs += records.find_files(job.data_dir, job.name, split)
     refuse_overwriting("--data_dir", outputs, source_files(job.problem))
 
 

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 
 from t2t_repro.corpora.corpus import StoredCorpus
-from t2t_repro.data.records import ANY_SIZES, Records, index_path, read_index
+from t2t_repro.data.records import (
+    ANY_SIZES,
+    Records,
+    hash_of_rows,
+    index_path,
+    read_index,
+    shard_lines,
+)
 from t2t_repro.errors import UserError
 from t2t_repro.files.output_files import write_file
 
@@ -32,12 +39,15 @@ their tokens.
 
 
 def open_records(pairs: int, paths: list[Path], *options: Any) -> Records:
-    """Returns the records of a split of `pairs` pairs. The other arguments are those of `Records`."""  # noqa: E501
-    return (LargeSplit if pairs > LARGE else Records)(paths, *options)
+    """Returns the records of a split of `pairs` pairs. `options` are passed on to `Records` or
+    `LargeSplit`.
+    """
+    kind = LargeSplit if pairs > LARGE else Records
+    return kind(paths, *options)
 
 
 class LargeSplit(Records):
-    """The records of a large split. A `Part` reads them. The arguments are those of `Records`."""
+    """The records of a large split. It takes the arguments of `Records`. A `Part` reads records."""
 
     def __init__(
         self,
@@ -46,7 +56,8 @@ class LargeSplit(Records):
         vocab_sizes: tuple[int, int] = ANY_SIZES,
         corpora: tuple[StoredCorpus, ...] = (),
     ) -> None:
-        self.paths, self.options = paths, (was_reversed, vocab_sizes)
+        self.paths = paths
+        self.options = (was_reversed, vocab_sizes)
         self._hashes, self._counts = _shard_counts(paths)
         self._sides = ("source", "target")[:: -1 if was_reversed else 1]
         self.starts = np.concatenate([[0], np.cumsum(self.totals("pairs"))])
@@ -54,19 +65,15 @@ class LargeSplit(Records):
 
     @property
     def index_lines(self) -> bytes:
-        return "".join(
-            f"{path.name} {rows}\n" for path, rows in zip(self.paths, self._hashes, strict=True)
-        ).encode()
+        return shard_lines(self.paths, self._hashes)
 
     def totals(self, field: str, max_length: int | None = None) -> np.ndarray:
         """Returns the sum of a field of `COUNTS` in each shard, int64 [shards], for sides of at
         most `max_length`.
         """
-        rows = (
-            self._counts
-            if max_length is None
-            else self._counts[self._counts["length"] <= max_length]
-        )
+        rows = self._counts
+        if max_length is not None:
+            rows = np.compress(rows["length"] <= max_length, rows)
         sums = np.zeros(len(self.paths), np.int64)
         np.add.at(sums, rows["shard"], rows[field])
         return sums
@@ -87,7 +94,7 @@ class LargeSplit(Records):
     def index(self, shard: int) -> np.ndarray:
         """Returns the index of a shard. Raises UserError if it has changed."""
         index = read_index(self.paths[shard])
-        if _hash(index) != self._hashes[shard]:
+        if hash_of_rows(index) != self._hashes[shard]:
             raise UserError(
                 f"{self.paths[shard]}: has changed since this program began; run it again"
             )
@@ -111,17 +118,14 @@ class Part(Records):
         numbers: np.ndarray,
     ) -> None:
         super().__init__([split.paths[shard] for shard in shards], *split.options, indexes=indexes)
-        self._split, self._numbers = split, numbers
+        self._split = split
+        self._numbers = numbers
 
     def locate(self, number: int) -> tuple[Path, int]:
         return self._split.locate(int(self._numbers[number]))
 
     def numbers_in_split(self, numbers: np.ndarray) -> np.ndarray:
         return self._numbers[numbers]
-
-
-def _hash(index: np.ndarray) -> str:
-    return hashlib.sha256(index.view(np.uint8).data).hexdigest()
 
 
 def counts_path(shard: Path) -> Path:
@@ -149,21 +153,24 @@ def _shard_counts(paths: list[Path]) -> tuple[list[str], np.ndarray]:
         stored = np.load(io.BytesIO(path.read_bytes()))
         if str(stored["key"]) == key and stored["counts"].dtype == COUNTS:
             return stored["hashes"].tolist(), stored["counts"]
-    hashes, counts = [], []
+    hashes = []
+    counts = []
     for shard, shard_file in enumerate(paths):
         index = read_index(shard_file)
-        hashes.append(_hash(index))
-        lengths, rows = np.unique(np.maximum(index["source"], index["target"]), return_inverse=True)
-        counts.append(np.zeros(len(lengths), COUNTS))
-        counts[-1]["shard"], counts[-1]["length"] = shard, lengths
-        counts[-1]["pairs"] = np.bincount(rows, minlength=len(lengths))
+        hashes.append(hash_of_rows(index))
+        longest = np.maximum(index["source"], index["target"])
+        lengths, rows = np.unique(longest, return_inverse=True)
+        shard_counts = np.zeros(len(lengths), COUNTS)
+        shard_counts["shard"] = shard
+        shard_counts["length"] = lengths
+        shard_counts["pairs"] = np.bincount(rows, minlength=len(lengths))
         for side in ("source", "target"):
-            counts[-1][side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53
+            shard_counts[side] = np.bincount(rows, index[side], len(lengths))  # exact below 2^53
+        counts.append(shard_counts)
     contents = io.BytesIO()
     all_counts = np.concatenate(counts)
     np.savez(contents, key=key, hashes=hashes, counts=all_counts)
-    with contextlib.suppress(
-        UserError
-    ):  # If the disk is read-only, use the counts without saving them.
+    # If the disk is read-only, use the counts without saving them.
+    with contextlib.suppress(UserError):
         write_file(path, contents.getvalue())
     return hashes, all_counts

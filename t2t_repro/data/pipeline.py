@@ -6,7 +6,7 @@ longest target.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -85,14 +85,15 @@ class Pipeline:
         replicas: int,
         vocabulary: Vocabulary | None = None,
     ) -> None:
-        self._groups = planned(records, hparams, seed)
-        self._vocabulary, self._hparams, self._seed = vocabulary, hparams, seed
-        self.max_tokens, self.replicas = max_tokens, replicas
-        self.steps_per_epoch, self.examples_per_epoch = (
-            self._groups.steps_per_epoch,
-            self._groups.examples_per_epoch,
-        )
-        self.too_long = self._groups.too_long
+        self._split = planned(records, hparams, seed)
+        self._vocabulary = vocabulary
+        self._hparams = hparams
+        self._seed = seed
+        self.max_tokens = max_tokens
+        self.replicas = replicas
+        self.steps_per_epoch = self._split.steps_per_epoch
+        self.examples_per_epoch = self._split.examples_per_epoch
+        self.too_long = self._split.too_long
         """Number of examples that are skipped because a side is longer than max_length."""
         if not self.steps_per_epoch:
             raise UserError(
@@ -106,11 +107,11 @@ class Pipeline:
     @property
     def first_group(self) -> Group:
         """The group of examples that has step 0."""
-        return self._group if 0 in self._group.steps else self._groups.group(0)
+        return self._group if 0 in self._group.steps else self._split.group(0)
 
     def _enter(self, step: int) -> None:
-        """Plans the group of examples that has a step."""
-        self._group = self._groups.group(step)
+        """Plans the group of the split to which a step belongs."""
+        self._group = self._split.group(step)
         self._examples: Records | SampledRecords = self._group.records
         if self._hparams.subword_alpha:
             assert self._vocabulary
@@ -128,81 +129,88 @@ class Pipeline:
         process, by default all. Only the records of their micro-batches are read.
         """
         local_replicas = range(self.replicas) if local_replicas is None else local_replicas
+        batches: list[Batch] = []
         with ThreadPoolExecutor(1) as builder:
-            next_batches = builder.submit(list[Batch])  # returns no batches
             while start < stop:
-                batches = next_batches.result()
-                steps = range(
-                    start, min(start + TOGETHER, self._groups.steps_of_group(start).stop, stop)
-                )
+                group_stop = self._split.steps_of_group(start).stop
+                steps = range(start, min(start + TOGETHER, group_stop, stop))
                 next_batches = builder.submit(self._build, steps, local_replicas)
+                # The caller uses these batches while the thread builds the next ones.
                 yield from batches
+                batches = next_batches.result()
                 start = steps.stop
-            yield from next_batches.result()
+            yield from batches
 
     def _build(self, steps: range, local_replicas: range) -> list[Batch]:
-        """Returns the batches of steps of the same group. Plans it if the steps before were in
-        another one.
-        """
+        """Returns the batches of steps that belong to the same group of the split."""
         if steps.start not in self._group.steps:
             del self._group, self._examples  # Free their memory before the next group is planned.
             self._enter(steps.start)
-        group = self._group
-        blocks = [group.plan.blocks(step - group.steps.start) for step in steps]
+        first = self._group.steps.start
+        step_blocks = [self._group.plan.blocks(step - first) for step in steps]
+        if isinstance(self._examples, SampledRecords):
+            self._examples.draw(np.concatenate(list(itertools.chain(*step_blocks))))
+        step_parts = list(map(self._parts, step_blocks))
+        # Micro-batches of other processes are empty here: their records need not be read.
+        local_parts = [
+            part if number % self.replicas in local_replicas else part[:0]
+            for parts in step_parts
+            for number, part in enumerate(parts)
+        ]
+        micro_batches = iter(pad(self._examples, local_parts))
+        return [
+            self._batch(step, parts, itertools.islice(micro_batches, len(parts)))
+            for step, parts in zip(steps, step_parts, strict=True)
+        ]
+
+    def _parts(self, blocks: list[np.ndarray]) -> list[np.ndarray]:
+        """Cuts a step into micro-batches. Both are given by their examples: `blocks` for each block
+        of the step, the result for each micro-batch.
+        """
         lengths = self._examples.lengths
         if isinstance(self._examples, SampledRecords):
-            self._examples.draw(np.concatenate(list(itertools.chain(*blocks))))
-            # In the order of the new lengths, micro-batches need less padding.
-            blocks = [
-                [block[lengths[:, block].max(axis=0).argsort(kind="stable")] for block in pair]
-                for pair in blocks
-            ]
-        groups = [[np.concatenate(pair)] for pair in blocks]
-        if self.max_tokens:
-            groups = [
-                batching.micro_batches(lengths, pair, self.max_tokens, self.replicas)
-                for pair in blocks
-            ]
-        local_groups = [
-            group if position % self.replicas in local_replicas else group[:0]
-            for step_groups in groups
-            for position, group in enumerate(step_groups)
-        ]
-        padded = pad(self._examples, local_groups)
-        micro_batches = (
-            batch._replace(examples=group.records.numbers_in_split(batch.examples))
-            for batch in padded
+            # The new ids have other lengths than the plan knew. In the order of the new lengths,
+            # micro-batches need less padding.
+            orders = [lengths[:, block].max(axis=0).argsort(kind="stable") for block in blocks]
+            blocks = [block[order] for block, order in zip(blocks, orders, strict=True)]
+        if not self.max_tokens:
+            return [np.concatenate(blocks)]
+        return batching.micro_batches(lengths, blocks, self.max_tokens, self.replicas)
+
+    def _batch(
+        self, step: int, parts: list[np.ndarray], micro_batches: Iterable[MicroBatch]
+    ) -> Batch:
+        """Returns a step's batch. `parts` has the examples of each of its micro-batches, also of
+        those that are empty in this process.
+        """
+        lengths = self._examples.lengths
+        numbers_in_split = self._group.records.numbers_in_split
+        examples = np.concatenate(parts)
+        source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
+        return Batch(
+            step,
+            [batch._replace(examples=numbers_in_split(batch.examples)) for batch in micro_batches],
+            numbers_in_split(examples),
+            source_tokens,
+            target_tokens,
+            positions=sum(batching.count_positions(lengths, part) for part in parts),
         )
-        batches = []
-        for step, step_groups in zip(steps, groups, strict=True):
-            examples = np.concatenate(step_groups)
-            source_tokens, target_tokens = lengths[:, examples].sum(axis=1).tolist()
-            positions = sum(batching.count_positions(lengths, group) for group in step_groups)
-            step_batches = list(itertools.islice(micro_batches, len(step_groups)))
-            numbers = group.records.numbers_in_split(examples)
-            batches.append(
-                Batch(step, step_batches, numbers, source_tokens, target_tokens, positions)
-            )
-        return batches
 
 
-def pad(records: Records | SampledRecords, groups: Sequence[np.ndarray]) -> list[MicroBatch]:
-    """Returns groups of records as micro-batches. Pads the ids of each side of a micro-batch to
-    equal length.
+def pad(records: Records | SampledRecords, parts: Sequence[np.ndarray]) -> list[MicroBatch]:
+    """Returns micro-batches of records. Pads the ids of each side of a micro-batch to equal length.
 
-    All records are read together, which is faster than one micro-batch after another. `groups` has
+    All records are read together, which is faster than one micro-batch after another. `parts` has
     the indices of each micro-batch's records.
     """
-    numbers = np.concatenate(groups)
-    ends = np.cumsum([len(group) for group in groups])[:-1]
+    numbers = np.concatenate(parts)
+    part_ends = np.cumsum([len(part) for part in parts])[:-1]
     sides = []
-    for ids, side_lengths in zip(records.read(numbers), records.lengths[:, numbers], strict=True):
-        lengths = np.split(side_lengths, ends)
-        group_ids = np.split(
-            ids, np.cumsum([group_lengths.sum() for group_lengths in lengths])[:-1]
-        )
-        sides.append(list(map(_padded, group_ids, lengths)))
-    return list(map(MicroBatch, *sides, groups))
+    for ids, lengths in zip(records.read(numbers), records.lengths[:, numbers], strict=True):
+        part_lengths = np.split(lengths, part_ends)
+        id_ends = np.cumsum([lengths.sum() for lengths in part_lengths])[:-1]
+        sides.append(list(map(_padded, np.split(ids, id_ends), part_lengths)))
+    return list(map(MicroBatch, *sides, parts))
 
 
 def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -211,7 +219,8 @@ def _padded(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     width = int(lengths.max()) if len(lengths) else 1
     rows = np.zeros((len(lengths), width), np.int32)
-    rows[np.arange(width) < lengths[:, None]] = ids
+    token_mask = np.arange(width) < lengths[:, None]
+    rows[token_mask] = ids
     return rows
 
 
@@ -224,19 +233,19 @@ def batches_once(
     `max_length` tokens on a side, as training does.
     """
     for corpus in records.corpora:
-        order = _short(records, max_length, corpus)
-        for start, stop in itertools.pairwise(
-            batching.cuts(records.lengths[:, order].max(axis=0), max_tokens)
-        ):
+        order = _by_target_length(records, max_length, corpus)
+        longest = records.lengths[:, order].max(axis=0)
+        for start, stop in itertools.pairwise(batching.cuts(longest, max_tokens)):
             yield pad(records, [order[start:stop]])[0]
 
 
-def _short(records: Records, max_length: int, corpus: StoredCorpus) -> np.ndarray:
-    """Returns the numbers of a corpus's records without a longer side, by target length, then by
-    source length.
+def _by_target_length(records: Records, max_length: int, corpus: StoredCorpus) -> np.ndarray:
+    """Returns the numbers of a corpus's records by target length, then by source length. Omits
+    records with more than `max_length` tokens on a side.
     """
     order = corpus.start + np.lexsort(records.lengths[:, corpus.start : corpus.stop])
-    return order[records.lengths[:, order].max(axis=0) <= max_length]
+    is_short = records.lengths[:, order].max(axis=0) <= max_length
+    return np.compress(is_short, order)
 
 
 def distinct_sources(
@@ -245,17 +254,23 @@ def distinct_sources(
     """Returns a batch of examples that all have different sources; None if the records do not have
     two of them.
 
-    The examples are those of medium length of the largest corpus, ordered by length. So the next
-    row's source has about the same length, and a model cannot recognize it by its length or its
-    tag. A batch of three or more examples has at most `max_tokens` positions, counting padding, on
-    each side. Examples with more than `max_length` tokens on a side are omitted.
+    The examples have medium lengths, come from the largest corpus and are ordered by length. So the
+    next row's source has about the same length, and a model cannot recognize it by its length or
+    its tag. A batch of three or more examples has at most `max_tokens` positions, counting padding,
+    on each side. Examples with more than `max_length` tokens on a side are omitted.
     """
-    order = _short(records, max_length, max(records.corpora, key=lambda corpus: corpus.pairs))
+    corpus = max(records.corpora, key=lambda corpus: corpus.pairs)
+    order = _by_target_length(records, max_length, corpus)
+    distances = np.abs(np.arange(len(order)) - len(order) // 2)
     ranks: dict[bytes, int] = {}  # from the ids of a source to the example's index in `order`
     longest = 0
-    for rank in np.argsort(np.abs(np.arange(len(order)) - len(order) // 2), kind="stable").tolist():
-        longest = max(longest, int(records.lengths[:, order[rank]].max()))
+    for rank in distances.argsort(kind="stable").tolist():
+        number = int(order[rank])
+        longest = max(longest, int(records.lengths[:, number].max()))
         if len(ranks) >= 2 and (len(ranks) + 1) * longest > max_tokens:
             break
-        ranks.setdefault(records[int(order[rank])][0].tobytes(), rank)
-    return pad(records, [order[sorted(ranks.values())]])[0] if len(ranks) >= 2 else None
+        source, _ = records[number]
+        ranks.setdefault(source.tobytes(), rank)
+    if len(ranks) < 2:
+        return None
+    return pad(records, [order[sorted(ranks.values())]])[0]

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import io
 import itertools
+import operator
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -28,6 +29,12 @@ from t2t_repro.files.output_files import whole_file, write_file
 from t2t_repro.files.untrusted import require_regular
 
 INDEX = np.dtype([("offset", "<i8"), ("size", "<i4"), ("source", "<i4"), ("target", "<i4")])
+
+HEAD = 12
+"""Bytes of a record before its data: the size of the data, 8 bytes, and its checksum, 4 bytes."""
+TAIL = 4
+"""Bytes of a record after its data: the checksum of the data."""
+FRAME = HEAD + TAIL
 
 MAX_RECORD_BYTES = 1 << 26
 """Maximum size of a record. A pair of two sentences of 10,000 tokens has less than 100 kB."""
@@ -67,9 +74,9 @@ def find_shards(data_dir: str | Path, problem: str, split: str) -> list[Path]:
     total = int(shards[0].name[-5:]) if shards else 0
     expected = [shard_path(data_dir, problem, split, number, total) for number in range(total)]
     for path in sorted(set(expected) ^ set(shards)):
-        reason = (
-            "this shard is missing" if path in expected else f"not from the run of {shards[0].name}"
-        )
+        reason = f"not from the run of {shards[0].name}"
+        if path in expected:
+            reason = "this shard is missing"
         raise UserError(
             f"{path}: {reason}; copy the shards of one run here, or run t2t-datagen again"
         )
@@ -91,18 +98,21 @@ start of the chunk.
 
 def chunk(examples: Iterable[tuple[Ids, Ids]]) -> Chunk:
     """Returns pairs of source ids and target ids as a chunk of a shard."""
-    rows, parts, offset = [], [], 0
+    rows = []
+    parts = []
+    offset = 0
     for source, target in examples:
         data = serialize(source, target)
         parts.append(record(data))
-        rows.append((offset + 12, len(data), len(source), len(target)))
-        offset += len(data) + 16
+        rows.append((offset + HEAD, len(data), len(source), len(target)))
+        offset += len(data) + FRAME
     return b"".join(parts), np.array(rows, INDEX)
 
 
 def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
     """Writes chunks as a shard, and writes the shard's index."""
-    rows, offset = [np.empty(0, INDEX)], 0
+    rows = [np.empty(0, INDEX)]
+    offset = 0
     with whole_file(path) as file:
         for contents, index in chunks:
             file.write(contents)
@@ -114,7 +124,7 @@ def write_chunks(path: Path, chunks: Iterable[Chunk]) -> None:
 
 def _masked_crc(data: bytes) -> bytes:
     crc = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(TAIL, "little")
 
 
 def index_path(path: Path) -> Path:
@@ -123,9 +133,8 @@ def index_path(path: Path) -> Path:
 
 def _save_index(path: Path, index: np.ndarray) -> None:
     contents = io.BytesIO()
-    np.save(
-        contents, index
-    )  # into a file, numpy writes by itself, with errors that do not say what went wrong
+    # Into a file, numpy writes by itself, with errors that do not say what went wrong.
+    np.save(contents, index)
     write_file(index_path(path), contents.getvalue())
 
 
@@ -137,17 +146,15 @@ def read_index(path: Path) -> np.ndarray:
     if index_path(path).exists():
         require_regular(index_path(path))
         index: Any = None
-        with contextlib.suppress(
-            Exception
-        ):  # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+        # For damaged files, numpy raises errors of many kinds, even SyntaxError.
+        with contextlib.suppress(Exception):
             index = np.load(index_path(path))
         if _fits(index, path.stat().st_size):
             return index
         say(f"{index_path(path)}: does not match its shard; rebuilding it")
     index = _build_index(path)
-    with contextlib.suppress(
-        UserError
-    ):  # If the disk is read-only, use the index without saving it.
+    # If the disk is read-only, use the index without saving it.
+    with contextlib.suppress(UserError):
         _save_index(path, index)
     return index
 
@@ -160,13 +167,26 @@ def _fits(index: Any, shard_size: int) -> bool:
     """
     if not isinstance(index, np.ndarray) or index.dtype != INDEX or index.ndim != 1:
         return False
-    sizes, source, target = (index[name].astype(np.int64) for name in ("size", "source", "target"))
-    ends = np.cumsum(sizes + 16)
-    return (
-        bool((source >= 0).all() and (target >= 0).all() and (source + target <= sizes).all())
-        and np.array_equal(index["offset"], ends - sizes - 4)
-        and (int(ends[-1]) if len(ends) else 0) == shard_size
-    )
+    sizes = index["size"].astype(np.int64)
+    source = index["source"].astype(np.int64)
+    target = index["target"]
+    ends = np.cumsum(sizes + FRAME)
+    end = int(ends[-1]) if len(ends) else 0
+    if end != shard_size or not np.array_equal(index["offset"], ends - sizes - TAIL):
+        return False
+    is_valid = (source >= 0) & (target >= 0) & (source + target <= sizes)
+    return bool(is_valid.all())
+
+
+def hash_of_rows(index: np.ndarray) -> str:
+    """Returns the SHA-256 of rows of an index, as hex digits."""
+    return hashlib.sha256(index.view(np.uint8).data).hexdigest()
+
+
+def shard_lines(paths: Sequence[Path], hashes: Sequence[str]) -> bytes:
+    """Returns a line for each shard, with its file name and the hash of the rows of its index."""
+    lines = [f"{path.name} {rows}\n" for path, rows in zip(paths, hashes, strict=True)]
+    return "".join(lines).encode()
 
 
 def _build_index(path: Path) -> np.ndarray:
@@ -176,32 +196,30 @@ def _build_index(path: Path) -> np.ndarray:
     rows: list[tuple[int, int, int, int]] = []
     offset = 0
     with open(path, "rb") as file:
-        while head := file.read(12):
+        while head := file.read(HEAD):
             size = int.from_bytes(head[:8], "little")
             if head != _head(size) or size > MAX_RECORD_BYTES:
                 raise _damaged(path, len(rows))
-            stored = head + file.read(size + 4)
+            stored = head + file.read(size + TAIL)
             if not _is_intact(stored, size):
                 raise _damaged(path, len(rows))
             try:
-                source, target = parse(stored[12:-4])
+                source, target = parse(stored[HEAD:-TAIL])
             except ValueError as error:
                 raise _damaged(path, len(rows), error) from None
-            rows.append((offset + 12, size, len(source), len(target)))
-            offset += size + 16
+            rows.append((offset + HEAD, size, len(source), len(target)))
+            offset += size + FRAME
     return np.array(rows, INDEX)
 
 
 def _is_intact(stored: bytes, size: int) -> bool:
-    """Returns True if the bytes of a record have the checksums of its data, which are `size` bytes."""  # noqa: E501
-    return len(stored) == size + 16 and stored == record(stored[12:-4])
+    """Returns True if a record of `size` bytes of data is complete and has the right checksums."""
+    return len(stored) == size + FRAME and stored == record(stored[HEAD:-TAIL])
 
 
 @functools.lru_cache(10_000)
 def _head(size: int) -> bytes:
-    """Returns the 12 bytes before a record's data: the number of bytes in the data, and that
-    number's checksum.
-    """
+    """Returns the bytes of a record before its data."""
     length = size.to_bytes(8, "little")
     return length + _masked_crc(length)
 
@@ -235,7 +253,9 @@ class Records:
         corpora: tuple[StoredCorpus, ...] = (),
         indexes: Sequence[np.ndarray] = (),
     ) -> None:
-        self.paths, self._reversed, self._vocab_sizes = paths, was_reversed, vocab_sizes
+        self.paths = paths
+        self._reversed = was_reversed
+        self._vocab_sizes = vocab_sizes
         # A mapped file that another process truncates would end this process, without a message.
         self._files = [os.open(path, os.O_RDONLY) for path in paths]
         weakref.finalize(self, list, map(os.close, self._files))
@@ -259,13 +279,9 @@ class Records:
     @property
     def index_lines(self) -> bytes:
         """A line for each shard, with its file name and the SHA-256 of the rows of its index."""
-        parts = [
-            self._index[start:end].view(np.uint8) for start, end in itertools.pairwise(self.starts)
-        ]
-        hashes = [hashlib.sha256(part.data).hexdigest() for part in parts]
-        return "".join(
-            f"{path.name} {rows}\n" for path, rows in zip(self.paths, hashes, strict=True)
-        ).encode()
+        bounds = itertools.pairwise(self.starts)
+        hashes = [hash_of_rows(self._index[start:stop]) for start, stop in bounds]
+        return shard_lines(self.paths, hashes)
 
     @property
     def index_fingerprint(self) -> str:
@@ -316,11 +332,10 @@ class Records:
             part = numbers[start : start + PARSED_TOGETHER]
             lengths = self.lengths[:, part]
             parsed = parse_many(self._data(part), lengths[::-1] if self._reversed else lengths)
-            sides = parsed[::-1] if parsed and self._reversed else parsed
-            if sides and all(
-                side.max() < size for side, size in zip(sides, self._vocab_sizes, strict=True)
-            ):
-                pieces.append(sides)
+            if parsed and self._reversed:
+                parsed = parsed[::-1]
+            if parsed and all(map(operator.lt, map(np.max, parsed), self._vocab_sizes)):
+                pieces.append(parsed)
             else:  # A record is damaged, or another program wrote it.
                 pieces += [self[number] for number in part.tolist()]
         source, target = map(np.concatenate, zip(*pieces, strict=True))
@@ -332,18 +347,16 @@ class Records:
         """
         shards = np.searchsorted(self.starts, numbers, "right") - 1
         rows = self._index[numbers]
-        columns = numbers, shards, rows["offset"], rows["size"]
+        columns = np.stack([numbers, shards, rows["offset"], rows["size"]])
         data = []
-        for number, shard, offset, size in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        for number, shard, offset, size in columns.T.tolist():
             try:
-                stored = os.pread(self._files[shard], size + 16, offset - 12)
+                stored = os.pread(self._files[shard], size + FRAME, offset - HEAD)
             except OSError as error:
                 raise UserError(
                     f"{self.paths[shard]}: cannot be read ({error.strerror}); check the disk"
                 ) from None
             if not _is_intact(stored, size):
                 raise _damaged(*self.locate(number))
-            data.append(stored[12:-4])
+            data.append(stored[HEAD:-TAIL])
         return data

@@ -21,10 +21,8 @@ def serialize(source: Ids, target: Ids) -> bytes:
     This module writes the protobuf fields itself: TensorFlow's message class would take seconds to
     import in each process that encodes text.
     """
-    return _field(
-        1,
-        b"".join(_feature(name, ids) for name, ids in ((b"inputs", source), (b"targets", target))),
-    )
+    features = _feature(b"inputs", source) + _feature(b"targets", target)
+    return _field(1, features)
 
 
 def _feature(name: bytes, ids: Ids) -> bytes:
@@ -34,18 +32,25 @@ def _feature(name: bytes, ids: Ids) -> bytes:
     Protobuf field numbers: 1 for the entry, the name and the packed ids, 2 for the Feature, and 3
     for the int64_list.
     """
-    packed = b"".join(map(_varint, ids))
-    return _field(1, _field(1, name) + _field(2, _field(3, _field(1, packed) if ids else b"")))
+    packed_ids = b"".join(map(_varint, ids))
+    int64_list = _field(1, packed_ids) if ids else b""
+    return _field(1, _field(1, name) + _field(2, _field(3, int64_list)))
 
 
 def _field(number: int, contents: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(contents)) + contents
+    return bytes([_tag(number)]) + _varint(len(contents)) + contents
+
+
+def _tag(number: int) -> int:
+    """Returns the byte before a field with a length: the field's number, and the wire type 2."""
+    return number << 3 | 2
 
 
 @functools.cache
 def _varint(number: int) -> bytes:
     """Returns an unsigned number as protobuf's varint: seven bits per byte, lowest bits first."""
-    low, high = number & 0x7F, number >> 7
+    low = number & 0x7F
+    high = number >> 7
     return bytes([low | 0x80]) + _varint(high) if high else bytes([low])
 
 
@@ -74,17 +79,23 @@ def parse(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
-HEADS = np.array([[18], [17]])
-"""Number of varints in an example before its source ids, and number between its source ids and its
-target ids.
+SIZE = -1
+"""Stands in `HEADS` for the size of what follows, which differs from example to example."""
+
+
+def _feature_head(name: bytes) -> list[int]:
+    """Returns what `_feature` writes before the ids."""
+    entry = [_tag(1), SIZE, _tag(1), len(name), *name]
+    return [*entry, _tag(2), SIZE, _tag(3), SIZE, _tag(1), SIZE]
+
+
+HEADS = (
+    np.array([_tag(1), SIZE, *_feature_head(b"inputs")]),
+    np.array(_feature_head(b"targets")),
+)
+"""The varints of an example before its source ids, and those between its source ids and its target
+ids.
 """
-HEAD = np.delete(np.frombuffer(serialize([1], [1]), np.uint8), [18, 36]).astype(
-    np.int32
-)  # without the two ids
-"""The varints before the source ids and before the target ids, int [35]; -1 for the nine that are
-sizes.
-"""
-HEAD[[1, 3, 13, 15, 17, 19, 30, 32, 34]] = -1
 
 
 def parse_many(
@@ -108,24 +119,24 @@ def parse_many(
     if not lengths.all():
         return None
     values = _varints(np.frombuffer(b"".join(examples), np.uint8))
-    counts = lengths + HEADS
+    counts = lengths + [[len(head)] for head in HEADS]
     if len(values) != counts.sum():
         return None
-    ends = (
-        np.cumsum(counts.T).reshape(-1, 2).T
-    )  # [2, N], for each side, the index in `values` after the last id
-    starts = ends - lengths
-    heads = [
-        values[start[:, None] + np.arange(-head, 0)]
-        for start, head in zip(starts, HEADS[:, 0], strict=True)
-    ]
-    if not ((np.concatenate(heads, axis=1) == HEAD) | (HEAD < 0)).all():
-        return None
-    source_ids, target_ids = (
-        values[np.repeat(start - np.cumsum(length) + length, length) + np.arange(length.sum())]
-        for start, length in zip(starts, lengths, strict=True)
-    )
-    return source_ids, target_ids
+    # [2, N], for each side, the index in `values` after the last id. An example's target follows
+    # its source, so the sum runs over both sides of an example before the next example.
+    ends = np.cumsum(counts.T).reshape(-1, 2).T
+    sides = []
+    for head, side_ends, side_lengths in zip(HEADS, ends, lengths, strict=True):
+        starts = side_ends - side_lengths
+        heads = values[starts[:, None] + np.arange(-len(head), 0)]
+        if not ((heads == head) | (head == SIZE)).all():
+            return None
+        # The ids of an example are as far from their places in the result as its first id is.
+        first_places = np.cumsum(side_lengths) - side_lengths
+        distances = np.repeat(starts - first_places, side_lengths)
+        sides.append(values[distances + np.arange(len(distances))])
+    source, target = sides
+    return source, target
 
 
 def _varints(contents: np.ndarray) -> np.ndarray:
@@ -136,12 +147,12 @@ def _varints(contents: np.ndarray) -> np.ndarray:
     """
     last = np.flatnonzero(contents < 128)
     values = contents[last].astype(np.int32)
-    longer = np.flatnonzero(
-        np.roll(contents, 1)[last] >= 128
-    )  # indices of the varints that have a byte at `places`
+    # Indices of the varints that have a byte at `places`, before the bytes that were read.
+    longer = np.flatnonzero(contents[last - 1] >= 128)
     places = last[longer] - 1
     for _ in range(3):
         values[longer] = values[longer] << 7 | contents[places] & 127
-        is_longer = contents[places - 1] >= 128
-        longer, places = longer[is_longer], places[is_longer] - 1
+        still_longer = np.flatnonzero(contents[places - 1] >= 128)
+        longer = longer[still_longer]
+        places = places[still_longer] - 1
     return values if contents[-1] < 128 and not len(longer) else values[:0]

@@ -34,7 +34,9 @@ FEW_PAIRS = 50_000
 would take longer.
 """
 
-MAX_SHARDS, PAIRS_PER_SHARD, MAX_PAIRS_PER_SHARD = 100, 10_000, 1_000_000
+MAX_SHARDS = 100
+PAIRS_PER_SHARD = 10_000
+MAX_PAIRS_PER_SHARD = 1_000_000
 """Most shards of a train corpus and most pairs in each, if the problem does not set the number of
 shards. A corpus of more than 100 million pairs has more shards, with a million pairs in each.
 """
@@ -76,24 +78,24 @@ def write_shards(
             corpus.stored = engine.write_shards(job, corpus, vocabulary)
     new = [corpus for corpus in corpora if not corpus.stored]
     has_few_pairs = sum(corpus.cleaning.pairs_kept for corpus in new) < FEW_PAIRS
-    processes = job.options.num_concurrent_processes or (
-        1 if has_few_pairs else len(os.sched_getaffinity(0))
-    )
+    processes = 1 if has_few_pairs else len(os.sched_getaffinity(0))
+    processes = job.options.num_concurrent_processes or processes
     # A single call encodes the portions of all shards, so that no process is idle between two
     # shards.
     with contextlib.closing(encoding.encode(_portions(job, new), vocabulary, processes)) as encoded:
         for split in SPLITS:
-            split_corpora = [corpus for corpus in corpora if corpus.split == split]
-            sizes = [
-                (corpus, *row)
-                for corpus in split_corpora
-                for row in enumerate(shard_sizes(job, corpus))
+            shards = [
+                (corpus, number, size)
+                for corpus in corpora
+                if corpus.split == split
+                for number, size in enumerate(shard_sizes(job, corpus))
             ]
-            for shard, (corpus, number, size) in enumerate(sizes):
-                path = records.shard_path(folder, job.name, split, shard, len(sizes))
+            for shard, (corpus, number, size) in enumerate(shards):
+                path = records.shard_path(folder, job.name, split, shard, len(shards))
                 if corpus.stored:
-                    _link(corpus.stored[number], path)
-                    _link(records.index_path(corpus.stored[number]), records.index_path(path))
+                    stored = corpus.stored[number]
+                    _link(stored, path)
+                    _link(records.index_path(stored), records.index_path(path))
                 else:
                     portions = itertools.islice(encoded, -(-size // encoding.PORTION_PAIRS))
                     records.write_chunks(path, chunks(portions, corpus.counts))
@@ -111,10 +113,8 @@ def find_stored(job: Job, corpora: Sequence[CleanCorpus], description: Descripti
         for old in description.stored_corpora(split):
             paths = list(itertools.islice(shards, old.shards))
             for corpus in corpora:
-                if (corpus.cleaning.kept_fingerprint, len(shard_sizes(job, corpus))) == (
-                    old.text,
-                    old.shards,
-                ):
+                has_same_text = corpus.cleaning.kept_fingerprint == old.text
+                if has_same_text and len(shard_sizes(job, corpus)) == old.shards:
                     corpus.stored = paths
                     corpus.counts = Counter(text_bytes=old.text_bytes, byte_pieces=old.byte_pieces)
 
@@ -187,10 +187,8 @@ def is_intact(job: Job, description: Description) -> bool:
         vocabulary = load_vocabularies(
             job.data_dir, description.vocabulary, description.source_vocabulary
         )
-        shards, corpora = (
-            open_shards(job, job.data_dir, description.pairs),
-            description.stored_corpora("train"),
-        )
+        shards = open_shards(job, job.data_dir, description.pairs)
+        corpora = description.stored_corpora("train")
         return data_fingerprint(vocabulary, shards, corpora) == description.fingerprint
     except (UserError, OSError):  # a file is missing or damaged
         return False

@@ -3,13 +3,12 @@ for programs.
 """
 
 import contextlib
+import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from t2t_repro.console.tables import Column, Table, to_text
 from t2t_repro.corpora.corpus import StoredCorpus
@@ -35,19 +34,14 @@ def summarize(corpora: dict[str, list[StoredCorpus]], vocabulary: Vocabulary) ->
         splits[split] = _figures(split_corpora)
         if len(split_corpora) > 1:
             splits[split]["corpora"] = _corpora_figures(split_corpora)
-    counts = np.sum(
-        [
-            (corpus.byte_pieces, corpus.text_bytes)
-            for split_corpora in corpora.values()
-            for corpus in split_corpora
-        ],
-        0,
-    )
+    all_corpora = list(itertools.chain.from_iterable(corpora.values()))
+    byte_pieces = sum(corpus.byte_pieces for corpus in all_corpora)
+    text_bytes = sum(corpus.text_bytes for corpus in all_corpora)
     has_bytes = vocabulary.is_byte.any() or vocabulary.sources.is_byte.any()
     return {
         "vocabulary_size": vocabulary.size,
         "source_vocabulary_size": vocabulary.separate_source_size,
-        "byte_share": round(float(counts[0] / counts[1]), 6) if has_bytes else None,
+        "byte_share": round(byte_pieces / text_bytes, 6) if has_bytes else None,
         "splits": splits,
     }
 
@@ -68,12 +62,18 @@ def _figures(corpora: Sequence[StoredCorpus]) -> dict[str, Any]:
 def _corpora_figures(corpora: Sequence[StoredCorpus]) -> list[dict[str, Any]]:
     """Returns the counts of each corpus, with its share of an epoch's target tokens."""
     tokens = [corpus.tokens["targets"] for corpus in corpora]
-    is_weighted = any(corpus.weight for corpus in corpora)
-    quotas = list(map(float, batching.quotas(corpora, tokens))) if is_weighted else tokens
+    quotas: Sequence[float] = tokens
+    if any(corpus.weight for corpus in corpora):
+        quotas = list(map(float, batching.quotas(corpora, tokens)))
     return [
-        {"name": corpus.name, "target_language": corpus.target_language, **_figures([corpus])}
-        | {"weight": corpus.weight or None, "share": round(quota / sum(tokens), 6)}
-        | {"passes": round(quota / count, 3)}
+        {
+            "name": corpus.name,
+            "target_language": corpus.target_language,
+            **_figures([corpus]),
+            "weight": corpus.weight or None,
+            "share": round(quota / sum(tokens), 6),
+            "passes": round(quota / count, 3),
+        }
         for corpus, quota, count in zip(corpora, quotas, tokens, strict=True)
     ]
 
@@ -96,7 +96,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
         dropped = "".join(
             f", {count:,} dropped ({reason})" for reason, count in figures["pairs_dropped"].items()
         )
-        tokens, means = figures["tokens"], figures["mean_length"]
+        tokens = figures["tokens"]
+        means = figures["mean_length"]
         text.append(
             f"{split}: {figures['pairs_kept']:,} of "
             f"{counted(figures['pairs_read'], 'pair')}{dropped}; tokens {tokens['inputs']:,} -> "
@@ -118,23 +119,20 @@ def lines(summary: dict[str, Any]) -> list[str]:
 def _table(split: str, corpora: Sequence[dict[str, Any]]) -> str:
     reasons = dict.fromkeys(reason for corpus in corpora for reason in corpus["pairs_dropped"])
     count = "{:,}".format
+
+    def short(name: str) -> str:
+        return name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}"
+
     columns = [
-        Column(
-            "name",
-            "corpus",
-            lambda name: name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}",
-        ),
+        Column("name", "corpus", short),
         Column("target_language", "target"),
         Column("pairs_kept", "pairs", count),
         *(Column(reason, reason, count) for reason in reasons),
-        *(
-            Column(side, title, count)
-            for side, title in (("inputs", "source tokens"), ("targets", "target tokens"))
-        ),
+        Column("inputs", "source tokens", count),
+        Column("targets", "target tokens", count),
         Column("share", "share", "{:.1%}".format),
         Column("passes", "passes", "{:.2f}".format),
     ]
     lines = [corpus | corpus["pairs_dropped"] | corpus["tokens"] for corpus in corpora]
-    return to_text(
-        [Table(split, f"corpora of {split}; dropped pairs by reason", lines)], columns, 80
-    )
+    title = f"corpora of {split}; dropped pairs by reason"
+    return to_text([Table(split, title, lines)], columns, 80)

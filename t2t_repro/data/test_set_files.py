@@ -1,4 +1,6 @@
-"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and t2t-bleu."""  # noqa: E501
+"""Writes a problem's test sets as text files into the data directory, for t2t-decoder and
+t2t-bleu.
+"""
 
 from pathlib import Path
 
@@ -39,25 +41,21 @@ def write(
             try:
                 if not problem.is_self_contained:
                     make_private(tmp_dir)
-                pairs = (
-                    problem.test_set(name, tmp_dir)
-                    if problem.test_sets
-                    else problem.generate(name, tmp_dir)
-                )
-                lines = [
-                    [f"{one_line(pair[side])}\n" for side in ("inputs", "targets")]
-                    for pair in pairs
+                read = problem.test_set if problem.test_sets else problem.generate
+                pairs = list(read(name, tmp_dir))
+                texts = [
+                    "".join(f"{one_line(pair[side])}\n" for pair in pairs)
+                    for side in ("inputs", "targets")
                 ]
-            except (
-                Exception
-            ) as error:  # Libraries that read test sets raise exceptions of many classes.
+            # Libraries that read test sets raise exceptions of many classes.
+            except Exception as error:
                 kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 say(f"test set {name} is not written: {kind}{' '.join(str(error).split())}")
                 continue
-            for side, path in enumerate(paths):
-                write_file(path, "".join(pair[side] for pair in lines))
+            for path, text in zip(paths, texts, strict=True):
+                write_file(path, text)
             say(
-                f"test set {name}: {counted(len(lines), 'pair')} in {paths[0].name} and "
+                f"test set {name}: {counted(len(pairs), 'pair')} in {paths[0].name} and "
                 f"{paths[1].name}"
             )
         sources, references = paths[::-1] if problem.was_reversed else paths
@@ -66,7 +64,8 @@ def write(
 
 
 def ensure(problem: Problem, data_dir: str | Path, tmp_dir: str) -> dict[str, tuple[Path, Path]]:
-    """Writes the test sets whose files do not exist, and returns what `write` returns.
+    """Writes the test sets whose files do not exist. Returns for each test set the paths of its
+    sources and its references, swapped if the problem is reversed.
 
     Raises UserError if no test set is available, a test set is empty, or its two files have
     different numbers of lines.

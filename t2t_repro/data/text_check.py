@@ -25,7 +25,8 @@ class TextCheck:
     def train(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yields the train split's pairs unchanged."""
         for pair in pairs:
-            source, target = pair["inputs"], pair["targets"]
+            source = pair["inputs"]
+            target = pair["targets"]
             self._unseen.discard(hash((source, target)))
             self._has_different_sides = self._has_different_sides or source != target
             yield pair

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_repro.console.quiet import quiet_tensorflow
-from t2t_repro.data import summary
 from t2t_repro.data.batching import MAX_TOKENS
-from t2t_repro.data.dataset import SPLITS, load_data
+from t2t_repro.data.dataset import SPLITS, load_data, problems_in
 from t2t_repro.data.pipeline import MicroBatch, Pipeline, batches_once
 from t2t_repro.data.records import Records
 from t2t_repro.errors import UserError, refuse_unknown
@@ -61,11 +60,7 @@ def as_dataset(
             batches that it would have got.
     """
     refuse_unknown("split", split, SPLITS)
-    names = [
-        path.stem
-        for path in sorted(Path(data_dir).glob("*.json"))
-        if path.name != summary.FILE_NAME
-    ]
+    names = problems_in(data_dir)
     if not problem and len(names) != 1:
         raise UserError(
             f"{data_dir}: has data of {', '.join(names) or 'no problem'}; give problem=NAME"
@@ -81,6 +76,7 @@ def step_batches(pipeline: Pipeline, start: Any, stop: int) -> tf.data.Dataset:
     """Returns the global batches of the steps `start` to `stop` - 1; see `as_dataset`."""
 
     def batches() -> Iterator[MicroBatch]:
+        # Called when iteration starts, and `start` may be a variable.
         for batch in pipeline.batches(int(tf.convert_to_tensor(start)), stop):
             yield batch.micro_batches[0]
 
@@ -91,15 +87,16 @@ def step_batches(pipeline: Pipeline, start: Any, stop: int) -> tf.data.Dataset:
 
 
 def dev_batches(records: Records, hparams: HParams) -> tf.data.Dataset:
-    """Returns each record once, in batches like those of t2t-trainer's evaluations; see
-    `batches_once`.
+    """Returns each record once, in batches of at most `MAX_TOKENS` positions on each side, as
+    t2t-trainer evaluates them.
     """
     batches = list(batches_once(records, MAX_TOKENS, hparams.max_length))
     return _dataset(lambda: batches).apply(tf.data.experimental.assert_cardinality(len(batches)))
 
 
 def _dataset(batches: Callable[[], Iterable[MicroBatch]]) -> tf.data.Dataset:
-    ids, numbers = tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.int64)
+    ids = tf.TensorSpec([None, None], tf.int64)
+    numbers = tf.TensorSpec([None], tf.int64)
     return tf.data.Dataset.from_generator(
         lambda: (batch._asdict() for batch in batches()),
         output_signature={"inputs": ids, "targets": ids, "examples": numbers},

@@ -29,9 +29,9 @@ def to_json_line(fields: dict[str, Any]) -> str:
     can end a line.
     """
     text = json.dumps(rounded(fields), ensure_ascii=False, allow_nan=False)
-    return (
-        text.replace("\u0085", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    )
+    for separator in ("\u0085", "\u2028", "\u2029"):
+        text = text.replace(separator, f"\\u{ord(separator):04x}")
+    return text
 
 
 def rounded(value: Any) -> Any:
@@ -79,7 +79,7 @@ def from_json(kind: type[T], text: str, source: str) -> T:
 
 
 def from_fields(kind: type[T], fields: Any, source: str) -> T:
-    """Returns what `from_json` returns, for parsed JSON."""
+    """Returns an instance of dataclass `kind` from a parsed JSON object; see `from_json`."""
     if not isinstance(fields, dict):
         raise UserError(f"{source}: not a JSON object; restore the file")
     check_types(kind, fields, source)

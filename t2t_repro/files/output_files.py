@@ -66,7 +66,9 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_file(path: str | Path, contents: str | bytes) -> None:
-    """Writes all contents of a file, as `whole_file` does. Text is written in UTF-8."""
+    """Replaces a file, which changes only if all `contents` can be written. Text is written in
+    UTF-8. Raises UserError if the file cannot be written.
+    """
     with whole_file(path) as file:
         file.write(contents.encode() if isinstance(contents, str) else contents)
 
@@ -87,10 +89,10 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         return
     target = without_links(path)
     with named_errors(path):
-        if match := OPEN_FILE.fullmatch(
-            str(target)
-        ):  # a copy of its descriptor continues at the same position
-            descriptor = os.dup(int(match[2] or ("stdin", "stdout", "stderr").index(match[1])))
+        # A copy of its descriptor continues at the same position.
+        if match := OPEN_FILE.fullmatch(str(target)):
+            names = ("stdin", "stdout", "stderr")
+            descriptor = os.dup(int(match[2] or names.index(match[1])))
         else:
             descriptor = os.open(target, os.O_WRONLY | os.O_APPEND)
         raw = _Output(descriptor, "wb")
@@ -156,7 +158,9 @@ def unfinished_folder(parent: Path) -> Iterator[Path]:
 
 
 def put_in_place(temporary: Path, target: Path) -> None:
-    """Renames a finished temporary file to `target`. Keeps the permissions of an existing `target`."""  # noqa: E501
+    """Renames a finished temporary file to `target`. Keeps the permissions of an existing
+    `target`.
+    """
     _copy_permissions(target, temporary)
     os.replace(temporary, target)
 
@@ -178,7 +182,9 @@ def _copy_permissions(source: Path, target: Path) -> None:
 
 
 def without_links(path: str | Path) -> Path:
-    """Returns the path to which symbolic links lead, e.g. that of an open file such as /dev/stdout."""  # noqa: E501
+    """Returns the path to which symbolic links lead, e.g. that of an open file such as
+    /dev/stdout.
+    """
     path = Path(path)
     for _ in range(40):  # as many as Linux follows
         if OPEN_FILE.fullmatch(str(path)) or not path.is_symlink():
@@ -268,9 +274,8 @@ def locked(path: Path, refusal: str, waits: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink(
-                missing_ok=True
-            )  # before the lock ends, so that it cannot be the file of the next process
+            # Before the lock ends, so that it cannot be the file of the next process.
+            path.unlink(missing_ok=True)
             if is_new:
                 with suppress(OSError):  # it is not empty
                     path.parent.rmdir()
@@ -289,6 +294,6 @@ def _open_locked(path: Path, refusal: str, waits: bool) -> IO[bytes]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
-        # the process that held the lock before has deleted the file: lock the file that is there
-        # now
+        # The process that held the lock before has deleted the file: lock the file that is there
+        # now.
         file.close()

@@ -59,7 +59,7 @@ MARKUP = re.compile(
     r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|</?[a-z][^<>]*>", re.DOTALL | re.IGNORECASE
 )
 """Markup in a segment. Group: text in which "&" and "<" stand for themselves."""
-
+ENTITY = re.compile(r"&(#\d+|#x[\da-f]+|[a-z]\w*);", re.IGNORECASE)
 
 url_opener: Callable[[str], IO[bytes]] | None = None
 """Function that opens a file whose path has "://". An annex for other file systems sets it."""
@@ -91,7 +91,9 @@ def read_segments(path: str) -> dict[tuple[str, str], str]:
     `read_lines` does, if there is no segment, and if a segment does not end or has the number of
     another one.
     """
-    segments, counts, document = dict[tuple[str, str], str](), Counter[str](), ""
+    segments = dict[tuple[str, str], str]()
+    counts = Counter[str]()
+    document = ""
     with _opened(path) as file:
         contents = file.read(MAX_SGML + 1)
     _refuse_packed(contents, path)
@@ -130,12 +132,7 @@ def _attribute(attributes: str, name: str) -> str:
 
 def unescape(text: str) -> str:
     """Returns text with SGML entities replaced by their characters: "AT&amp;T" becomes "AT&T"."""
-    return re.sub(
-        r"&(#\d+|#x[\da-f]+|[a-z]\w*);",
-        lambda match: html.unescape(match[0]),
-        text,
-        flags=re.IGNORECASE,
-    )
+    return ENTITY.sub(lambda match: html.unescape(match[0]), text)
 
 
 @contextmanager
@@ -156,14 +153,18 @@ def line_offsets(path: str, every: int) -> list[int]:
     """Returns the positions in bytes of the lines 0, `every`, 2 * `every` and so on of a plain
     file, and of its end.
     """
-    offsets, position, lines = [0], 0, 0
+    offsets = [0]
+    position = 0
+    lines = 0
     with _opened(path) as file:
         while block := file.read(BLOCK):
             count = block.count(b"\n")
+            # Only then has the block a line to return.
             if (lines + count) // every > lines // every:
                 ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
                 offsets += (position + ends[every - lines % every - 1 :: every] + 1).tolist()
-            position, lines = position + len(block), lines + count
+            position += len(block)
+            lines += count
     return [*offsets, position] if offsets[-1] < position else offsets
 
 
@@ -185,9 +186,8 @@ def decode_lines(file: IO[bytes], source: str, first_line: int = 1) -> Iterator[
     """Yields the lines of a file that is open in binary mode as `read_lines` does; messages call it
     `source`.
     """
-    for number, line in enumerate(
-        iter(functools.partial(file.readline, MAX_LINE + 1), b""), first_line
-    ):
+    lines = iter(functools.partial(file.readline, MAX_LINE + 1), b"")
+    for number, line in enumerate(lines, first_line):
         if number == 1:
             _refuse_packed(line, source)
             line = line.removeprefix(codecs.BOM_UTF8)

@@ -46,7 +46,11 @@ def read_bytes(path: str | Path, max_bytes: int, cure: str = CURE) -> bytes:
 
 
 def read_text(path: str | Path, max_bytes: int = MAX_JSON_BYTES, cure: str = CURE) -> str:
-    """Returns the contents of a regular UTF-8 file. Arguments and errors are those of `read_bytes`."""  # noqa: E501
+    """Returns the contents of a regular UTF-8 file of at most `max_bytes` bytes; raises UserError
+    for other files.
+
+    `cure` says what the user can do about a damaged file, in the imperative.
+    """
     return as_text(read_bytes(path, max_bytes, cure), path, cure)
 
 

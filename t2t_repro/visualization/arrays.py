@@ -18,24 +18,19 @@ def npz(kinds: Mapping[str, Attention]) -> bytes:
     """Returns an npz file. Its arrays are named by kind and field, such as encoder_weights [L, H,
     Q, K].
     """
-    return _npz(
-        {
-            f"{kind}_{field}": getattr(attention, field)
-            for kind, attention in kinds.items()
-            for field in FIELDS
-        }
-    )
+    arrays = {}
+    for kind, attention in kinds.items():
+        for field in FIELDS:
+            arrays[f"{kind}_{field}"] = getattr(attention, field)
+    return _npz(arrays)
 
 
 def as_json(kinds: Mapping[str, Attention]) -> bytes:
-    """Returns a JSON file: for each kind, an object with the fields, whose names are those of the
-    fields.
-    """
-    objects = {
-        kind: {field: getattr(attention, field) for field in FIELDS[:-1]}
-        | {"weights": attention.weights.tolist()}
-        for kind, attention in kinds.items()
-    }
+    """Returns a JSON file: for each kind, an object with the values of `FIELDS` by name."""
+    objects = {}
+    for kind, attention in kinds.items():
+        objects[kind] = {field: getattr(attention, field) for field in FIELDS}
+        objects[kind]["weights"] = attention.weights.tolist()
     return f"{to_json_line(objects)}\n".encode()
 
 

@@ -74,10 +74,12 @@ def attention_picture(attention: Attention) -> bytes:
 
     A panel has the first `MAX_TOKENS` tokens of each side.
     """
-    queries, keys = attention.queries[:MAX_TOKENS], attention.keys[:MAX_TOKENS]
     part = attention.select(attention.layers[-1:], attention.heads[:MAX_HEADS])
     part = replace(
-        part, queries=queries, keys=keys, weights=part.weights[:, :, : len(queries), : len(keys)]
+        part,
+        queries=part.queries[:MAX_TOKENS],
+        keys=part.keys[:MAX_TOKENS],
+        weights=part.weights[:, :, :MAX_TOKENS, :MAX_TOKENS],
     )
     return rendered(heat_maps(part), "png")
 
@@ -94,15 +96,13 @@ def heat_maps(attention: Attention) -> Figure:
     Raises UserError if the figure is larger than `MAX_INCHES`.
     """
     layers, heads, rows, columns = attention.weights.shape
-    queries, keys = labels(attention.queries), labels(attention.keys)
-    font: dict[str, Any] = {
-        "family": fonts([*queries, *keys])[0],
-        "size": FONT_SIZE,
-        "parse_math": False,
-    }
+    queries = labels(attention.queries)
+    keys = labels(attention.keys)
+    font = font_for([*queries, *keys], FONT_SIZE)
     panel_columns = heads if layers > 1 else min(heads, COLUMNS)
     panel_rows = -(-layers * heads // panel_columns)
-    wide, high = max(CELL * columns, MIN_SIDE), max(CELL * rows, MIN_SIDE)
+    wide = max(CELL * columns, MIN_SIDE)
+    high = max(CELL * rows, MIN_SIDE)
     figure = new_figure(panel_columns * (wide + GAP) - GAP, panel_rows * (high + 2 * GAP) - 2 * GAP)
     # The panels fill the figure. With bbox_inches="tight", savefig enlarges the picture to include
     # the labels.
@@ -126,9 +126,8 @@ def heat_maps(attention: Attention) -> Figure:
     for panel in panels[len(names) :]:
         panel.remove()
     scale_place = panels[panel_columns - 1].inset_axes((1 + GAP / 2 / wide, 0, GAP / 3 / wide, 1))
-    scale = figure.colorbar(
-        image, scale_place, ticks=(0, 1)
-    )  # to the right of the upper right panel
+    # To the right of the upper right panel.
+    scale = figure.colorbar(image, scale_place, ticks=(0, 1))
     scale.ax.tick_params(length=0, labelsize=FONT_SIZE)
     return figure
 
@@ -150,22 +149,23 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def font_for(texts: Sequence[str], size: float) -> dict[str, Any]:
+    """Returns Matplotlib's arguments for texts of a size in points, in which "$" is itself."""
+    families, _ = fonts(texts)
+    return {"family": families, "size": size, "parse_math": False}
+
+
 def write_caption(figure: Figure, caption: Sequence[str], distance: float) -> None:
     """Writes lines at a distance in inches above a figure. Longer lines are wrapped once, and then
     cut off.
     """
     columns = int(max(figure.get_size_inches()[0], 4) / 0.075)
-    lines = [
-        part
-        for line in map(printable, caption)
-        for part in textwrap.wrap(
-            line, columns * len(line) // width(line), max_lines=2, placeholder=" …"
-        )
-    ]
-    font: Any = {"family": fonts(lines)[0], "size": FONT_SIZE + 2, "parse_math": False}
-    figure.text(
-        0, 1 + distance / figure.get_size_inches()[1], "\n".join(lines), va="bottom", **font
-    )
+    lines = []
+    for line in map(printable, caption):
+        line_columns = columns * len(line) // width(line)
+        lines += textwrap.wrap(line, line_columns, max_lines=2, placeholder=" …")
+    y = 1 + distance / figure.get_size_inches()[1]
+    figure.text(0, y, "\n".join(lines), va="bottom", **font_for(lines, FONT_SIZE + 2))
 
 
 def rendered(figure: Figure, format: str) -> bytes:
@@ -180,9 +180,8 @@ def rendered(figure: Figure, format: str) -> bytes:
     options: Any = {"svg.fonttype": "none", "svg.hashsalt": "attention", "pdf.fonttype": 42}
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     with matplotlib.rc_context(options), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # Matplotlib warns of characters that no font has
+        # Matplotlib warns of characters that no font has.
+        warnings.simplefilter("ignore", UserWarning)
         figure.savefig(
             file, format=format, dpi=DPI, bbox_inches="tight", pad_inches=0.1, metadata=undated
         )

@@ -8,7 +8,8 @@ MAX_LABEL = 24
 """Maximum number of characters of a token in its label. The end of a longer token is cut off."""
 NO_GLYPH = "□"
 """Character that stands for an unprintable character, such as the end of a line."""
-JOINT, SPACE = "‿", "␣"
+JOINT = "‿"
+SPACE = "␣"
 """Sign before a token that continues a word, and label of a token that is only a space."""
 
 
@@ -22,11 +23,12 @@ def labels(tokens: Sequence[str]) -> list[str]:
     has_marks = any(token.startswith("▁") for token in tokens)
     texts: list[str] = []
     for token in tokens:
-        text = printable(
-            token[:MAX_LABEL].replace("▁", " ").strip() or SPACE if has_marks else token[:MAX_LABEL]
-        )
-        continues = has_marks and token[0].isalnum() and width(token[0]) == 1 and texts
-        texts.append(f"{JOINT}{text}" if continues else text)
+        text = token[:MAX_LABEL]
+        continues = False
+        if has_marks:
+            text = text.replace("▁", " ").strip() or SPACE
+            continues = token[0].isalnum() and width(token[0]) == 1 and bool(texts)
+        texts.append(f"{JOINT if continues else ''}{printable(text)}")
     return texts
 
 
@@ -48,7 +50,8 @@ def fonts(texts: Sequence[str]) -> tuple[list[str], str]:
     """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    families, missing = [], set(map(ord, " ".join(texts)))
+    families = []
+    missing = set(map(ord, " ".join(texts)))
     for family in _families():
         if not missing:
             break
@@ -71,8 +74,7 @@ def _families() -> Iterator[str]:
     yield from sorted(name for name in regular if not name.startswith("Last Resort"))
     # Matplotlib keeps a list of fonts in a file, which lacks fonts that were installed later.
     for path in sorted(set(findSystemFonts()) - {font.fname for font in known}):
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # damaged, or of a kind that Matplotlib cannot read
+        # Damaged, or of a kind that Matplotlib cannot read.
+        with contextlib.suppress(OSError, RuntimeError):
             fontManager.addfont(path)
             yield fontManager.ttflist[-1].name

@@ -1,4 +1,6 @@
-"""Figures 3 to 5 of the paper: encoder self-attention of layer 5 of 6 over the paper's sentences."""  # noqa: E501
+"""Figures 3 to 5 of the paper: encoder self-attention of layer 5 of 6 over the paper's
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,13 @@ from t2t_repro.visualization.strokes import Panel, stroke_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAW = "The Law will never be perfect , but its application should be just - this is what we are missing , in my opinion ."  # noqa: E501
+LAW = (
+    "The Law will never be perfect , but its application should be just - this is what we are "
+    "missing , in my opinion ."
+)
 SOURCES = {
-    3: "It is in this spirit that a majority of American governments have passed new laws since 2009 making the "  # noqa: E501
-    "registration or voting process more difficult .",
+    3: "It is in this spirit that a majority of American governments have passed new laws since "
+    "2009 making the registration or voting process more difficult .",
     4: LAW,
     5: LAW,
 }
@@ -43,10 +48,8 @@ def paper_figure(
             and 6 as in the paper, or the last two heads of a model with fewer.
     """
     two_heads = (5, 6) if len(attention.heads) >= 6 else attention.heads[-2:]
-    default_layer, default_heads = (
-        max(attention.layers[-1] - 1, 1),
-        () if number == 3 else two_heads,
-    )
+    default_layer = max(attention.layers[-1] - 1, 1)
+    default_heads = () if number == 3 else two_heads
     chosen = attention.select(layers or [default_layer], heads or default_heads)
     layer = f"layer {chosen.layers[0]}"
     word = word or WORDS.get(number, "")

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from t2t_repro.visualization.attention import Attention
-from t2t_repro.visualization.attention_picture import AXES, new_figure, write_caption
-from t2t_repro.visualization.labels import fonts, labels, width
+from t2t_repro.visualization.attention_picture import AXES, font_for, new_figure, write_caption
+from t2t_repro.visualization.labels import labels, width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL, HEAD_CELL, MAX_CELL = 0.18, 0.02, 0.36
+CELL = 0.18
+HEAD_CELL = 0.02
+MAX_CELL = 0.36
 """Inches between neighboring words on a line: smallest distance, inches added for each head, and
 largest distance. If one line has fewer words, its words are farther apart.
 """
@@ -81,14 +83,15 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
 
     attention = panels[0].attention
     cells = max(len(attention.queries), len(attention.keys))
-    longest = [
-        max(map(width, labels(side))) * LETTER for side in (attention.queries, attention.keys)
-    ]
-    cell = min(CELL + HEAD_CELL * max(len(panel.attention.heads) for panel in panels), MAX_CELL)
+    # Inches that the longest word above and the longest word below a panel take.
+    above = max(map(width, labels(attention.queries))) * LETTER
+    below = max(map(width, labels(attention.keys))) * LETTER
+    most_heads = max(len(panel.attention.heads) for panel in panels)
+    cell = min(CELL + HEAD_CELL * most_heads, MAX_CELL)
     panel_width = max(cell * cells, MIN_WIDTH)
     height = float(np.clip(panel_width / 5, 1.2, 3))
     rows = -(-len(panels) // columns)
-    row_gap = sum(longest) + GAP
+    row_gap = above + below + GAP
     figure = new_figure(columns * (panel_width + GAP) - GAP, rows * (height + row_gap) - row_gap)
     figure.subplots_adjust(
         left=0, right=1, bottom=0, top=1, wspace=GAP / panel_width, hspace=row_gap / height
@@ -96,7 +99,7 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
     all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, panel in zip(all_axes, panels, strict=False):
         draw_panel(axes, panel, panel_width / cell)
-        axes.set_title(panel.title, size=FONT_SIZE + 1, pad=72 * longest[0] + 10)
+        axes.set_title(panel.title, size=FONT_SIZE + 1, pad=72 * above + 10)
     for axes in all_axes[len(panels) :]:
         axes.remove()
     heads = sorted({head for panel in panels for head in panel.attention.heads})
@@ -111,12 +114,11 @@ def stroke_figure(panels: Sequence[Panel], columns: int = 1) -> Figure:
         fontsize=FONT_SIZE,
         frameon=False,
         loc="lower left",
-        bbox_to_anchor=(0, 1 + (longest[0] + 0.35) / height),
+        bbox_to_anchor=(0, 1 + (above + 0.35) / height),
         borderaxespad=0,
     )
-    write_caption(
-        figure, attention.caption, longest[0] + 0.5 + 0.2 * -(-len(heads) // legend_columns)
-    )
+    legend_rows = -(-len(heads) // legend_columns)
+    write_caption(figure, attention.caption, above + 0.5 + 0.2 * legend_rows)
     return figure
 
 
@@ -125,27 +127,23 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
     from matplotlib.collections import LineCollection
 
     attention = panel.attention
-    top, bottom = (
-        (np.arange(len(side)) + 0.5) * (span / len(side))
-        for side in (attention.queries, attention.keys)
-    )
+    top = _positions(len(attention.queries), span)
+    bottom = _positions(len(attention.keys), span)
     count = len(attention.heads)
     for number, head in enumerate(attention.heads):
-        weights = attention.weights[0, number].copy()
+        weights = attention.weights[0, number]
+        is_drawn = weights >= MIN_WEIGHT
         if panel.query is not None:
-            weights[np.arange(len(weights)) != panel.query] = 0
-        queries, keys = np.nonzero(weights >= MIN_WEIGHT)
-        shift = (
-            0.8 * (number - (count - 1) / 2) / count
-        )  # so that strokes of several heads lie side by side
+            is_drawn &= np.arange(len(weights))[:, None] == panel.query
+        queries, keys = np.nonzero(is_drawn)
+        # So that strokes of several heads lie side by side.
+        shift = 0.8 * (number - (count - 1) / 2) / count
         lines = [
             ((top[query] + shift, 1), (bottom[key] + shift, 0))
             for query, key in zip(queries, keys, strict=True)
         ]
-        opacity, thickness = (
-            np.minimum(weights[queries, keys], 1),
-            max(MAX_THICKNESS / count**0.5, 0.8),
-        )
+        opacity = np.minimum(weights[queries, keys], 1)
+        thickness = max(MAX_THICKNESS / count**0.5, 0.8)
         axes.add_collection(
             LineCollection(lines, alpha=opacity, linewidths=thickness, **look(head))
         )
@@ -154,24 +152,27 @@ def draw_panel(axes: Axes, panel: Panel, span: float) -> None:
     axes.set_axis_off()
 
 
+def _positions(count: int, span: float) -> np.ndarray:
+    """Returns the horizontal positions of words that share a line of `span` cells."""
+    return (np.arange(count) + 0.5) * (span / count)
+
+
 def _write_words(axes: Axes, panel: Panel, top: np.ndarray, bottom: np.ndarray) -> None:
     """Writes the words of a panel at their positions, and the names of its two lines."""
-    sides = [labels(side) for side in (panel.attention.queries, panel.attention.keys)]
-    font: dict[str, Any] = {
-        "family": fonts([*sides[0], *sides[1]])[0],
-        "size": FONT_SIZE,
-        "parse_math": False,
-    }
-    for side, (positions, y, vertical) in enumerate(
-        ((top, 1.03, "bottom"), (bottom, -0.03, "top"))
+    queries = labels(panel.attention.queries)
+    keys = labels(panel.attention.keys)
+    font = font_for([*queries, *keys], FONT_SIZE)
+    for number, (x, text) in enumerate(zip(top, queries, strict=True)):
+        color = "black" if panel.query in (None, number) else "gray"
+        weight = "bold" if number == panel.query else "normal"
+        axes.text(
+            x, 1.03, text, rotation=90, ha="center", va="bottom", color=color, weight=weight, **font
+        )
+    for x, text in zip(bottom, keys, strict=True):
+        axes.text(x, -0.03, text, rotation=90, ha="center", va="top", **font)
+    query_name, key_name = AXES[panel.attention.kind]
+    for y, vertical, name in (
+        (1, "bottom", f"queries:\n{query_name}"),
+        (0, "top", f"keys:\n{key_name}"),
     ):
-        for number, (x, text) in enumerate(zip(positions, sides[side], strict=True)):
-            is_other = side == 0 and panel.query is not None and number != panel.query
-            is_chosen = side == 0 and number == panel.query
-            emphasis = {
-                "color": "gray" if is_other else "black",
-                "weight": "bold" if is_chosen else "normal",
-            }
-            axes.text(x, y, text, rotation=90, ha="center", va=vertical, **(font | emphasis))
-        name = f"{('queries', 'keys')[side]}:\n{AXES[panel.attention.kind][side]}"
-        axes.text(-0.3, 1 - side, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")
+        axes.text(-0.3, y, name, ha="right", va=vertical, size=FONT_SIZE, color="dimgray")

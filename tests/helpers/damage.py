@@ -8,40 +8,10 @@ import hypothesis.strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        [],
-        {},
-        [[]],
-        {"a": {}},
-        "",
-        " ",
-        "x" * 5000,
-        ".",
-        "..",
-        "../x",
-        "/dev/zero",
-        "/etc/passwd",
-    ),
-    *("a/b", "a\0b", "a\nb", "\x1b[31m", "\ud800", "*", "[a]", "{}", "%s", "train", "1", "nan"),
-    *(
-        0,
-        -1,
-        1,
-        7,
-        2**31,
-        2**32 + 1,
-        2**63,
-        10**18,
-        10**19 + 7,
-        -(10**18),
-        0.5,
-        -0.0,
-        1e308,
-        1e-320,
-    ),
+    *(None, True, False, [], {}, [[]], {"a": {}}, "", " ", "x" * 5000, ".", "..", "../x"),
+    *("/dev/zero", "/etc/passwd", "a/b", "a\0b", "a\nb", "\x1b[31m", "\ud800", "*", "[a]", "{}"),
+    *("%s", "train", "1", "nan", 0, -1, 1, 7, 2**31, 2**32 + 1, 2**63, 10**18, 10**19 + 7),
+    *(-(10**18), 0.5, -0.0, 1e308, 1e-320),
 )
 """JSON values that most fields may not have: wrong types, extreme numbers and dangerous strings."""
 LITERALS = (
@@ -81,15 +51,12 @@ def damaged_bytes(draw: DrawFn, contents: bytes) -> bytes:
     """Draws contents with a changed bit, or in which other bytes replace a part."""
     start = draw(st.integers(0, len(contents) - 1))
     if draw(st.booleans()):
-        return (
-            contents[:start]
-            + bytes([contents[start] ^ 1 << draw(st.integers(0, 7))])
-            + contents[start + 1 :]
-        )
-    end = draw(st.sampled_from([start, start + 1, start + 17, len(contents)]))
-    return (
-        contents[:start] + draw(st.sampled_from(INSERTED) | st.binary(max_size=24)) + contents[end:]
-    )
+        end = start + 1
+        new = bytes([contents[start] ^ 1 << draw(st.integers(0, 7))])
+    else:
+        end = draw(st.sampled_from([start, start + 1, start + 17, len(contents)]))
+        new = draw(st.sampled_from(INSERTED) | st.binary(max_size=24))
+    return contents[:start] + new + contents[end:]
 
 
 @st.composite
@@ -100,39 +67,28 @@ def damaged_json(draw: DrawFn, contents: bytes) -> bytes:
     change = draw(st.sampled_from(["delete", "value", "value", "literal", "bytes"]))
     if change == "bytes":
         return draw(damaged_bytes(contents))
-    new = draw(
-        st.sampled_from(
-            LITERALS if change == "literal" else [json.dumps(value) for value in VALUES]
-        )
-    )
+    texts = LITERALS if change == "literal" else list(map(json.dumps, VALUES))
+    new = draw(st.sampled_from(texts))
     changed = _changed(value, path, is_deleted=change == "delete")
-    return (
-        json.dumps(changed, ensure_ascii=False)
-        .replace(json.dumps(PLACE), new)
-        .encode("utf-8", "surrogatepass")
-    )
+    text = json.dumps(changed, ensure_ascii=False).replace(json.dumps(PLACE), new)
+    return text.encode("utf-8", "surrogatepass")
 
 
 @st.composite
 def damaged_json_lines(draw: DrawFn, contents: bytes) -> bytes:
     """Draws JSON lines, one of which `damaged_json` changed."""
-    lines = contents.removesuffix(b"\n").split(b"\n")
-    number = draw(st.integers(0, len(lines) - 1))
-    return b"\n".join(
-        [*lines[:number], draw(damaged_json(lines[number])), *lines[number + 1 :], b""]
-    )
+    lines = contents.split(b"\n")
+    number = draw(st.integers(0, len(lines) - 2))
+    lines[number] = draw(damaged_json(lines[number]))
+    return b"\n".join(lines)
 
 
 def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
     """Yields the path of each value in a JSON value: the keys that lead to it."""
     yield ()
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    items: Any = enumerate(value) if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        items = value.items()
     for key, item in items:
         yield from ((key, *path) for path in _paths(item))
 

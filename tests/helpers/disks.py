@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Inside the `with` block, writing a file beyond `size` bytes fails, as if the disk were full."""  # noqa: E501
+    """Inside the `with` block, writing a file beyond `size` bytes fails, as if the disk were
+    full.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

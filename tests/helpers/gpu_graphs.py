@@ -65,7 +65,8 @@ def copies(graph: Any) -> Counter[str]:
 
     Several operations that need the same tensor share a copy.
     """
-    nodes, found = {node.name: node for node in graph.node}, set()
+    nodes = {node.name: node for node in graph.node}
+    found = set()
     for node in graph.node:
         if _is_anywhere(node):
             continue

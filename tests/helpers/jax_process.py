@@ -31,8 +31,11 @@ from t2t_repro.training.loss import smoothed_cross_entropy
 
 def golden_values() -> dict[str, Any]:
     """Returns values of the model with tensor2tensor's weights: logits, losses and gradients."""
-    model, golden = golden_model(), load("model_v1_postnorm_fwd")
-    inputs, targets, variables = golden["inputs"], golden["targets"], model.trainable_variables
+    model = golden_model()
+    golden = load("model_v1_postnorm_fwd")
+    inputs = golden["inputs"]
+    targets = golden["targets"]
+    variables = model.trainable_variables
     tokens = (targets != 0).sum()
 
     def loss_and_logits(weights: list[Any]) -> tuple[Any, Any]:
@@ -55,15 +58,11 @@ def functional_values(path: Path) -> dict[str, Any]:
     """Writes a functional model with tensor2tensor's weights to a .keras file. Returns the loss in
     `fit`.
     """
-    inputs, golden = (
-        [keras.Input((None,), dtype="int32") for _ in range(2)],
-        load("model_v1_postnorm_fwd"),
-    )
-    model, x, y = (
-        keras.Model(inputs, golden_model(Transformer)(*inputs)),
-        golden["inputs"],
-        golden["targets"],
-    )
+    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    golden = load("model_v1_postnorm_fwd")
+    model = keras.Model(inputs, golden_model(Transformer)(*inputs))
+    x = golden["inputs"]
+    y = golden["targets"]
     model.save(path)
     model.compile(
         "sgd", keras.losses.SparseCategoricalCrossentropy(True, reduction="mean_with_sample_weight")
@@ -91,8 +90,11 @@ def family_values(family: str) -> dict[str, Any]:
 
 def decoded(model: Any) -> dict[str, Any]:
     """Returns the logits [1, 6, V] of a target by `decode_step`, and by `decode`."""
-    memory, targets = model.encode(np.array([[7, 8, 1]])), np.array([[4, 5, 6, 7, 8, 1]])
-    previous, cache, logits = np.pad(targets, ((0, 0), (1, 0))), model.start(1), []
+    memory = model.encode(np.array([[7, 8, 1]]))
+    targets = np.array([[4, 5, 6, 7, 8, 1]])
+    previous = np.pad(targets, ((0, 0), (1, 0)))
+    cache = model.start(1)
+    logits = []
     for t in range(targets.shape[1]):
         step_logits, cache = model.decode_step(previous[:, t : t + 1], t, cache, memory)
         logits.append(step_logits)
@@ -115,7 +117,8 @@ def main(folder: Path) -> None:
         save(folder / f"{family}.npz", family_values(family))
 
     hparams = from_json(HParams, (folder / "hparams.json").read_text("utf-8"), "hparams.json")
-    data_dir, steps = str(folder / "data"), str(hparams.train_steps)
+    data_dir = str(folder / "data")
+    steps = str(hparams.train_steps)
     keras.utils.set_random_seed(1)  # as in train_jax.py
     model = make_model(hparams, load_data(data_dir, "text_files").vocabulary.size)
     save(

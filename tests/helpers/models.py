@@ -31,10 +31,14 @@ class Copier(ModelWithoutCache):
     outputs never end.
     """
 
-    name, has_attention, is_normalized, missing_methods = "copier", False, False, ()
+    name = "copier"
+    has_attention = False
+    is_normalized = False
+    missing_methods = ()
 
     def __init__(self, vocab_size: int, ends: bool = True) -> None:
-        self.vocab_size, self.last = vocab_size, EOS_ID if ends else 40
+        self.vocab_size = vocab_size
+        self.last = EOS_ID if ends else 40
         self.trainable_variables: list[Any] = []
 
     def __call__(

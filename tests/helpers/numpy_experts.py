@@ -7,7 +7,8 @@ def gates_of(logits: np.ndarray, k: int) -> np.ndarray:
     """Returns the gates of all experts [n] for logits [n]: 0 except for the k highest (equations 3
     and 5).
     """
-    gates, best = np.zeros_like(logits), np.argsort(-logits)[:k]
+    gates = np.zeros_like(logits)
+    best = np.argsort(-logits)[:k]
     gates[best] = np.exp(logits[best]) / np.exp(logits[best]).sum()
     return gates
 

@@ -72,9 +72,12 @@ class NumpyLayers:
             for part in ("query_kernel", "key_kernel", "vector")
         )
         y, c = self.start(name)
-        outputs, contexts, all_weights = [], [], []
+        outputs = []
+        contexts = []
+        all_weights = []
         for x in inputs:
-            query, keys = y @ query_kernel, memory @ key_kernel
+            query = y @ query_kernel
+            keys = memory @ key_kernel
             is_product = self.hparams.attention_mechanism == "tanh_product"
             odds = np.exp(
                 (np.tanh(query) * np.tanh(keys) if is_product else np.tanh(query + keys)) @ vector

@@ -21,10 +21,8 @@ class NumpyMarian:
     """The model in a folder. All ids are transformers'."""
 
     def __init__(self, folder: Path) -> None:
-        self.weights, self.config = (
-            dict(read_weights(folder)),
-            json.loads((folder / "config.json").read_text()),
-        )
+        self.weights = dict(read_weights(folder))
+        self.config = json.loads((folder / "config.json").read_text())
 
     def logits(self, sources: list[int], targets: list[int]) -> np.ndarray:
         """Returns the logits [T, V] of the targets of one sentence."""

@@ -153,8 +153,7 @@ def _run(script: str, arguments: list[str], environment: dict[str, str], files: 
     os.environ.update(environment)
     for descriptor, path in enumerate(files):
         os.dup2(os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOCTTY), descriptor)
-    sys.stdin = os.fdopen(
-        0, encoding="utf-8", closefd=False
-    )  # multiprocessing has opened /dev/null as sys.stdin
+    # Multiprocessing has opened /dev/null as sys.stdin.
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.argv = arguments
     exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})

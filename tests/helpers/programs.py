@@ -24,7 +24,12 @@ from num2words import num2words
 from t2t_repro import registry
 from t2t_repro.bin.program import run as run_program
 
-SMALL = "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,norm_before=true,learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,learning_rate_constant=2.0,learning_rate_warmup_steps=100"  # noqa: E501
+SMALL = (
+    "num_hidden_layers=1,hidden_size=32,num_heads=2,filter_size=64,batch_size=400,"
+    "norm_before=true,"
+    "learning_rate_schedule=constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size,"
+    "learning_rate_constant=2.0,learning_rate_warmup_steps=100"
+)
 """Hparams overrides that make transformer_tiny so small that it learns a little within seconds."""
 LOOKUP = (f"--t2t_usr_dir={Path(__file__).parent / 'lookup_model'}", "--model=lookup")
 """Flags of t2t-trainer for a model that trains several seconds faster than a Transformer, see
@@ -53,7 +58,8 @@ def run(
     test.
     """
     arguments = last_flags(arguments)
-    name, module = f"t2t-{program}", _module(program)
+    name = f"t2t-{program}"
+    module = _module(program)
     values = copy.deepcopy(module.FLAGS)  # `run_program` adds flags to the copy
     with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]

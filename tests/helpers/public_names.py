@@ -87,7 +87,10 @@ def _flags() -> Iterator[str]:
         values = importlib.import_module(f"t2t_repro.bin.{name.replace('-', '_')}").FLAGS
         for flag in [*map(values.__getitem__, values), *map(common.__getitem__, common)]:
             default = "(the user's cache)" if flag.default == default_folder() else flag.default
-            yield f"{name} --{flag.name}={','.join(default) if isinstance(default, list) else default}"  # noqa: E501
+            yield (
+                f"{name} "
+                f"--{flag.name}={','.join(default) if isinstance(default, list) else default}"
+            )
             if isinstance(flag, flags.EnumFlag):
                 yield from (
                     f"{name} --{flag.name} accepts {value}" for value in flag.parser.enum_values
@@ -164,7 +167,10 @@ def _parameters(name: str, function: Any) -> Iterator[str]:
         default = (
             "" if value.default is value.empty else f"={value.default!r}" if is_plain else "=..."
         )
-        yield f"{name} {place if value.kind < value.VAR_POSITIONAL else 'keyword'}: {value.name}{default}"  # noqa: E501
+        yield (
+            f"{name} {place if value.kind < value.VAR_POSITIONAL else 'keyword'}: "
+            f"{value.name}{default}"
+        )
 
 
 if __name__ == "__main__":

@@ -38,11 +38,14 @@ PREDICT = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d+))?:predict")
 
 
 class Refused(Exception):  # noqa: N818
-    """An error that the server sends as the answer to a request: a gRPC status code and a message."""  # noqa: E501
+    """An error that the server sends as the answer to a request: a gRPC status code and a
+    message.
+    """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
 
 
 @dataclass
@@ -171,9 +174,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         try:
-            status, reply = 200, {"outputs": self._predict(json.loads(body))}
+            status = 200
+            reply = {"outputs": self._predict(json.loads(body))}
         except Refused as refused:
-            status, reply = HTTP_STATUS[refused.code], {"error": refused.message}
+            status = HTTP_STATUS[refused.code]
+            reply = {"error": refused.message}
         data = json.dumps(reply, ensure_ascii=False, indent=4).encode()
         try:
             self.send_response(status)

@@ -67,7 +67,8 @@ def write_t2t_checkpoint(path: Path, variables: dict[str, np.ndarray], step: int
     """Writes a checkpoint as TensorFlow 1 does, with the variable global_step; returns its path
     with the step.
     """
-    prefix, tensors = str(path / f"model.ckpt-{step}"), {"global_step": np.int64(step)} | variables
+    prefix = str(path / f"model.ckpt-{step}")
+    tensors = {"global_step": np.int64(step)} | variables
     values = [tf.convert_to_tensor(value) for value in tensors.values()]
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=[*tensors], shape_and_slices=[""] * len(tensors), tensors=values

@@ -12,7 +12,8 @@ from typing import IO
 
 from processes import start_program
 
-ROWS, COLUMNS = 40, 140
+ROWS = 40
+COLUMNS = 140
 PATIENCE = 120.0
 """Seconds that a test waits for the program's next output, or for its end, before the test fails.
 """
@@ -22,7 +23,8 @@ class Terminal:
     """A program's terminal, used as a person would: the methods type keys and read the screen."""
 
     def __init__(self, descriptor: int, programs_side: int) -> None:
-        self._descriptor, self._programs_side = descriptor, programs_side
+        self._descriptor = descriptor
+        self._programs_side = programs_side
 
     def type(self, text: bytes) -> None:
         """Sends `text` to the program as if a user typed it."""
@@ -32,7 +34,8 @@ class Terminal:
         """Returns the program's next output up to and including `end`, or all output if `end` is
         empty.
         """
-        output, deadline = b"", time.monotonic() + PATIENCE
+        output = b""
+        deadline = time.monotonic() + PATIENCE
         with suppress(OSError):  # reading fails when the program has closed the terminal
             while not (end and output.endswith(end)):
                 assert select.select([self._descriptor], [], [], deadline - time.monotonic())[0], (
@@ -56,7 +59,9 @@ class Terminal:
 
 @contextmanager
 def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]]:
-    """Yields a stream to a pseudo-terminal, and a function that returns the text on the terminal."""  # noqa: E501
+    """Yields a stream to a pseudo-terminal, and a function that returns the text on the
+    terminal.
+    """
     ours, theirs = pty.openpty()
     tty.setraw(theirs)  # otherwise the terminal would write "\\r\\n" for "\\n"
     termios.tcsetwinsize(theirs, (ROWS, columns))
@@ -65,9 +70,8 @@ def screen(columns: int = COLUMNS) -> Iterator[tuple[IO[str], Callable[[], str]]
         def shown() -> str:
             stream.flush()
             text = b""
-            while select.select([ours], [], [], 0.1)[
-                0
-            ]:  # the terminal may pass on the text in pieces
+            # The terminal may pass on the text in pieces.
+            while select.select([ours], [], [], 0.1)[0]:
                 text += os.read(ours, 10_000)
             return text.decode()
 

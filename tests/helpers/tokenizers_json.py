@@ -6,7 +6,9 @@ from typing import Any
 
 _FILES = Path(__file__).parents[1] / "golden" / "data" / "vocabularies"
 BASE = json.loads((_FILES / "metaspace.json").read_text("utf-8"))
-METASPACE, VOCAB, SPECIAL = BASE["pre_tokenizer"], BASE["model"]["vocab"], ("<unk>", "<s>", "</s>")
+METASPACE = BASE["pre_tokenizer"]
+VOCAB = BASE["model"]["vocab"]
+SPECIAL = ("<unk>", "<s>", "</s>")
 LLAMA = json.loads((_FILES / "llama.json").read_text("utf-8"))
 LLAMA = {name: LLAMA[name] for name in ("normalizer", "pre_tokenizer", "decoder")}
 """How Llama's tokenizer differs from that of `tokenizer_json`, apart from its merges."""

@@ -97,6 +97,17 @@ def text_files(folder: Path) -> Problem:
     return registry.problem("text_files", settings)
 
 
+def problem_of(train: str, **settings: Any) -> Problem:
+    """Returns a text_files problem that trains on the corpora `train`."""
+    return registry.problem("text_files", {"train": train, "dev": "b.en,b.de"} | settings)
+
+
+def train_pairs(problem: Problem) -> list[tuple[str, str]]:
+    """Checks a problem, and returns the pairs of its train split."""
+    problem.check()
+    return [(pair["inputs"], pair["targets"]) for pair in problem.generate("train", "")]
+
+
 def failure(
     problem: Problem, folder: Path, vocab_file: Path | str = "", overwrite: bool = False
 ) -> str:

@@ -16,7 +16,9 @@ def parse(text: str) -> Tree:
 
 
 def random_tree(generator: random.Random, words: Sequence[Tree], labels: Sequence[str]) -> Tree:
-    """Returns a random constituent over the tagged `words`. Constituents have one to four children."""  # noqa: E501
+    """Returns a random constituent over the tagged `words`. Constituents have one to four
+    children.
+    """
     cuts = sorted(
         generator.sample(range(1, len(words)), min(len(words) - 1, generator.randrange(4)))
     )

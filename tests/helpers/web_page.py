@@ -41,7 +41,8 @@ OPTIONS = (
     "--in-process-gpu",
     "--disable-features=SpareRendererForSitePerProcess",  # fewer processes take less time
 )
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
 SENTENCE = "the cat sat on the dog"
 SLOW = "slow"
 """First word of sentences whose answer the server delays until it may go on."""
@@ -50,7 +51,9 @@ SLOW = "slow"
 class SlowModel(ExploredModel):
     """A model whose answer for a sentence that begins with `SLOW` waits until the event `go_on`."""
 
-    asked, go_on, answered = Event(), Event(), Event()
+    asked = Event()
+    go_on = Event()
+    answered = Event()
 
     def translate(self, source: str, *settings: Any) -> dict[str, Any]:
         if not source.startswith(SLOW):
@@ -105,7 +108,8 @@ class Page:
     """The page in a browser."""
 
     def __init__(self, driver: Any, server: Server) -> None:
-        self.driver, self.server = driver, server
+        self.driver = driver
+        self.server = server
 
     def open(self, **link: Any) -> None:
         """Shows a link, and waits for the translation if it has a sentence. One model, unless it

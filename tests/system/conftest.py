@@ -57,10 +57,8 @@ def train(model: TrainedModel) -> None:
     train = write_pairs(model.text, "train", numbers[:1000])
     dev = write_pairs(model.text, "dev", numbers[1000 : 1000 + DEV_LINES])
     write_pairs(model.text, "test", numbers[-TEST_LINES:])
-    succeed(
-        "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=340",
-        f"--data_dir={model.data}",
-    )  # fmt: skip
+    files = (f"--train={train}", f"--dev={dev}", f"--data_dir={model.data}")
+    succeed("datagen", "--problem=text_files", *files, "--vocab_size=340")
     steps = (
         f"--train_steps={STEPS}",
         "--log_step_count_steps=10",

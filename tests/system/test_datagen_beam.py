@@ -72,18 +72,11 @@ def write_corpora(folder: Path) -> list[str]:
     """Writes corpora of all kinds of files, with repeats within and between them. Returns the
     flags.
     """
-    train, dev = (
-        write_pairs(folder, "train", [*range(450), *range(130), 7, 7]),
-        write_pairs(folder, "dev", range(40, 60)),
-    )
+    train = write_pairs(folder, "train", [*range(450), *range(130), 7, 7])
+    dev = write_pairs(folder, "dev", range(40, 60))
     source, target = train.split(",")
-    lines = list(
-        zip(
-            Path(source).read_text().splitlines(),
-            Path(target).read_text().splitlines(),
-            strict=True,
-        )
-    )
+    sides = [Path(path).read_text().splitlines() for path in (source, target)]
+    lines = list(zip(*sides, strict=True))
     Path(source).write_bytes(b"\xef\xbb\xbf" + Path(source).read_bytes().replace(b"\n", b"\r\n"))
     Path(target).write_text("".join(f" {line}\n" for _, line in lines).rstrip("\n"))
     news = [(f"{one} again", f"{other} noch") for one, other in lines[:90]]
@@ -111,21 +104,14 @@ def test_all_kinds_of_text_give_the_bytes_of_a_local_run(tmp_path: Path, more: l
 
 
 def test_several_processes_and_target_languages(tmp_path: Path) -> None:
-    pairs = [
+    for name, numbers in (("x", range(300)), ("y", range(200, 420)), ("dev", range(30))):
         write_pairs(tmp_path, name, numbers)
-        for name, numbers in (("x", range(300)), ("y", range(200, 420)))
-    ]
-    flags, dev = [], write_pairs(tmp_path, "dev", range(30))
-    for pair, language in zip(pairs, ("de", "fr"), strict=True):
-        source, target = pair.split(",")
-        shutil.copy(target, tmp_path / f"{language}.{language}")
-        flags.append(f"{source},{tmp_path}/{language}.{language}")
-    shutil.copy(dev.split(",")[1], tmp_path / "d.de")
+    (tmp_path / "y.de").rename(tmp_path / "y.fr")
     flags = [
-        f"--train={';'.join(flags)}",
+        "--train=x.en,x.de;y.en,y.fr",
         "--problem=text_files",
         "--targets=de,fr",
-        f"--dev={dev.split(',')[0]},d.de",
+        "--dev=dev.en,dev.de",
         "--vocab_size=400",
     ]
     processes = "--beam_options=--direct_num_workers=2 --direct_running_mode=multi_processing"
@@ -282,28 +268,16 @@ def test_a_process_encodes_with_the_vocabulary_of_its_run(tmp_path: Path) -> Non
     flags = write_corpora(tmp_path)[:-1]
     for name, numbers in (("a", range(100)), ("b", range(300, 500))):
         text = write_pairs(tmp_path, name, numbers)
-        succeed(
-            "datagen",
-            "--problem=text_files",
-            f"--train={text}",
-            f"--dev={text}",
-            "--vocab_size=380",
-            f"--data_dir={tmp_path}/{name}",
-        )
+        files = [f"--train={text}", f"--dev={text}", f"--data_dir={tmp_path}/{name}"]
+        succeed("datagen", "--problem=text_files", "--vocab_size=380", *files)
         (vocabulary,) = (tmp_path / name).glob("vocab.*")
-        for more in ([f"--data_dir={tmp_path}/beam", BEAM], [f"--data_dir={tmp_path}/local"]):
-            succeed(
-                "datagen", *flags, *more, f"--vocab_file={vocabulary}", "--overwrite", cwd=tmp_path
-            )
-        assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+        assert_equal(tmp_path, *flags, f"--vocab_file={vocabulary}", "--overwrite")
 
 
 def test_a_disk_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datagen, "kept_pairs", lambda *piece: os.listdir(tmp_path / "gone"))
-    refused(
-        run("datagen", *write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM, cwd=tmp_path),
-        "gone",
-    )
+    flags = [*write_corpora(tmp_path), f"--data_dir={tmp_path}/beam", BEAM]
+    refused(run("datagen", *flags, cwd=tmp_path), "gone")
 
 
 def test_a_worker_that_does_not_see_the_folder_says_so(tmp_path: Path) -> None:

@@ -27,10 +27,8 @@ run()
 
 
 def test_a_kill_changes_nothing(tmp_path: Path) -> None:
-    train, dev = (
-        write_pairs(tmp_path, "train", range(3000)),
-        write_pairs(tmp_path, "dev", range(100)),
-    )
+    train = write_pairs(tmp_path, "train", range(3000))
+    dev = write_pairs(tmp_path, "dev", range(100))
     flags = ["--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=400"]
     succeed(
         "datagen", *flags, f"--data_dir={tmp_path / 'unbroken'}", "--num_concurrent_processes=1"

@@ -153,14 +153,11 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         ("again", "\n\nein\n\n"),
     ):
         (tmp_path / name).write_text(content)
-    model = ModelFolder(trained.folder).decoding_model(
-        f"{trained.folder}/model.ckpt-20"
-    )  # loading it takes time
+    # Loading it takes time.
+    model = ModelFolder(trained.folder).decoding_model(f"{trained.folder}/model.ckpt-20")
     monkeypatch.setattr(ModelFolder, "decoding_model", lambda *arguments: model)
-    hparams, output = (
-        f"--decode_hparams={SHORT},sampling_method=random,prefix_file",
-        tmp_path / "y-00001-of-00002",
-    )
+    hparams = f"--decode_hparams={SHORT},sampling_method=random,prefix_file"
+    output = tmp_path / "y-00001-of-00002"
     journal = f"{output.name}.unfinished"
     flags = [
         f"--output_dir={trained.folder}",
@@ -174,7 +171,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         patch.setattr(Journal, "delete", lambda journal: [][0])  # a crash
         with pytest.raises(IndexError):
             run("decoder", *flags)
-    entries, text = (tmp_path / journal).read_bytes(), output.read_text()
+    entries = (tmp_path / journal).read_bytes()
+    text = output.read_text()
     output.unlink()
     refused(run("decoder", *flags), journal, "continue it with --resume")
     shutil.copytree(trained.folder, tmp_path / "m")
@@ -193,9 +191,8 @@ def test_a_run_resumes_only_with_the_same_input_model_and_settings(
         refused(run("decoder", *flags, *changes, "--resume"), journal, "delete")
     assert (tmp_path / journal).read_bytes() == entries
     (tmp_path / "prefixes").rename(tmp_path / "moved")
-    monkeypatch.setattr(
-        Translator, "stream", lambda *arguments, **options: iter(())
-    )  # the journal has all lines
+    # The journal has all lines.
+    monkeypatch.setattr(Translator, "stream", lambda *arguments, **options: iter(()))
     succeed(
         "decoder", *flags, f"--output_dir={tmp_path}/m", f"{hparams}={tmp_path}/moved", "--resume"
     )
@@ -216,7 +213,8 @@ def test_prefixes_references_and_long_lines(trained: TrainedModel, tmp_path: Pat
         *flags,
         f"--decode_reference={tmp_path / 'x.de'}",
         (
-            f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},n=2,write_beam_scores=true"  # noqa: E501
+            f"--decode_hparams={SHORT},max_input_size=8,prefix_file={tmp_path / 'prefixes'},"
+            "n=2,write_beam_scores=true"
         ),
     )
     top, empty, bottom = (line.split("\t") for line in result.stdout.split("\n")[:-1])

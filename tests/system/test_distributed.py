@@ -20,7 +20,8 @@ from programs import LOOKUP, refused, succeed, write_pairs
 from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
-BATCH_SIZE, STEPS = 1024, 40
+BATCH_SIZE = 1024
+STEPS = 40
 HPARAMS = (
     f"num_hidden_layers=1,hidden_size=32,filter_size=64,num_heads=4,batch_size={BATCH_SIZE},"
     "attention_dropout=0.1,relu_dropout=0.1"
@@ -42,14 +43,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     numbers = [
         draw.randrange(10 ** (draw.randrange(1, 7) if place % 20 else 30)) for place in range(1050)
     ]
-    train, dev = (
-        write_pairs(root, "train", numbers[:1000]),
-        write_pairs(root, "dev", numbers[1000:]),
-    )
-    succeed(
-        "datagen", "--problem=text_files", f"--train={train}", f"--dev={dev}", "--vocab_size=400",
-        f"--data_dir={root / 'data'}",
-    )  # fmt: skip
+    train = write_pairs(root, "train", numbers[:1000])
+    dev = write_pairs(root, "dev", numbers[1000:])
+    files = (f"--train={train}", f"--dev={dev}", f"--data_dir={root / 'data'}")
+    succeed("datagen", "--problem=text_files", *files, "--vocab_size=400")
     return root / "data"
 
 
@@ -110,14 +107,16 @@ def figures(model: Path, name: str) -> list[float]:
 @pytest.fixture(scope="module")
 def models(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trains the same model on one device, and in two workers with accumulation."""
-    root, small = tmp_path_factory.mktemp("models"), "--max_tokens_per_replica=150"
+    root = tmp_path_factory.mktemp("models")
+    small = "--max_tokens_per_replica=150"
     one = clusters.start_trainer(*trainer_flags(data, root / "one"))
     finish(one, *start_two(data, root / "workers", small))
     return root
 
 
 def test_a_training_is_the_same_on_one_device_and_in_two_workers(models: Path) -> None:
-    one, other = models / "one", models / "workers"
+    one = models / "one"
+    other = models / "workers"
     assert len(figures(other, "train_loss")) == STEPS
     np.testing.assert_allclose(figures(other, "train_loss"), figures(one, "train_loss"), rtol=1e-5)
     # If a wrong factor multiplied all gradients, Adam's steps would still be right. Only the norm
@@ -132,8 +131,11 @@ def test_a_training_is_the_same_on_one_device_and_in_two_workers(models: Path) -
 
 
 def first_new_checkpoint(model: Path, processes: list[Process]) -> int:
-    """Waits until the running processes write a new checkpoint and returns the checkpoint's step."""  # noqa: E501
-    before, deadline = set(checkpoints_in(model)), time.monotonic() + 200
+    """Waits until the running processes write a new checkpoint and returns the checkpoint's
+    step.
+    """
+    before = set(checkpoints_in(model))
+    deadline = time.monotonic() + 200
     while not (new := set(checkpoints_in(model)) - before):
         assert [process.poll() for process in processes] == [None, None]
         assert time.monotonic() < deadline
@@ -144,7 +146,8 @@ def first_new_checkpoint(model: Path, processes: list[Process]) -> int:
 def test_a_training_resumes_after_losing_a_worker_or_the_chief(
     data: Path, models: Path, tmp_path: Path
 ) -> None:
-    model, small = tmp_path / "broken", "--max_tokens_per_replica=150"
+    model = tmp_path / "broken"
+    small = "--max_tokens_per_replica=150"
     for victim in (1, 0):
         both = start_two(data, model, small)
         last = first_new_checkpoint(model, both)

@@ -12,7 +12,8 @@ from sentencepieces import trained
 def test_a_model_of_spm_train_is_trained_decoded_and_served(tmp_path: Path) -> None:
     (tmp_path / "foreign.model").write_bytes(trained())
     (tmp_path / "cut.model").write_bytes(trained()[:400])
-    data, folder = tmp_path / "data", tmp_path / "model"
+    data = tmp_path / "data"
+    folder = tmp_path / "model"
     text = [
         f"--{name}={write_pairs(tmp_path, name, numbers)}"
         for name, numbers in (("train", range(1000, 1200)), ("dev", range(2000, 2010)))

@@ -38,13 +38,15 @@ OTHERS = replace(
     shared_embedding_and_softmax_weights=False,
 )
 IDS = tf.TensorSpec([None, None], tf.int32)
-IDS64, SEED = tf.TensorSpec([None, None], tf.int64), tf.TensorSpec([None], tf.uint32)
+IDS64 = tf.TensorSpec([None, None], tf.int64)
+SEED = tf.TensorSpec([None], tf.uint32)
 VOCAB_SIZE = 8000
 
 # The copies between host and device that are allowed, for models of one layer. Lengths and the
 # position are known on the host, and are copied to the device without waiting. Only copies to the
 # host wait.
-LENGTH, INPUTS = "call: Range int32 to device", "call: Placeholder int32 to device"
+LENGTH = "call: Range int32 to device"
+INPUTS = "call: Placeholder int32 to device"
 SEARCH = Counter(
     {
         INPUTS: 1,
@@ -119,10 +121,8 @@ def test_the_logits_of_the_other_models_have_gpu_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_waits_for_the_gpu_once_in_each_position(name: str) -> None:
-    model, decode_hparams = (
-        variants.transformer(HPARAMS, VOCAB_SIZE, dtype="bfloat16"),
-        SEARCHES[name],
-    )
+    model = variants.transformer(HPARAMS, VOCAB_SIZE, dtype="bfloat16")
+    decode_hparams = SEARCHES[name]
     random = tf.TensorSpec([None, decode_hparams.n, None])
 
     def search(ids: tf.Tensor, prefix: tf.Tensor, random: tf.Tensor) -> Hypotheses:

@@ -56,7 +56,8 @@ def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     page.one(".introduction button").click()  # the example of an empty page
     page.wait_for_results()
     answer = server.translate()
-    hypotheses, steps = answer["hypotheses"], answer["search"]["steps"]
+    hypotheses = answer["hypotheses"]
+    steps = answer["search"]["steps"]
     assert page.text(".translation") == hypotheses[0]["text"]
     assert page.texts(".outputs .score b") == [
         number(hypothesis["score"], 3) for hypothesis in hypotheses
@@ -67,10 +68,8 @@ def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     ]
     for token, label in zip(tokens, page.labels(".outputs li:nth-child(2) .token"), strict=True):
         assert label.endswith(f"log-probability {number(token['log_prob'], 2)}")
-    best, common = (
-        iter(page.texts(".outputs .token")),
-        page.texts(".outputs li:nth-child(2) .token:not(.differs)"),
-    )
+    best = iter(page.texts(".outputs .token"))
+    common = page.texts(".outputs li:nth-child(2) .token:not(.differs)")
     assert 0 < len(common) < len(tokens) and all(token in best for token in common)  # in this order
     page.driver.execute_script(
         "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
@@ -81,7 +80,8 @@ def test_outputs_and_their_search_are_shown(page: Page, server: Server) -> None:
     outputs = {
         node["output"]: (step, node["id"]) for step, nodes in enumerate(steps, 1) for node in nodes
     }
-    (end, _), (other_end, other_node) = outputs[0], outputs[1]
+    end, _ = outputs[0]
+    other_end, other_node = outputs[1]
     check_step(page, steps, end)  # the page opens where the best output ends
     assert number(answer["search"]["end"]["best_possible"], 3) in page.text(".stop")
     first, previous, following, last = page.all(".steps button")
@@ -114,18 +114,19 @@ def check_step(page: Page, steps: Any, step: int) -> None:
     """Asserts that the page shows a step of the search in the tree, in the table and at the
     controls.
     """
-    candidates, shown = steps[step - 1], [node for nodes in steps[:step] for node in nodes]
+    candidates = steps[step - 1]
+    shown = [node for nodes in steps[:step] for node in nodes]
     rows = [row.split("\t") for row in page.texts(".candidates tbody tr")]
     assert [row[1].strip() for row in rows] == [node["fate"] for node in candidates]
     assert page.texts(".candidates b") == [node["token"].replace("▁", "_") for node in candidates]
     assert [row[4] for row in rows] == [number(node["log_prob"], 3) for node in candidates]
     for fate in ("alive", "finished", "pruned"):
-        count = sum(node["fate"] == fate for node in shown) + (
-            fate == "alive"
-        )  # the empty hypothesis is alive, too
+        # The empty hypothesis is alive, too.
+        count = sum(node["fate"] == fate for node in shown) + (fate == "alive")
         assert len(page.all(f".node.{fate}")) == count
     assert page.text(".summary").startswith(f"Step {step} of {len(steps)}:")
-    box, column = page.one(".tree-box").rect, page.one(".tree .current").rect
+    box = page.one(".tree-box").rect
+    column = page.one(".tree .current").rect
     assert box["x"] <= column["x"] and column["x"] + column["width"] <= box["x"] + box["width"]
 
 
@@ -208,7 +209,8 @@ def test_a_link_brings_back_the_view(page: Page, server: Server) -> None:
     page.choose("Head", "2")
     page.wait_for_results()
     page.wait("return location.search.includes('head=2')")
-    link, view = page.driver.current_url, page.texts(VIEW)
+    link = page.driver.current_url
+    view = page.texts(VIEW)
     page.type("a cat")
     page.press(Keys.ENTER)
     page.wait("return document.querySelector('.source')?.innerText === 'a cat'")
@@ -252,6 +254,5 @@ def test_an_older_answer_does_not_replace_a_newer_one_and_a_dead_server_is_repor
     )
     assert page.texts(".side .source") == ["a cat"]
     page.driver.delete_network_conditions()
-    assert all(
-        "ERR_" in message for message in page.errors()
-    )  # the browser's own messages about the connection
+    # The browser's own messages about the connection.
+    assert all("ERR_" in message for message in page.errors())

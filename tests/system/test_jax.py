@@ -114,7 +114,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_model_computes_what_tensor2tensor_computes(folder: Path) -> None:
-    values, golden = np.load(folder / "golden.npz"), load("model_v1_postnorm_fwd")
+    values = np.load(folder / "golden.npz")
+    golden = load("model_v1_postnorm_fwd")
     np.testing.assert_allclose(values["logits"], golden["logits"], atol=1e-4)
     for name in ("train_loss", "eval_loss"):
         assert float(values[name]) == pytest.approx(float(golden[name]), abs=1e-5)
@@ -136,7 +137,8 @@ def test_restricted_attention_decodes_the_same_by_steps_and_at_once(folder: Path
 
 @pytest.mark.parametrize("family", EXAMPLES)
 def test_logits_and_gradients_equal_those_on_tensorflow(folder: Path, family: str) -> None:
-    values, model = np.load(folder / f"{family}.npz"), example_model(family)
+    values = np.load(folder / f"{family}.npz")
+    model = example_model(family)
     with tf.GradientTape() as tape:
         logits = model(INPUTS, TARGETS, SEED)
         loss = training_loss(logits, model.losses)
@@ -152,7 +154,8 @@ def test_logits_and_gradients_equal_those_on_tensorflow(folder: Path, family: st
 
 
 def test_the_program_on_the_page_trains_like_t2t_trainer_with_dropout(folder: Path) -> None:
-    data, initial = load_data(str(folder / "data"), "text_files"), np.load(folder / "initial.npz")
+    data = load_data(str(folder / "data"), "text_files")
+    initial = np.load(folder / "initial.npz")
     model = make_model(HPARAMS, data.vocabulary.size)
     for variable in model.trainable_variables:
         variable.assign(initial[variable.path])
@@ -187,10 +190,8 @@ def test_the_weights_become_a_checkpoint(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", ["to_checkpoint.py", str(folder / "model")])
     runpy.run_path(str(folder / "to_checkpoint.py"))
     model_folder = ModelFolder(folder / "model")
-    model, weights = (
-        model_folder.model(model_folder.checkpoint()),
-        np.load(folder / "model" / "weights.npz"),
-    )
+    model = model_folder.model(model_folder.checkpoint())
+    weights = np.load(folder / "model" / "weights.npz")
     assert model_folder.hparams == HPARAMS
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable.value, weights[variable.path])

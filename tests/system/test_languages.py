@@ -16,10 +16,8 @@ def test_one_model_translates_into_each_of_its_languages(tmp_path: Path) -> None
     for name, side in (("x.en", "{}"), ("x.de", "das {}"), ("x.fr", "le {}")):
         write_lines(tmp_path / name, map(side.format, texts))
     pairs = [f"{tmp_path}/x.en,{tmp_path}/x.{language}" for language in ("de", "fr")]
-    data, folder = (
-        ["--problem=text_files", f"--data_dir={tmp_path}/data"],
-        f"--output_dir={tmp_path}/model",
-    )
+    data = ["--problem=text_files", f"--data_dir={tmp_path}/data"]
+    folder = f"--output_dir={tmp_path}/model"
     files = [f"--{split}={';'.join(pairs)}" for split in ("train", "dev")]
     succeed("datagen", *data, *files, "--targets=de,fr", "--vocab_size=300")
     generated = load_data(f"{tmp_path}/data", "text_files")
@@ -40,7 +38,8 @@ def test_one_model_translates_into_each_of_its_languages(tmp_path: Path) -> None
         and " --target_language=de " in trained
     )
 
-    decode, results = ["decoder", folder, LOOKUP[0]], []
+    decode = ["decoder", folder, LOOKUP[0]]
+    results = []
     for flags, red in ((["--target_language=fr"], "red"), ([], ">>fr<< red")):
         lines = [red, ">>de<< blue", ""]
         file = write_lines(tmp_path / "lines", lines)

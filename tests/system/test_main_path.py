@@ -39,9 +39,8 @@ def test_an_average_is_compared_with_the_last_checkpoint(
     logged = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
     assert losses[1] == pytest.approx(logged[-1]["dev_loss"], abs=1e-4)
     assert of_last.endswith(f" BLEU {logged[-1]['dev_bleu']:.2f} of 10 lines")
-    assert (
-        losses[0] > losses[1]
-    )  # after so few steps, the average is worse than the last checkpoint
+    # After so few steps, the average is worse than the last checkpoint.
+    assert losses[0] > losses[1]
     assert (
         "the last checkpoint" in verdict and f"--checkpoint_path={model}/model.ckpt-60" in verdict
     )
@@ -89,7 +88,9 @@ def test_the_defaults_suffice_if_no_download_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_model_learns_to_copy(tmp_path: Path) -> None:
-    """A model learns to copy: at least 99% of the dev tokens. The toolkit Sockeye tests this, too."""  # noqa: E501
+    """A model learns to copy: at least 99% of the dev tokens. The toolkit Sockeye tests this,
+    too.
+    """
     draw = random.Random(1)
     words = ["ab", "cd", "ef", "gh", "ij", "kl", "mn", "op"]
     lines = [" ".join(draw.choices(words, k=draw.randint(2, 6))) for _ in range(4100)]

@@ -1,4 +1,6 @@
-"""Executes the notebooks with few training steps, and checks the outputs that are stored in them."""  # noqa: E501
+"""Executes the notebooks with few training steps, and checks the outputs that are stored in
+them.
+"""
 
 import json
 import re
@@ -92,7 +94,8 @@ def test_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(int(count) for _, count in parts) == int(total)
     # The served graph has its own search and its own vocabulary.
     assert rows(notebook, "serve")[0][1:] == rows(notebook, "beam")[0][1:2]
-    drawn, stored = pictures(notebook), pictures(read(TOUR))
+    drawn = pictures(notebook)
+    stored = pictures(read(TOUR))
     assert len(drawn) == len(stored) == 3
 
 

@@ -39,7 +39,8 @@ def test_a_model_in_a_folder_of_an_odd_name_is_trained_averaged_and_used(
     assert "resuming after step 20" in result.stderr
     assert checkpoints_in(folder)[-1] == f"{folder}/model.ckpt-21"
     succeed("avg-checkpoints", f"--output_dir={folder}", "--num_last_checkpoints=2", LOOKUP[0])
-    source, output = model.text / f"x{ODD}.en", model.text / f"{ODD}.de"
+    source = model.text / f"x{ODD}.en"
+    output = model.text / f"{ODD}.de"
     source.write_text("one\ntwo\n")
     decode = [f"--output_dir={folder}", "--decode_hparams=beam_size=1,extra_length=1", LOOKUP[0]]
     files = [

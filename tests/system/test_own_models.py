@@ -106,11 +106,9 @@ def counted_parameters(text: str, name: str) -> str:
 def test_the_recurrent_model_of_the_page_with_its_own_hparams_runs_through_every_program(
     programs: Any,
 ) -> None:
-    folder, model, own = (
-        programs.folder,
-        "--output_dir=recurrent",
-        ("--model=recurrent", "--hparams=memory_size=12"),
-    )
+    folder = programs.folder
+    model = "--output_dir=recurrent"
+    own = ("--model=recurrent", "--hparams=memory_size=12")
     listing = programs("trainer", "--registry_help").stdout
     assert all(name in listing for name in ("shouting", "minute", "recurrent_tiny", "plain"))
     training = programs("trainer", *TRAIN, *own, model, "--train_steps=1", "--eval_decode_lines=2")

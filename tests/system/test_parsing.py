@@ -10,7 +10,9 @@ from treebanks import write_treebank
 
 def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
     write_treebank(tmp_path / "tmp")
-    data, model, parsed = tmp_path / "data", tmp_path / "model", tmp_path / "parsed"
+    data = tmp_path / "data"
+    model = tmp_path / "model"
+    parsed = tmp_path / "parsed"
     words, gold = (data / f"wsj_parsing.test.{end}" for end in ("words", "trees"))
     for program, *flags in (
         (
@@ -53,9 +55,8 @@ def test_a_treebank_becomes_scored_trees(tmp_path: Path) -> None:
         if program == "avg-checkpoints":
             assert result.stderr.count("model.ckpt-") == 1 + 5
         if program == "decoder":
-            assert (
-                "trees" in result.stderr
-            )  # t2t-decoder reports the number of trees that it repaired
+            # T2t-decoder reports the number of trees that it repaired.
+            assert "trees" in result.stderr
     sentences = [" ".join(leaf.word for leaf in tree.leaves()) for tree in read_trees(str(parsed))]
     assert sentences == list(read_lines(str(words)))
     assert "Number of Valid sentence  =      5" in result.stdout

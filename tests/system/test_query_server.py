@@ -147,9 +147,8 @@ def test_a_failed_request_ends_the_program_and_earlier_lines_stay(
     streamed = run("query-server", *flags, files[0], "--batch_size=1", cwd=tmp_path)
     refused(streamed, "no translation from line 23 on: ")
     assert streamed.stdout == text(COPIED[:22])
-    served.faults = Faults(
-        unavailable=1
-    )  # fails at the first line: what an earlier run has translated stays
+    # Fails at the first line: what an earlier run has translated stays.
+    served.faults = Faults(unavailable=1)
     refused(
         run("query-server", *flags, *files, cwd=tmp_path),
         "from line 1 on",

@@ -60,7 +60,8 @@ def times(*folders: Path) -> dict[str, int]:
 
 
 def test_a_row_is_reproduced_after_a_stop_and_a_kill(tmp_path: Path) -> None:
-    data, model = tmp_path / "D", tmp_path / "M"
+    data = tmp_path / "D"
+    model = tmp_path / "M"
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "__init__.py").write_text(PUBLISHED)
     flags = [

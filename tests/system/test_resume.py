@@ -24,7 +24,10 @@ from t2t_repro.checkpoints.reader import checkpoints_in, step_of
 from t2t_repro.training.metrics_log import read_metrics
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-HPARAMS = f"{SMALL},subword_alpha=0.1,layer_prepostprocess_dropout=0.1,attention_dropout=0.1,relu_dropout=0.1"  # noqa: E501
+HPARAMS = (
+    f"{SMALL},subword_alpha=0.1,layer_prepostprocess_dropout=0.1,attention_dropout=0.1,"
+    "relu_dropout=0.1"
+)
 STEPS = 20
 NUMBERS = {"large": range(1000, 1700), "small": range(1700, 1900)}
 """The numbers that are the text of each corpus."""
@@ -50,7 +53,9 @@ class Killed:
     output: str
 
     def flags(self, model: Path) -> list[str]:
-        """Returns flags with which t2t-trainer repeats the undisturbed run in another model folder."""  # noqa: E501
+        """Returns flags with which t2t-trainer repeats the undisturbed run in another model
+        folder.
+        """
         return [
             "--problem=text_files",
             "--hparams_set=transformer_tiny",

@@ -62,7 +62,9 @@ load it: as a graph in a session.
 
 @dataclass(frozen=True)
 class Export:
-    """An exported model, and the answers of a process that served it without this project's code."""  # noqa: E501
+    """An exported model, and the answers of a process that served it without this project's
+    code.
+    """
 
     path: Path
     """Folder of the SavedModel."""
@@ -169,9 +171,8 @@ def test_all_operations_are_in_tensorflow_or_in_the_sentencepiece_that_servers_l
 ) -> None:
     assert {"While", "SentencepieceTokenizeOp"} <= operations(exported.graph)
     assert set(exported.unknown) <= TEXT_OPERATIONS
-    assert not [
-        name for name in operations(exported.graph) if "PyFunc" in name
-    ]  # such operations call Python
+    # Such operations call Python.
+    assert not [name for name in operations(exported.graph) if "PyFunc" in name]
 
 
 def test_a_server_can_warm_up(exported: Export) -> None:

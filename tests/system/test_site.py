@@ -80,7 +80,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Html]:
 
 
 def target(site: dict[Path, Html], page: Path, url: str) -> Path:
-    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the site."""  # noqa: E501
+    """Returns the file to which a URL of a page leads. 404.html has URLs from the top of the
+    site.
+    """
     path = unquote(urlsplit(url).path)
     file = top(site) / path.lstrip("/") if page.name == "404.html" else page.parent / path
     return Path(os.path.normpath(file)) if path else page
@@ -106,7 +108,8 @@ def test_no_link_is_dead(site: dict[Path, Html]) -> None:
 
 def leads_somewhere(site: dict[Path, Html], page: Path, url: str) -> bool:
     """Returns True if the file to which a URL leads exists, and has the id if the URL has one."""
-    file, fragment = target(site, page, url), unquote(urlsplit(url).fragment)
+    file = target(site, page, url)
+    fragment = unquote(urlsplit(url).fragment)
     return file.is_file() and (not fragment or fragment in site[file].ids)
 
 
@@ -155,7 +158,9 @@ def public_names(module: str) -> Iterator[str]:
 
 
 def definitions(scope: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.stmt]]:
-    """Yields the public classes, functions and variables that a module or class defines, by name."""  # noqa: E501
+    """Yields the public classes, functions and variables that a module or class defines, by
+    name.
+    """
     for statement in scope.body:
         match statement:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):

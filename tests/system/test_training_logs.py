@@ -37,7 +37,8 @@ def flags(trained: TrainedModel, folder: Path, rate: str) -> list[str]:
 
 
 def test_metrics_have_every_figure(trained: TrainedModel) -> None:
-    lines, messages = metrics(trained.folder), (trained.text / "messages").read_text()
+    lines = metrics(trained.folder)
+    messages = (trained.text / "messages").read_text()
     steps, evaluations = (
         [line for line in lines if name in line] for name in ("train_loss", "dev_loss")
     )

@@ -35,7 +35,8 @@ def concatenated(folder: Path, pattern: str) -> bytes:
 def test_workers_sample_the_same_outputs_as_the_decoder(
     trained: TrainedModel, tmp_path: Path
 ) -> None:
-    texts, plain = tmp_path / "x-1.en.gz", tmp_path / "plain"
+    texts = tmp_path / "x-1.en.gz"
+    plain = tmp_path / "plain"
     plain.write_bytes((trained.text / "dev.en").read_bytes() + "\n".join(ODD).encode())
     texts.write_bytes(gzip.compress(plain.read_bytes()))
     for name, content in (("0.en", ""), ("2.en", "one\n")):
@@ -74,10 +75,8 @@ def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(
     trained: TrainedModel, tmp_path: Path
 ) -> None:
     shutil.copytree(trained.folder, tmp_path / "m")
-    ensemble, hparams = (
-        f"{trained.folder},{tmp_path / 'm'}",
-        "extra_length=3,beam_size=2,write_beam_scores=true",
-    )
+    ensemble = f"{trained.folder},{tmp_path / 'm'}"
+    hparams = "extra_length=3,beam_size=2,write_beam_scores=true"
     source = tmp_path / "x"
     source.write_text("".join(f"{text}\n" for text in ("one", "", "one thousand and two", "nine")))
     succeed(
@@ -100,7 +99,8 @@ def test_an_ensemble_translates_the_same_even_if_beam_repeats_batches(
 def test_rows_of_json_with_prefixes_give_the_rows_of_the_decoder(
     trained: TrainedModel, tmp_path: Path
 ) -> None:
-    texts, prefixes = ["one thousand", "", "nine", 'se"ven two'], ["ein", "", "", "acht"]
+    texts = ["one thousand", "", "nine", 'se"ven two']
+    prefixes = ["ein", "", "", "acht"]
     rows = [
         json.dumps({"source": text, "prefix": prefix})
         for text, prefix in zip(texts, prefixes, strict=True)
@@ -249,9 +249,8 @@ def test_an_interrupted_run_resumes(trained: TrainedModel, tmp_path: Path) -> No
         "--decode_hparams=beam_size=1,extra_length=3",
         "--batch_lines=2",
     ]
-    assert (
-        run("translate-beam", *flags).returncode == 2
-    )  # refuses x-2, which is not UTF-8, before it translates
+    # Refuses x-2, which is not UTF-8, before it translates.
+    assert run("translate-beam", *flags).returncode == 2
     assert {path.name for path in tmp_path.iterdir()} == {"x-1", "x-2"}
     (tmp_path / "x-2").write_bytes(b"four\nfi\n")
     succeed("translate-beam", *flags)

@@ -6,9 +6,15 @@ apply_bpe.py.
 
 import functools
 import re
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 
-from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import (
+    MAX_CACHED,
+    MAX_PIECES,
+    ListVocabulary,
+    ids_by_piece,
+)
 from t2t_repro.errors import UserError, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -39,12 +45,22 @@ def merge(word: list[int], merges: Merges) -> None:
     left to right.
     """
     while pairs := [(merges[pair], pair) for pair in pairwise(word) if pair in merges]:
-        (_, result), best = min(pairs)
+        (_, result), (left, right) = min(pairs)
         start = 0
         while start < len(word):
-            if (*word[start : start + 2],) == best:
+            if word[start : start + 2] == [left, right]:
                 word[start : start + 2] = [result]
             start += 1
+
+
+def ranked_merges(pairs: Iterable[Sequence[str]], number_of: Mapping[str, int]) -> Merges:
+    """Returns the merges of pairs of symbols, from the lowest rank on. `number_of` has the number
+    of each symbol.
+    """
+    return {
+        (number_of[left], number_of[right]): (rank, number_of[left + right])
+        for rank, (left, right) in enumerate(pairs)
+    }
 
 
 class BpeVocabulary(ListVocabulary):
@@ -57,65 +73,55 @@ class BpeVocabulary(ListVocabulary):
     is unknown.
     """
 
-    kind, suffix = "bpe", ".bpe"
+    kind = "bpe"
+    suffix = ".bpe"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self.has_final_symbol, codes = _codes(as_text(model, source, CURE), source)
         """True if `END` is the last symbol of a word, False if it is a part of the last symbol."""
-        chars = sorted(
-            {char for code in codes for symbol in code for char in symbol.removesuffix(END)}
-        )
-        symbols = [
-            *chars,
-            *(char + END for char in chars),
-            END,
-            *(part for code in codes for part in code),
-        ]
-        symbols = list(dict.fromkeys([*symbols, *map("".join, codes)]))
+        parts = list(chain.from_iterable(codes))
+        chars = sorted({char for part in parts for char in part.removesuffix(END)})
+        ends = [char + END for char in chars]
+        symbols = list(dict.fromkeys([*chars, *ends, END, *parts, *map("".join, codes)]))
         self.symbol_of = {symbol: number for number, symbol in enumerate(symbols)}
         """Number of each symbol. A character that the codes lack has the next number, that of the
         unknown symbol.
         """
-        pieces = [form for char in chars for form in (char + CONTINUED, char)]
+        pieces = []
+        for char in chars:
+            pieces += [char + CONTINUED, char]
         for symbol in map("".join, codes):
-            forms = [symbol + CONTINUED, symbol] if self.has_final_symbol else [symbol + CONTINUED]
-            pieces += [symbol.removesuffix(END)] if symbol.endswith(END) else forms
+            if symbol.endswith(END):
+                pieces.append(symbol.removesuffix(END))
+                continue
+            pieces.append(symbol + CONTINUED)
+            if self.has_final_symbol:
+                pieces.append(symbol)
         self._all_pieces = [*SPECIAL, *dict.fromkeys(pieces)]
-        id_of = {
-            piece: number for number, piece in enumerate(self._all_pieces) if number >= len(SPECIAL)
-        }
-        self.inner_ids = [
-            *(id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols),
-            UNKNOWN_ID,
-        ]
-        """Id of each symbol within a word."""
-        self.last_ids = [
-            *(id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols),
-            UNKNOWN_ID,
-        ]
-        """Id of each symbol at the end of a word."""
-        number = self.symbol_of.__getitem__
-        self.merges = {
-            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(codes)
-        }
+        id_of = ids_by_piece(self._all_pieces, len(SPECIAL))
+        self.inner_ids = [id_of.get(symbol + CONTINUED, UNKNOWN_ID) for symbol in symbols]
+        """Id of each symbol within a word; the last one is that of the unknown symbol."""
+        self.last_ids = [id_of.get(symbol.removesuffix(END), UNKNOWN_ID) for symbol in symbols]
+        """Id of each symbol at the end of a word; the last one is that of the unknown symbol."""
+        self.inner_ids.append(UNKNOWN_ID)
+        self.last_ids.append(UNKNOWN_ID)
+        self.merges = ranked_merges(codes, self.symbol_of)
         self.ids_of_word = functools.lru_cache(MAX_CACHED)(self._ids_of_word)
 
     def _ids(self, text: str) -> list[int]:
-        return [
-            number
-            for word in text.strip(LINE_ENDS).split(" ")
-            if word
-            for number in self.ids_of_word(word)
-        ]
+        words = filter(None, text.strip(LINE_ENDS).split(" "))
+        return list(chain.from_iterable(map(self.ids_of_word, words)))
 
     def _ids_of_word(self, word: str) -> list[int]:
         characters = [*word, END] if self.has_final_symbol else [*word[:-1], word[-1] + END]
-        symbols = [self.symbol_of.get(char, len(self.symbol_of)) for char in characters]
+        unknown = len(self.symbol_of)
+        symbols = [self.symbol_of.get(char, unknown) for char in characters]
         merge(symbols, self.merges)
         if symbols[-1] == self.symbol_of[END]:
             symbols.pop()
-        return [*(self.inner_ids[symbol] for symbol in symbols[:-1]), self.last_ids[symbols[-1]]]
+        *inner, last = symbols
+        return [*map(self.inner_ids.__getitem__, inner), self.last_ids[last]]
 
     def _text(self, ids: list[int]) -> str:
         return re.sub(JOINT, "", " ".join(map(self._all_pieces.__getitem__, ids)))
@@ -134,8 +140,9 @@ def _codes(text: str, source: str) -> tuple[bool, list[tuple[str, str]]]:
         raise UserError(
             f"{source}: has {len(lines):,} lines, more than {MAX_PIECES // 2:,}; use fewer codes"
         )
+    first = 1 if has_version else 0
     codes: dict[tuple[str, str], None] = {}
-    for number, line in enumerate(lines[has_version:] or [""], 1 + has_version):
+    for number, line in enumerate(lines[first:] or [""], first + 1):
         left, _, right = line.strip(LINE_ENDS).partition(" ")
         if not right or " " in right:
             raise UserError(

@@ -21,7 +21,9 @@ from t2t_repro.data.vocabularies.bpe import BpeVocabulary
 from t2t_repro.data.vocabularies.graph_bpe import (
     GraphBpeVocabulary,
     GraphTokenizerVocabulary,
+    is_same_row,
     joined,
+    of_followers,
     table,
 )
 from t2t_repro.data.vocabularies.huggingface import TokenizerVocabulary
@@ -80,9 +82,8 @@ def differences(vocabulary: Vocabulary) -> str:
 class GraphSentencePieceVocabulary(tf.Module):
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         super().__init__()
-        with (
-            quiet_tensorflow()
-        ):  # SentencePiece reports that our vocabularies have no normalization rules
+        # SentencePiece reports that our vocabularies have no normalization rules.
+        with quiet_tensorflow():
             # In a loaded SavedModel, tokenizers with the same name would share the model of the
             # first one.
             self._tokenizer = tensorflow_text.SentencepieceTokenizer(
@@ -112,16 +113,12 @@ class GraphSentencePieceVocabulary(tf.Module):
             # Rounding decides between two splits with almost the same score. The fast tokenizer
             # rounds as SentencePiece does in Python, but it lacks bytes and some kinds of
             # normalization. So compare the texts of the splits.
-            fast_ids = tf.cast(
-                self._fast_tokenizer.tokenize(texts), tf.int32
-            ).with_row_splits_dtype(tf.int64)
-            is_same, count = (
-                joined(ids, self._pieces) == joined(fast_ids, self._pieces),
-                ids.nrows(),
-            )
-            ids = tf.gather(
-                tf.concat([ids, fast_ids], axis=0), tf.range(count) + tf.where(is_same, count, 0)
-            )
+            fast_ids = tf.cast(self._fast_tokenizer.tokenize(texts), tf.int32)
+            fast_ids = fast_ids.with_row_splits_dtype(tf.int64)
+            is_same = joined(ids, self._pieces) == joined(fast_ids, self._pieces)
+            count = ids.nrows()
+            rows = tf.range(count) + tf.where(is_same, count, 0)
+            ids = tf.gather(tf.concat([ids, fast_ids], axis=0), rows)
         return ids.with_flat_values(tf.gather(self._ids, ids.flat_values))
 
     def detokenize(self, ids: Any) -> Any:
@@ -131,16 +128,14 @@ class GraphSentencePieceVocabulary(tf.Module):
         # TensorFlow Text's version of SentencePiece removes all spaces at the beginning of a text,
         # and that of Python only the first of them. After another piece, both keep all spaces.
         guards = tf.fill([ids.nrows(), 1], self._guard)
-        guarded = tf.strings.substr(
-            self._text(tf.concat([guards, ids], axis=1)), self._guard_bytes, MAX_BYTES
-        )
+        guarded = self._text(tf.concat([guards, ids], axis=1))
+        guarded = tf.strings.substr(guarded, self._guard_bytes, MAX_BYTES)
         has_space = tf.strings.length(guarded) > tf.strings.length(texts)
         return tf.where(has_space, tf.strings.regex_replace(guarded, "^ ", ""), texts)
 
     def _text(self, ids: Any) -> Any:
-        return self._tokenizer.detokenize(
-            ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values))
-        )
+        model_ids = ids.with_flat_values(tf.gather(self._model_ids, ids.flat_values))
+        return self._tokenizer.detokenize(model_ids)
 
 
 class GraphMarianVocabulary(GraphSentencePieceVocabulary):
@@ -151,10 +146,8 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
             self._strings = tensorflow_text.SentencepieceTokenizer(
                 model.checked_model, tf.string, name=name
             )
-        self._unknown, self._unknown_of_model = (
-            vocabulary.unknown_id,
-            model.model_ids[model.unknown_id],
-        )
+        self._unknown = vocabulary.unknown_id
+        self._unknown_of_model = model.model_ids[model.unknown_id]
         self._id_of = table(vocabulary.id_of, tf.string, tf.int32, self._unknown)
         self._table = tf.constant(vocabulary.pieces(range(vocabulary.size)))
 
@@ -168,18 +161,17 @@ class GraphMarianVocabulary(GraphSentencePieceVocabulary):
         is_unknown = self._tokenizer.tokenize(texts).flat_values == self._unknown_of_model
         unknown_texts = tf.boolean_mask(self._strings.tokenize(texts).flat_values, is_unknown)
         places = tf.where(model_ids == self._unknown_of_model)
-        pieces = tf.tensor_scatter_nd_update(
-            tf.gather(self._pieces, model_ids), places, unknown_texts
-        )
+        pieces = tf.gather(self._pieces, model_ids)
+        pieces = tf.tensor_scatter_nd_update(pieces, places, unknown_texts)
         codes = tf.ragged.boolean_mask(codes[:, None], codes[:, None] != "")
         pieces = tf.concat([codes, ids.with_flat_values(pieces)], axis=1)
         return pieces.with_flat_values(self._id_of.lookup(pieces.flat_values))
 
     def detokenize(self, ids: Any) -> Any:
-        ids = tf.ragged.boolean_mask(ids, (ids < tf.size(self._table)) & (ids != self._unknown))
-        texts = self._strings.detokenize(
-            ids.with_flat_values(tf.gather(self._table, ids.flat_values))
-        )
+        is_known = (ids < tf.size(self._table)) & (ids != self._unknown)
+        ids = tf.ragged.boolean_mask(ids, is_known)
+        pieces = ids.with_flat_values(tf.gather(self._table, ids.flat_values))
+        texts = self._strings.detokenize(pieces)
         return graph_strip(tf.strings.regex_replace(texts, SPACE, " "))
 
 
@@ -189,10 +181,8 @@ class GraphSubwordVocabulary(tf.Module):
         self._changes = tf.constant(_alphanumeric_changes(), tf.int32)
         self._pieces = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         self._id_of = table(vocabulary.id_of, tf.string, tf.int64, -1)
-        escapes = {
-            ord(char): escaped(char, vocabulary.alphabet)[:-1]
-            for char in sorted(vocabulary.alphabet)
-        }
+        alphabet = vocabulary.alphabet
+        escapes = {ord(char): escaped(char, alphabet)[:-1] for char in sorted(alphabet)}
         self._escapes = table(escapes, tf.int32, tf.string, "")
         self._matcher = tensorflow_text.WordpieceTokenizer(
             self._id_of,
@@ -204,16 +194,15 @@ class GraphSubwordVocabulary(tf.Module):
 
     def tokenize(self, texts: Any) -> Any:
         codes = tf.strings.unicode_decode(texts, "UTF-8")
-        flat, rows = codes.flat_values, codes.value_rowids()
+        flat = codes.flat_values
+        rows = codes.value_rowids()
         is_alphanumeric = self._is_alphanumeric(flat)
-        is_new = (rows[1:] != rows[:-1]) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
-        starts = tf.where(tf.pad(is_new, [[1, 0]], constant_values=True)[: tf.size(flat)])[:, 0]
+        is_new = ~is_same_row(rows) | (is_alphanumeric[1:] != is_alphanumeric[:-1])
+        starts = tf.where(of_followers(is_new, True, tf.size(flat)))[:, 0]
         tokens = tf.RaggedTensor.from_row_starts(flat, starts)  # codes [N, (characters)]
         rows = tf.gather(rows, starts)
-        is_same_row = rows[1:] == rows[:-1]
-        is_inner = (tf.pad(is_same_row, [[1, 0]]) & tf.pad(is_same_row, [[0, 1]]))[
-            : tf.size(starts)
-        ]
+        follows = of_followers(is_same_row(rows), False, tf.size(starts))
+        is_inner = follows & tf.pad(follows, [[0, 1]])[1:]
         is_space = (tokens.row_lengths() == 1) & (tf.gather(flat, starts) == ord(" "))
         is_kept = ~(is_space & is_inner)
         tokens = tf.ragged.boolean_mask(tokens, is_kept)
@@ -229,12 +218,12 @@ class GraphSubwordVocabulary(tf.Module):
     def detokenize(self, ids: Any) -> Any:
         tokens = tf.strings.split(joined(ids, self._pieces), "_")
         tokens = tf.ragged.boolean_mask(tokens, tokens != "")
-        texts, rows = _unescaped(tokens.flat_values), tokens.value_rowids()
-        is_alphanumeric = self._is_alphanumeric(
-            tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
-        )
-        has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & (rows[1:] == rows[:-1])
-        spaces = tf.where(tf.pad(has_space, [[1, 0]])[: tf.size(texts)], " ", "")
+        texts = _unescaped(tokens.flat_values)
+        rows = tokens.value_rowids()
+        first_codes = tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
+        is_alphanumeric = self._is_alphanumeric(first_codes)
+        has_space = is_alphanumeric[1:] & is_alphanumeric[:-1] & is_same_row(rows)
+        spaces = tf.where(of_followers(has_space, False, tf.size(texts)), " ", "")
         return tf.strings.reduce_join(tokens.with_flat_values(spaces + texts), axis=1)
 
 
@@ -267,13 +256,14 @@ class GraphByteVocabulary(tf.Module):
         return tf.strings.unicode_decode(texts, "ISO-8859-1") + len(RESERVED)
 
     def detokenize(self, ids: Any) -> Any:
-        return graph_utf8(
-            joined(ids, tf.constant([b""] * len(RESERVED) + [bytes([byte]) for byte in range(256)]))
-        )
+        pieces = [b""] * len(RESERVED) + [bytes([byte]) for byte in range(256)]
+        return graph_utf8(joined(ids, tf.constant(pieces)))
 
 
 def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
-    """Returns tokens, codes [N, (characters)], as `escaped` does: strings [N]."""
+    """Returns tokens, codes [N, (characters)], with escapes and "_" at the end: strings [N]. In
+    Python, this is `escaped`.
+    """
     as_numbers = tf.strings.join(["\\", tf.strings.as_string(tokens.flat_values), ";"])
     characters = escapes.lookup(tokens.flat_values)
     characters = tf.where(characters == "", as_numbers, characters)
@@ -282,15 +272,15 @@ def _escaped(tokens: Any, escapes: tf.lookup.StaticHashTable) -> Any:
 
 def _unescaped(tokens: Any) -> Any:
     """Returns escaped tokens, strings [N] without "_", as text: strings [N]."""
-    parts = tf.strings.split(
-        tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_"), "_"
-    )
+    separated = tf.strings.regex_replace(tokens, r"(\\u|\\\\|\\[0-9]+;)", r"_\1_")
+    parts = tf.strings.split(separated, "_")
     texts = parts.flat_values
     digits = tf.strings.regex_replace(texts, r"^\\0*([0-9]+);$", r"\1")
     is_code = tf.strings.regex_full_match(texts, r"\\[0-9]+;")
     # A number with more than seven digits is not a character.
     is_short = is_code & (tf.strings.length(digits) <= len(str(sys.maxunicode)))
-    codes = tf.strings.to_number(tf.where(is_short, digits, str(sys.maxunicode + 1)), tf.int32)
+    digits = tf.where(is_short, digits, str(sys.maxunicode + 1))
+    codes = tf.strings.to_number(digits, tf.int32)
     codes = tf.where(codes > sys.maxunicode, ord(UNDEFINED), codes)
     # unicode_encode writes U+FFFD for lone surrogates.
     texts = tf.where(is_code, tf.strings.unicode_encode(codes[:, None], "UTF-8"), texts)

@@ -9,12 +9,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from t2t_repro.data.vocabularies.bpe import ranked_merges
 from t2t_repro.data.vocabularies.text_rules import SPACE, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
 from t2t_repro.errors import UserError, first_line, require_extra, shortened
 from t2t_repro.files.untrusted import as_text, parse_json
 
-ENDS, PADDINGS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]"), ("<pad>", "[PAD]")
+ENDS = ("</s>", "<|endoftext|>", "<eos>", "[SEP]")
+PADDINGS = ("<pad>", "[PAD]")
 """Names of the end token and of padding, if the file does not say which tokens these are."""
 FALLBACK_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 """Pieces for the bytes of characters that have no piece."""
@@ -70,10 +72,8 @@ class TokenizerVocabulary(ListVocabulary):
 
     def _reasons_to_refuse(self) -> Iterator[str]:
         """Yields what the tokenizer has that the graph cannot repeat exactly."""
-        model, added = (
-            self.file["model"],
-            {str(token["content"]): token for token in self.file["added_tokens"]},
-        )
+        model = self.file["model"]
+        added = {str(token["content"]): token for token in self.file["added_tokens"]}
         if model["type"] != "BPE":
             yield f"its model is {model['type']}"
         for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
@@ -88,8 +88,10 @@ class TokenizerVocabulary(ListVocabulary):
         self.kinds = tuple("Llama's" if step in LLAMA else step["type"] for step in steps)
         """Kinds of the normalizer, the pre-tokenizer and the decoder."""
         if self.kinds not in SERVED:
-            yield "its normalizer is {}, its pre-tokenizer {} and its decoder {}".format(
-                *self.kinds
+            normalizer, pre_tokenizer, decoder = self.kinds
+            yield (
+                f"its normalizer is {normalizer}, its pre-tokenizer {pre_tokenizer} and its "
+                f"decoder {decoder}"
             )
         self.pre_tokenizer, self.decoder = steps[1:]
         if any(step.get("replacement", SPACE) != SPACE for step in steps):
@@ -106,15 +108,11 @@ class TokenizerVocabulary(ListVocabulary):
         """Sets the ids, and the library's tokenizer with the ids of the file."""
         from tokenizers import Tokenizer
 
-        model, added = (
-            self.file["model"],
-            {str(token["content"]): token["id"] for token in self.file["added_tokens"]},
-        )
+        model = self.file["model"]
+        added = {str(token["content"]): token["id"] for token in self.file["added_tokens"]}
         id_of = {**model["vocab"], **added}
-        end = next(
-            (name for name in (*_appended(self.file["post_processor"]), *ENDS) if name in id_of),
-            "</s>",
-        )
+        ends = (*_appended(self.file["post_processor"]), *ENDS)
+        end = next((name for name in ends if name in id_of), "</s>")
         paddings = ((self.file["padding"] or {}).get("pad_token", "<pad>"), *PADDINGS)
         pad = next((name for name in paddings if name in id_of and name != end), "<pad>")
         self._all_pieces = [pad, end, *sorted(id_of.keys() - {pad, end}, key=id_of.__getitem__)]
@@ -129,26 +127,23 @@ class TokenizerVocabulary(ListVocabulary):
             f" {piece}" if piece in self.special else piece: number
             for piece, number in model["vocab"].items()
         }
-        usual: dict[str, Any] = {
+        contents = {
+            **self.file,
             "added_tokens": [],
             "post_processor": None,
             "truncation": None,
             "padding": None,
+            "model": {**model, "vocab": vocab, "unk_token": None},
         }
-        contents = {**self.file, **usual, "model": {**model, "vocab": vocab, "unk_token": None}}
         self._tokenizer = Tokenizer.from_str(json.dumps(contents))
-        number = {piece: index for index, piece in enumerate(self._all_pieces)}.__getitem__
+        number_of = {piece: number for number, piece in enumerate(self._all_pieces)}
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        self.merges = {
-            (number(a), number(b)): (rank, number(a + b)) for rank, (a, b) in enumerate(pairs)
-        }
+        self.merges = ranked_merges(pairs, number_of)
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)
-        return [
-            self._number_of[number]
-            for number in self._tokenizer.encode(text, add_special_tokens=False).ids
-        ]
+        file_ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [self._number_of[number] for number in file_ids]
 
     def _text(self, ids: list[int]) -> str:
         numbers = [
@@ -159,10 +154,9 @@ class TokenizerVocabulary(ListVocabulary):
 
 def has_prefix(step: dict[str, Any]) -> bool:
     """Returns True if a pre-tokenizer writes a space before a text, or a decoder removes it."""
-    scheme = step.get(
-        "prepend_scheme", "never" if step.get("add_prefix_space") is False else "always"
-    )
-    return bool(scheme != "never")
+    if "prepend_scheme" in step:
+        return bool(step["prepend_scheme"] != "never")
+    return step.get("add_prefix_space") is not False
 
 
 def _appended(processor: dict[str, Any] | None) -> list[str]:

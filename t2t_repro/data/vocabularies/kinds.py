@@ -20,8 +20,13 @@ MAX_BYTES = 1 << 24
 KINDS: dict[str, type[Vocabulary]] = {
     kind.kind: kind
     for kind in (
-        *(SentencePieceVocabulary, SubwordVocabulary, TokenVocabulary, ByteVocabulary),
-        *(BpeVocabulary, TokenizerVocabulary, MarianVocabulary),
+        SentencePieceVocabulary,
+        SubwordVocabulary,
+        TokenVocabulary,
+        ByteVocabulary,
+        BpeVocabulary,
+        TokenizerVocabulary,
+        MarianVocabulary,
     )
 }
 """The kinds of vocabularies by name."""
@@ -55,15 +60,13 @@ def load_vocabulary(path: str | Path, kind: str = "") -> Vocabulary:
 
 
 def load_vocabularies(folder: Path, targets: str, sources: str) -> Vocabulary:
-    """Returns the vocabulary in the file `targets`, together with that of the sources; "" if they
-    share one.
+    """Returns the vocabulary in the file `targets`, together with the sources' vocabulary in the
+    file `sources`, which is "" if they share one.
     """
     vocabulary = load_vocabulary(folder / targets)
-    return (
-        vocabulary.with_sources(load_vocabulary(folder / sources))
-        if sources not in ("", targets)
-        else vocabulary
-    )
+    if sources in ("", targets):
+        return vocabulary
+    return vocabulary.with_sources(load_vocabulary(folder / sources))
 
 
 def check_vocabulary_name(name: str) -> None:
@@ -73,12 +76,9 @@ def check_vocabulary_name(name: str) -> None:
     The name must not contain a folder. Otherwise programs could read a file outside the JSON file's
     folder, and t2t-trainer could overwrite one.
     """
-    is_vocabulary = (
-        name.startswith("vocab.")
-        and _kind_of_name(name)
-        and len(name.encode("utf-8", "replace")) < 256
-    )
-    if not is_vocabulary or any(char in "/\\" or char < " " for char in name):
+    has_form = name.startswith("vocab.") and _kind_of_name(name)
+    is_short = len(name.encode("utf-8", "replace")) < 256
+    if not has_form or not is_short or any(char in "/\\" or char < " " for char in name):
         raise UserError(
             f"vocabulary={shortened(repr(name))} must be the name of a file in the same folder, "
             f"vocab.* that ends with one of {', '.join(kind.suffix for kind in KINDS.values())}"

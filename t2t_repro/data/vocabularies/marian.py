@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.text_rules import EOS_ID, SPACE, utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, ListVocabulary, ids_by_piece
 from t2t_repro.errors import UserError
 from t2t_repro.files.untrusted import as_text, parse_json
 
@@ -35,7 +35,8 @@ class MarianVocabulary(ListVocabulary):
     `sentencepiece` cuts texts into pieces, and `id_of` has the id of each piece.
     """
 
-    kind, suffix = "marian", ".marian"
+    kind = "marian"
+    suffix = ".marian"
     unknown_id: int
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -45,16 +46,15 @@ class MarianVocabulary(ListVocabulary):
             models = fields["model"], fields.get("source_model", "")
             own, of_sources = (base64.b64decode(text) for text in models)
             self._all_pieces = list(map(str, fields["pieces"]))
-            self.unknown_id, size = self._all_pieces.index(UNKNOWN), len({*self._all_pieces})
+            self.unknown_id = self._all_pieces.index(UNKNOWN)
+            size = len({*self._all_pieces})
             if not EOS_ID < self.unknown_id < size == len(self._all_pieces) <= MAX_PIECES:
                 raise ValueError
         except (AttributeError, KeyError, TypeError, ValueError):
             raise UserError(
                 f"{source}: damaged, or not a vocabulary of a MarianMT model; restore the file"
             ) from None
-        self.id_of = {
-            piece: number for number, piece in enumerate(self._all_pieces) if number > EOS_ID
-        }
+        self.id_of = ids_by_piece(self._all_pieces, EOS_ID + 1)
         self.sentencepiece = SentencePieceVocabulary(own, source)
         if of_sources:
             self._sources = MarianVocabulary(marian_file(self._all_pieces, of_sources), source)
@@ -65,9 +65,12 @@ class MarianVocabulary(ListVocabulary):
 
     def _ids(self, text: str) -> list[int]:
         utf8(text)
-        code = re.match(f"{CODE}|", text)[0]  # type: ignore[index]
-        pieces = self.sentencepiece.processor.Encode(text[len(code) :], out_type=str)
-        return [self.id_of.get(piece, self.unknown_id) for piece in [code] * bool(code) + pieces]
+        pieces = []
+        if code := re.match(CODE, text):
+            pieces = [code[0]]
+            text = text[code.end() :]
+        pieces += self.sentencepiece.processor.Encode(text, out_type=str)
+        return [self.id_of.get(piece, self.unknown_id) for piece in pieces]
 
     def _text(self, ids: list[int]) -> str:
         pieces = [self._all_pieces[number] for number in ids if number != self.unknown_id]
@@ -79,9 +82,7 @@ def marian_file(pieces: Sequence[str], model: bytes, source_model: bytes = b"") 
     """Returns the contents of a vocabulary's file, for a table of pieces and one or two
     SentencePiece models.
     """
-    models = {"model": model, **({"source_model": source_model} if source_model else {})}
-    fields = {
-        "pieces": list(pieces),
-        **{name: base64.b64encode(value).decode() for name, value in models.items()},
-    }
+    fields = {"pieces": list(pieces), "model": base64.b64encode(model).decode()}
+    if source_model:
+        fields["source_model"] = base64.b64encode(source_model).decode()
     return json.dumps(fields, ensure_ascii=False, indent=0).encode()

@@ -23,7 +23,7 @@ from t2t_repro.data.vocabularies.subword_sampler import (
     UnigramSampler,
 )
 from t2t_repro.data.vocabularies.tags import is_tag
-from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, output_length, utf8
+from t2t_repro.data.vocabularies.text_rules import EOS_ID, PAD_ID, SPACE, utf8
 from t2t_repro.data.vocabularies.vocabulary import MAX_PIECES, Vocabulary
 from t2t_repro.errors import UserError
 
@@ -47,7 +47,8 @@ NORMAL = 1
 """Type of a piece that is not a control symbol, the unknown piece, a symbol of the user, unused, or
 a byte.
 """
-UNIGRAM, BYTE_PAIRS = 1, 2
+UNIGRAM = 1
+BYTE_PAIRS = 2
 """Kinds of models."""
 
 
@@ -59,9 +60,9 @@ class SentencePieceVocabulary(Vocabulary):
     ids.
 
     Attributes:
-        processor: the model in the library. checked_model: the model as SentencePiece writes it
-        again. Bytes of another program can hide fields from some
-            versions of SentencePiece.
+        processor: the model in the library.
+        checked_model: the model as SentencePiece writes it again. Bytes of another program can hide
+            fields from some versions of SentencePiece.
         model_ids: the model's id of each id, `NO_ID` if the model lacks the piece.
         ids: the vocabulary's id of each id of the model.
         model_type: the kind of model, e.g. `UNIGRAM`.
@@ -69,7 +70,8 @@ class SentencePieceVocabulary(Vocabulary):
         is_renumbered: True if any id differs from the model's.
     """
 
-    kind, suffix = "sentencepiece", ".model"
+    kind = "sentencepiece"
+    suffix = ".model"
     unknown_id: int
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
@@ -83,9 +85,8 @@ class SentencePieceVocabulary(Vocabulary):
             # version.
             self.processor.LoadFromSerializedProto(model)
             count = self.processor.GetPieceSize()
-            pieces = self.processor.IdToPiece(
-                list(range(count))
-            )  # UnicodeDecodeError if a piece is not UTF-8
+            # UnicodeDecodeError if a piece is not UTF-8.
+            pieces = self.processor.IdToPiece(list(range(count)))
             if count > MAX_PIECES:
                 raise ValueError
             if self.processor.unk_id() == NO_ID:  # SentencePiece accepts some models without it
@@ -94,11 +95,9 @@ class SentencePieceVocabulary(Vocabulary):
             fields = dict(_fields(self.checked_model))
             self.model_type = int(dict(_fields(fields.get(2, b""))).get(3, UNIGRAM))
         except (RuntimeError, OSError, ValueError, TypeError) as error:
-            reason = (
-                "has no unknown piece"
-                if "unk is not defined" in str(error)
-                else "not a SentencePiece model"
-            )
+            reason = "not a SentencePiece model"
+            if "unk is not defined" in str(error):
+                reason = "has no unknown piece"
             raise UserError(
                 f"{source}: {reason}; make it again with t2t-datagen or spm_train; if it is "
                 "tensor2tensor's, rename it so that its name ends with .subwords or .tokens"
@@ -115,9 +114,8 @@ class SentencePieceVocabulary(Vocabulary):
         self.is_renumbered = reserved != (PAD_ID, EOS_ID)
         self.model_ids = [*reserved, *(number for number in range(count) if number not in reserved)]
         self.unknown_id = self.model_ids.index(self.processor.unk_id())
-        self.ids = sorted(range(len(self.model_ids)), key=self.model_ids.__getitem__)[
-            self.model_ids.count(NO_ID) :
-        ]
+        id_of = {model_id: number for number, model_id in enumerate(self.model_ids)}
+        self.ids = [id_of[model_id] for model_id in range(count)]
         self._all_pieces = [pieces[number] for number in self.model_ids]
         for number, piece in NEW_PIECES.items():
             if self.model_ids[number] == NO_ID:
@@ -149,11 +147,9 @@ class SentencePieceVocabulary(Vocabulary):
             for text in texts:
                 utf8(text)
             raise
-        return (
-            [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows]
-            if self.is_renumbered
-            else rows
-        )
+        if self.is_renumbered:
+            rows = [[*map(self.ids.__getitem__, row), EOS_ID] for row in rows]
+        return rows
 
     def sampler(self, alpha: float, nbest_size: int) -> SubwordSampler:
         types = [
@@ -161,19 +157,16 @@ class SentencePieceVocabulary(Vocabulary):
             for number, data in _fields(self.checked_model)
             if number == 1
         ]
-        pieces = {
-            number: (self._all_pieces[number], self.processor.GetScore(model_id))
-            for number, model_id in enumerate(self.model_ids)
-            if model_id != NO_ID
-            and types[model_id] == NORMAL
-            and not is_tag(self._all_pieces[number])
-        }
+        pieces = {}
+        for number, (piece, model_id) in enumerate(
+            zip(self._all_pieces, self.model_ids, strict=True)
+        ):
+            if model_id != NO_ID and types[model_id] == NORMAL and not is_tag(piece):
+                pieces[number] = (piece, self.processor.GetScore(model_id))
+        if self.model_type == UNIGRAM and nbest_size < 0:
+            return UnigramSampler(pieces, alpha)
         if self.model_type == UNIGRAM:
-            return (
-                UnigramSampler(pieces, alpha)
-                if nbest_size < 0
-                else BestSampler(pieces, alpha, nbest_size)
-            )
+            return BestSampler(pieces, alpha, nbest_size)
         if self.model_type != BYTE_PAIRS:
             raise UserError(
                 f"{self.source}: its pieces are words or characters; omit subword_alpha"
@@ -184,12 +177,8 @@ class SentencePieceVocabulary(Vocabulary):
             )
         return MergeSampler(pieces, alpha)
 
-    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        rows = (
-            [self.model_ids[number] for number in sequence[: output_length(sequence)]]
-            for sequence in ids
-        )
-        return [str(self.processor.Decode(row)) for row in rows]
+    def _text(self, ids: list[int]) -> str:
+        return str(self.processor.Decode([self.model_ids[number] for number in ids]))
 
 
 def _fields(message: bytes) -> list[tuple[int, Any]]:
@@ -197,9 +186,8 @@ def _fields(message: bytes) -> list[tuple[int, Any]]:
     from google.protobuf.empty_pb2 import Empty
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    return [
-        (field.field_number, field.data) for field in UnknownFieldSet(Empty.FromString(message))
-    ]
+    fields = UnknownFieldSet(Empty.FromString(message))
+    return [(field.field_number, field.data) for field in fields]
 
 
 def train(
@@ -219,9 +207,8 @@ def train(
             sentence_iterator=iter(texts),
             model_writer=model,
             model_type="bpe",
-            vocab_size=max(
-                vocab_size, 10
-            ),  # For sizes below 3, SentencePiece's error would not name the minimum.
+            # For sizes below 3, SentencePiece's error would not name the minimum.
+            vocab_size=max(vocab_size, 10),
             hard_vocab_limit=False,
             byte_fallback=True,
             normalization_rule_name="identity",
@@ -236,9 +223,8 @@ def train(
             minloglevel=2,
         )
     except RuntimeError as error:
-        small = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
         reason = f"no vocabulary can be learned ({' '.join(str(error).split())})"
-        if small:
+        if small := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):
             reason = (
                 f"too small for the text's characters and the 256 bytes; use {small[1]} or more"
             )
@@ -255,8 +241,11 @@ def default_size(texts: Iterable[str], pairs: int) -> int:
     At most `LARGEST_DEFAULT`.
     """
     joined = PIECES_PER_ROOT * pairs**0.5
-    characters = set().union(*texts) if joined < LARGEST_DEFAULT else ()
-    return min(LARGEST_DEFAULT, max(1, round((256 + len(characters) + joined) / 1000)) * 1000)
+    if joined >= LARGEST_DEFAULT:
+        return LARGEST_DEFAULT
+    characters = set().union(*texts)
+    thousands = max(1, round((256 + len(characters) + joined) / 1000))
+    return min(LARGEST_DEFAULT, thousands * 1000)
 
 
 def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[str]:
@@ -268,7 +257,8 @@ def sample(texts: Iterable[str], max_bytes: int = MAX_TRAINING_BYTES) -> list[st
     sources if sources and targets alternate.
     """
     sampled: list[str] = []
-    size, stride = 0, 1
+    size = 0
+    stride = 1
     for number, text in enumerate(texts):
         if number % stride:
             continue

@@ -28,7 +28,7 @@ Ids = tuple[int, ...]
 
 
 class SubwordSampler(abc.ABC):
-    """Replaces the ids of a text by those of other pieces that spell the same text.
+    """Replaces the ids of a text by the ids of other pieces that spell the same text.
 
     Words, which begin with a space, are sampled one by one. Ids that are not in `pieces`, such as
     the end, stay. `pieces` has the pieces and their scores by id, and `alpha` is the hparam
@@ -36,18 +36,21 @@ class SubwordSampler(abc.ABC):
     """
 
     def __init__(self, pieces: Mapping[int, tuple[str, float]], alpha: float) -> None:
-        self.pieces, self.alpha = pieces, alpha
+        self.pieces = pieces
+        self.alpha = alpha
         self.id_of = {piece: number for number, (piece, _) in pieces.items()}
         self._inside = {
             number for number, (piece, _) in pieces.items() if not piece.startswith(SPACE)
         }
 
     def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        sampled, draw = list[int](), self.draws(random)
-        bounds = [
-            place for place, number in enumerate(ids) if number not in self._inside or not place
+        sampled = list[int]()
+        draw = self.draws(random)
+        # A word begins at each piece that is not inside a word, and at the first piece.
+        starts = [
+            place for place, number in enumerate(ids) if not place or number not in self._inside
         ]
-        for start, stop in itertools.pairwise([*bounds, len(ids)]):
+        for start, stop in itertools.pairwise([*starts, len(ids)]):
             if ids[start] not in self.pieces:
                 sampled.append(ids[start])
                 start += 1
@@ -76,9 +79,8 @@ class MergeSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         scale = 1 / math.log1p(-self.alpha)
 
-        def gap() -> (
-            int
-        ):  # number of merges before the next that is skipped, from the geometric distribution
+        def gap() -> int:
+            """Draws the number of merges before the next skipped one: geometric distribution."""
             return int(math.log(1 - random.random()) * scale)
 
         before_skip = gap()
@@ -101,12 +103,12 @@ class MergeSampler(SubwordSampler):
 
         Returns the number of merges, with those that were skipped, and the ids.
         """
-        text, costs = self.text(word), self._costs
-        after = [
-            *range(1, len(text) + 1),
-            0,
-        ]  # where the piece that starts here ends; 0 if none starts here
-        before = list(range(-1, len(text)))  # where the piece that ends here starts
+        text = self.text(word)
+        costs = self._costs
+        # Where the piece that starts here ends; 0 if none starts here.
+        after = [*range(1, len(text) + 1), 0]
+        # Where the piece that ends here starts.
+        before = list(range(-1, len(text)))
         queue = [
             (costs[pair], start, start + 1, start + 2)
             for start, pair in enumerate(map(operator.add, text, text[1:]))
@@ -119,15 +121,22 @@ class MergeSampler(SubwordSampler):
             if after[start] != middle or after[middle] != end:
                 continue
             if count not in skipped:
-                after[start], after[middle], before[end] = end, 0, start
+                after[start] = end
+                after[middle] = 0
+                before[end] = start
                 for left, right, stop in ((before[start], start, end), (start, end, after[end])):
-                    if (
-                        cost := costs.get(text[left:stop])
-                    ) is not None:  # the text is empty at the ends of the word
+                    # At the ends of the word, a neighbour is missing. Its text is empty then.
+                    cost = costs.get(text[left:stop])
+                    if cost is not None:
                         heapq.heappush(queue, (cost, left, right, stop))
             count += 1
         ids = [self.id_of.get(text[start:end]) for start, end in enumerate(after) if end]
         return count, word if None in ids else tuple(ids)  # type: ignore[arg-type]
+
+
+def _drawn_place(weights: list[float], random: Random) -> int:
+    """Returns a random index. `weights` are cumulative."""
+    return bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
 
 
 class UnigramSampler(SubwordSampler):
@@ -149,10 +158,11 @@ class UnigramSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             text, table = self._last_pieces(word)
-            ids, end = [], len(text)
+            ids = []
+            end = len(text)
             while end:
                 weights, numbers = table[end]
-                place = bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
+                place = _drawn_place(weights, random)
                 ids.append(numbers[place])
                 end -= len(self.pieces[numbers[place]][0])
             return tuple(reversed(ids))
@@ -166,14 +176,19 @@ class UnigramSampler(SubwordSampler):
         The pieces are two lists: cumulative weights, summed over the splits that end with the
         piece, and ids.
         """
-        text, totals, table = self.text(word), [1.0], [(list[float](), list[int]())]
+        text = self.text(word)
+        totals = [1.0]
+        table = [(list[float](), list[int]())]
         for end in range(1, len(text) + 1):
-            total, weights, numbers = 0.0, [], []
+            total = 0.0
+            weights = []
+            numbers = []
             for start in range(max(0, end - self.longest), end):
-                if found := self._weight_of.get(text[start:end]):
-                    total += totals[start] * found[0]
+                if piece := self._weight_of.get(text[start:end]):
+                    weight, number = piece
+                    total += totals[start] * weight
                     weights.append(total)
-                    numbers.append(found[1])
+                    numbers.append(number)
             totals.append(total)
             table.append((weights, numbers))
         return text, table
@@ -194,15 +209,14 @@ class BestSampler(SubwordSampler):
     def draws(self, random: Random) -> Callable[[Ids], Ids]:
         def draw(word: Ids) -> Ids:
             weights, splits = self._best(word)
-            return splits[
-                bisect.bisect(weights, random.random() * weights[-1], hi=len(weights) - 1)
-            ]
+            return splits[_drawn_place(weights, random)]
 
         return draw
 
     def _find_best(self, word: Ids) -> tuple[list[float], list[Ids]]:
         """Returns the cumulative weights of the best splits of a word, and the splits."""
-        text, best = self.text(word), [[(0.0, Ids())]]
+        text = self.text(word)
+        best = [[(0.0, Ids())]]
         for end in range(1, len(text) + 1):
             splits = (
                 (total + self.pieces[number][1], (*ids, number))

@@ -37,11 +37,8 @@ def is_symbol(text: str) -> bool:
     """Returns True if the user may choose a text as a single piece of the vocabulary, such as
     "<bt>".
     """
-    return (
-        bool(re.fullmatch(r"[^\s,]+", text))
-        and text not in ("<pad>", "</s>", "<unk>")
-        and not is_tag(text)
-    )
+    is_reserved = text in ("<pad>", "</s>", "<unk>") or is_tag(text)
+    return bool(re.fullmatch(r"[^\s,]+", text)) and not is_reserved
 
 
 def split_tag(text: str) -> tuple[str, str]:

@@ -10,7 +10,12 @@ import re
 from itertools import chain, pairwise, zip_longest
 
 from t2t_repro.data.vocabularies.text_rules import utf8
-from t2t_repro.data.vocabularies.vocabulary import MAX_CACHED, MAX_PIECES, ListVocabulary
+from t2t_repro.data.vocabularies.vocabulary import (
+    MAX_CACHED,
+    MAX_PIECES,
+    ListVocabulary,
+    ids_by_piece,
+)
 from t2t_repro.errors import UserError, counted, shortened
 from t2t_repro.files.untrusted import as_text
 
@@ -46,12 +51,13 @@ class SubwordVocabulary(ListVocabulary):
     are all characters of all subtokens.
     """
 
-    kind, suffix = "subwords", ".subwords"
+    kind = "subwords"
+    suffix = ".subwords"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = _subtokens(_lines(model, source), source)
-        self.id_of = _ids_by_piece(self._all_pieces)
+        self.id_of = ids_by_piece(self._all_pieces, len(RESERVED))
         self.alphabet = {piece for piece in self.id_of if len(piece) == 1}
         if missing := sorted(set(ESCAPE_CHARACTERS) - self.alphabet):
             raise UserError(
@@ -63,14 +69,13 @@ class SubwordVocabulary(ListVocabulary):
 
     def _ids(self, text: str) -> list[int]:
         tokens = TOKENS.findall(text)
-        inner = (token for token in tokens[1:-1] if token != " ")
-        return list(
-            chain.from_iterable(map(self.ids_of_token, chain(tokens[:1], inner, tokens[1:][-1:])))
-        )
+        tokens[1:-1] = [token for token in tokens[1:-1] if token != " "]
+        return list(chain.from_iterable(map(self.ids_of_token, tokens)))
 
     def _ids_of_token(self, token: str) -> tuple[int, ...]:
         token = escaped(token, self.alphabet)
-        ids, start = [], 0
+        ids = []
+        start = 0
         while start < len(token):
             ends = range(min(len(token), start + self.longest), start, -1)
             end = next(end for end in ends if token[start:end] in self.id_of)
@@ -82,9 +87,8 @@ class SubwordVocabulary(ListVocabulary):
         joined = "".join(map(self._all_pieces.__getitem__, ids))
         tokens = [ESCAPE.sub(_character, token) for token in joined.split("_") if token]
         has_space = (left[0].isalnum() and right[0].isalnum() for left, right in pairwise(tokens))
-        return "".join(
-            f"{token} " if space else token for token, space in zip_longest(tokens, has_space)
-        )
+        pairs = zip_longest(tokens, has_space)
+        return "".join(f"{token} " if space else token for token, space in pairs)
 
 
 def escaped(token: str, alphabet: set[str]) -> str:
@@ -127,9 +131,10 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
     A newline as a subtoken makes two lines with one quotation mark each. As in tensor2tensor, these
     are two empty subtokens, which no text contains.
     """
-    subtokens = [
-        line[1:-1] if line[:1] in ("'", '"') and line[-1] == line[0] else line for line in lines
-    ]
+    subtokens = []
+    for line in lines:
+        is_quoted = line[:1] in ("'", '"') and line[-1] == line[0]
+        subtokens.append(line[1:-1] if is_quoted else line)
     for number, (subtoken, reserved) in enumerate(zip(subtokens, RESERVED, strict=False), 1):
         if subtoken.removesuffix("_") != reserved:
             raise UserError(
@@ -139,30 +144,21 @@ def _subtokens(lines: list[str], source: str) -> list[str]:
     return subtokens
 
 
-def _ids_by_piece(pieces: list[str]) -> dict[str, int]:
-    """Returns the id of each piece that a text can contain. If the file repeats a piece, the last
-    line counts.
-    """
-    return {
-        piece: number for number, piece in enumerate(pieces) if piece and number >= len(RESERVED)
-    }
-
-
 class TokenVocabulary(ListVocabulary):
     """tensor2tensor's TokenTextEncoder: a word between white space is a token.
 
     Decoding joins the tokens with spaces.
     """
 
-    kind, suffix = "tokens", ".tokens"
+    kind = "tokens"
+    suffix = ".tokens"
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
         super().__init__(model, source)
         self._all_pieces = [line.strip() for line in _lines(model, source)]
-        self.id_of = _ids_by_piece(self._all_pieces)
-        self.unknown_id = next(
-            (self.id_of[word] for word in UNKNOWN_WORDS if word in self.id_of), None
-        )
+        self.id_of = ids_by_piece(self._all_pieces, len(RESERVED))
+        unknown_words = (word for word in UNKNOWN_WORDS if word in self.id_of)
+        self.unknown_id = self.id_of.get(next(unknown_words, ""))
         """Id of words that the vocabulary lacks, or None if such words are errors."""
 
     def _ids(self, text: str) -> list[int]:
@@ -185,7 +181,8 @@ class ByteVocabulary(ListVocabulary):
     Decoding replaces bytes that are not UTF-8 by U+FFFD.
     """
 
-    kind, suffix = "character", ".bytes"
+    kind = "character"
+    suffix = ".bytes"
 
     def __init__(self, model: bytes = BYTES_MODEL, source: str = "vocabulary") -> None:
         super().__init__(model, source)

@@ -70,9 +70,8 @@ def graph_utf8(texts: Any) -> Any:
 
 def output_length(ids: Sequence[int]) -> int:
     """Returns the number of ids before the first end or padding id."""
-    return next(
-        (position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID)), len(ids)
-    )
+    ends = (position for position, token in enumerate(ids) if token in (EOS_ID, PAD_ID))
+    return next(ends, len(ids))
 
 
 def graph_output_length(ids: Any) -> Any:

@@ -45,7 +45,8 @@ class Vocabulary(abc.ABC):
     _all_pieces: list[str]
 
     def __init__(self, model: bytes, source: str = "vocabulary") -> None:
-        self.model, self.source = model, source
+        self.model = model
+        self.source = source
         self._sources: Vocabulary | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,39 +79,44 @@ class Vocabulary(abc.ABC):
 
     @functools.cached_property
     def tags(self) -> dict[str, int]:
-        """Id of each tag of a target language, such as ">>de<<", in the vocabulary of the sources."""  # noqa: E501
-        return {
-            piece: number for number, piece in enumerate(self.sources._all_pieces) if is_tag(piece)
-        }
+        """Id of each tag of a target language, such as ">>de<<", in the sources' vocabulary."""
+        pieces = enumerate(self.sources._all_pieces)
+        return {piece: number for number, piece in pieces if is_tag(piece)}
 
     def split_tags(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Returns one of `tags` and the text after it for each text that begins with it; else ""
         and the text.
         """
-        tags = self.tags
-        return [
-            pair if tags and (pair := split_tag(text))[0] in tags else ("", text) for text in texts
-        ]
+        if not self.tags:
+            return [("", text) for text in texts]
+        pairs = []
+        for text in texts:
+            tag, rest = split_tag(text)
+            pairs.append((tag, rest) if tag in self.tags else ("", text))
+        return pairs
 
     def encode_sources(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         """Returns the ids of each text to translate, with the end id. As in tensor2tensor, texts
         are stripped.
 
         White space around a text would have tokens that hardly occur in training. If a text begins
-        with one of `tags`, its first id is that of the tag, and the others are those of the text
-        after the tag. `num_threads` is that of `encode`.
+        with one of `tags`, its first id stands for the tag, and the others for the text after the
+        tag. A SentencePiece vocabulary uses `num_threads` threads, by default one per core.
         """
         pairs = self.split_tags(texts)
-        ids = self.sources.encode([text.strip() for _, text in pairs], num_threads)
-        return [
-            [self.tags[tag], *row] if tag else row for (tag, _), row in zip(pairs, ids, strict=True)
-        ]
+        rows = self.sources.encode([text.strip() for _, text in pairs], num_threads)
+        for (tag, _), row in zip(pairs, rows, strict=True):
+            if tag:
+                row.insert(0, self.tags[tag])
+        return rows
 
     def decode_sources(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each source, with its tag."""
-        tags = {number: f"{tag} " for tag, number in self.tags.items()}
-        texts = self.sources.decode([row[row[0] in tags :] for row in ids])
-        return [tags.get(row[0], "") + text for row, text in zip(ids, texts, strict=True)]
+        tag_of = {number: tag for tag, number in self.tags.items()}
+        tags = [tag_of.get(row[0]) for row in ids]
+        untagged_ids = [row[1:] if tag else row for tag, row in zip(tags, ids, strict=True)]
+        texts = self.sources.decode(untagged_ids)
+        return [f"{tag} {text}" if tag else text for tag, text in zip(tags, texts, strict=True)]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each target or prefix, with the end id, without the white space around
@@ -132,9 +138,8 @@ class Vocabulary(abc.ABC):
         kind = "" if self.kind == "sentencepiece" else self.kind
         fingerprint = hashlib.sha256(kind.encode() + self.model).hexdigest()[:12]
         if self._sources:
-            fingerprint = hashlib.sha256(
-                f"{self._sources.fingerprint} {fingerprint}".encode()
-            ).hexdigest()[:12]
+            both = f"{self._sources.fingerprint} {fingerprint}"
+            fingerprint = hashlib.sha256(both.encode()).hexdigest()[:12]
         return fingerprint
 
     @property
@@ -185,27 +190,34 @@ class Vocabulary(abc.ABC):
             )
         return [self._all_pieces[number] for number in ids]
 
-    @abc.abstractmethod
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids. Ignores the first end or padding id and all
-        later ids.
+        later ids, and ids that are not in the vocabulary.
         """
+        texts = []
+        for sequence in ids:
+            row = sequence[: output_length(sequence)]
+            texts.append(self._text([int(number) for number in row if number < self.size]))
+        return texts
+
+    @abc.abstractmethod
+    def _text(self, ids: list[int]) -> str:
+        """Returns the text of ids of the vocabulary."""
 
 
 class ListVocabulary(Vocabulary):
-    """A vocabulary that encodes and decodes single texts. A subclass has `_ids` and `_text`."""
+    """A vocabulary that encodes single texts, one after another."""
 
     def encode(self, texts: Sequence[str], num_threads: int = -1) -> list[list[int]]:
         return [[*self._ids(text), EOS_ID] for text in texts]
-
-    def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
-        size, rows = self.size, (sequence[: output_length(sequence)] for sequence in ids)
-        return [self._text([int(number) for number in row if number < size]) for row in rows]
 
     @abc.abstractmethod
     def _ids(self, text: str) -> list[int]:
         """Returns the ids of a text without the end id."""
 
-    @abc.abstractmethod
-    def _text(self, ids: list[int]) -> str:
-        """Returns the text of ids of the vocabulary."""
+
+def ids_by_piece(pieces: Sequence[str], first_id: int) -> dict[str, int]:
+    """Returns the id of each piece that a text can contain: all from `first_id` on, except "". If a
+    piece is repeated, its last id counts.
+    """
+    return {piece: number for number, piece in enumerate(pieces) if piece and number >= first_id}

@@ -31,9 +31,8 @@ class Lookup:
         self, hparams: HParams, vocab_size: int, target_space_id: int, precision: str
     ) -> None:
         self.rate = hparams.layer_prepostprocess_dropout
-        draw = keras.initializers.RandomNormal(
-            stddev=1.0
-        )  # so that the losses of different examples differ clearly
+        # So that the losses of different examples differ clearly.
+        draw = keras.initializers.RandomNormal(stddev=1.0)
         self.of_source, self.of_previous = self.trainable_variables = [
             keras.Variable(draw, (vocab_size, vocab_size), name=f"{table}_table")
             for table in ("source", "previous")

@@ -84,11 +84,9 @@ def test_segments_of_a_file_are_lines_and_a_line_without_end_is_refused(tmp_path
 def test_a_run_resumes_only_with_the_same_input_model_and_settings(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\n")
     job = BeamJob("m", "m/model.ckpt-1", DecodeHParams(), f"{tmp_path}/y", resume=True)
-    settings, shard, models = (
-        tmp_path / "y.settings",
-        tmp_path / "y-00000-000000000000",
-        [("model",)],
-    )
+    settings = tmp_path / "y.settings"
+    shard = tmp_path / "y-00000-000000000000"
+    models = [("model",)]
 
     def begin(
         job: BeamJob = job,

@@ -16,12 +16,17 @@ from terminals import Terminal
 
 FILES = ("corpus.de", "corpus.en", "data/wmt/shard", "with space", "home/data_x/shard")
 TYPED = {
-    "trainer --prob\tnum\t--dry_r\t--hparams_s\ttransformer_multi\t": "--problem=numbers_ende --dry_run "  # noqa: E501
-    "--hparams_set=transformer_multi30k",
+    "trainer --prob\tnum\t--dry_r\t--hparams_s\ttransformer_multi\t": (
+        "--problem=numbers_ende --dry_run --hparams_set=transformer_multi30k"
+    ),
     "trainer --problem num\t--model\tbyt\t": "--problem numbers_ende --model=bytenet",
     "trainer --model byt\t--nodry\t": "--model bytenet --nodry_run",
-    "trainer --precision=mixed_b\t --data_dir=da\twm\t": "--precision=mixed_bfloat16 --data_dir=data/wmt/",  # noqa: E501
-    "datagen --train=corpus.e\t,corpus.d\t --vocab_s\t5": "--train=corpus.en,corpus.de --vocab_size=5",  # noqa: E501
+    "trainer --precision=mixed_b\t --data_dir=da\twm\t": (
+        "--precision=mixed_bfloat16 --data_dir=data/wmt/"
+    ),
+    "datagen --train=corpus.e\t,corpus.d\t --vocab_s\t5": (
+        "--train=corpus.en,corpus.de --vocab_size=5"
+    ),
     "datagen --tmp_dir da\twm\t --dev=wi\t": "--tmp_dir data/wmt/ --dev=with space",
     "datagen --data_dir=~/da\t --lang\ten": "--data_dir=~/data_x/ --languages=en",
     "exporter --form\tct\t": "--format=ctranslate2",

@@ -257,7 +257,9 @@ def test_a_tilde_in_a_flag_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_terminal_gets_no_control_characters(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Model outputs and server messages are escaped on a terminal, so that they cannot control it."""  # noqa: E501
+    """Model outputs and server messages are escaped on a terminal, so that they cannot control
+    it.
+    """
     text = "\x1b[2Jab\rc\t\x07\x7f\x9b\u202ed Ω\u200f"
     with screen() as (terminal, text_on), pytest.MonkeyPatch.context() as patch:
         for stream in ("stdout", "stderr"):

@@ -13,11 +13,11 @@ import pytest
 from folders import contents
 from models import weights_of, word_model, write_checkpoint
 from programs import refused, run, write_lines
-from t2t_repro import registry
 from t2t_repro.checkpoints.model_folder import ModelFolder, Origin
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.decoding import Translator
 from t2t_repro.hparam import HParams
+from toys import problem_of, train_pairs
 from user_errors import user_error
 
 pytestmark = pytest.mark.usefixtures("no_graphs")
@@ -59,46 +59,28 @@ def augment(*flags: str) -> Any:
     return run("augment", *usual, *flags)
 
 
-def problem_of(train: str, **settings: str) -> Any:
-    return registry.problem("text_files", {"train": train, "dev": "b.en,b.de"} | settings)
-
-
 def pairs_of(train: str, **settings: str) -> list[tuple[str, str]]:
     """Returns the pairs that t2t-datagen reads."""
-    problem = problem_of(train, **settings)
-    problem.check()
-    return [(pair["inputs"], pair["targets"]) for pair in problem.generate("train", "")]
+    return train_pairs(problem_of(train, **settings))
 
 
 @pytest.mark.usefixtures("model")
 def test_the_corpus_has_the_translations_on_the_side_that_is_asked_for() -> None:
-    outputs = [
-        translation.text
-        for translation in Translator.from_dir("M", extra_length=3).translate(TEXTS)
-    ]
+    translations = Translator.from_dir("M", extra_length=3).translate(TEXTS)
+    outputs = [translation.text for translation in translations]
     texts = [text.replace("\t", " ").strip() for text in TEXTS]
     expected = [pair for pair in zip(outputs, texts, strict=True) if all(pair)]
     assert len(expected) == 4
     assert f"C is complete: {len(expected)} pairs of 5 lines" in augment("--train_tag=<bt>").stderr
     tagged = [(f"<bt> {output}", text) for output, text in expected]
     assert pairs_of("C", symbols="<bt>", languages="de,en") == tagged
-    augment(
-        "--synthetic=target",
-        "--corpus_dir=",
-        "--text=x",
-        "--decode_hparams=extra_length=3,batch_size=1",
-    )
-    assert pairs_of("x.augmented:2;C:1", symbols="<bt>") == [
-        *((text, output) for output, text in expected),
-        *tagged,
-    ]
-    assert [corpus.name for corpus in problem_of("x.augmented;C/").corpora("train")] == [
-        "x.augmented",
-        "C",
-    ]
-    assert pairs_of("C/", symbols="<bt>", targets="en", dev="b.de,b.en") == [
-        (f">>en<< {source}", text) for source, text in tagged
-    ]
+    augment("--synthetic=target", "--corpus_dir=", f"--decode_hparams={SHORT},batch_size=1")
+    swapped = [(text, output) for output, text in expected]
+    assert pairs_of("x.augmented:2;C:1", symbols="<bt>") == [*swapped, *tagged]
+    names = [corpus.name for corpus in problem_of("x.augmented;C/").corpora("train")]
+    assert names == ["x.augmented", "C"]
+    to_english = [(f">>en<< {source}", text) for source, text in tagged]
+    assert pairs_of("C/", symbols="<bt>", targets="en", dev="b.de,b.en") == to_english
 
 
 @pytest.mark.usefixtures("model")

@@ -15,10 +15,8 @@ TRANSLATIONS = ["Der Hund lief über eine Brücke.", "Die Garten-Tür war zu, sa
 
 
 def test_each_score_is_printed_on_its_own_line(tmp_path: Path) -> None:
-    translation, reference = (
-        write_lines(tmp_path / "x.de", TRANSLATIONS),
-        write_lines(tmp_path / "ref.de", REFERENCES),
-    )
+    translation = write_lines(tmp_path / "x.de", TRANSLATIONS)
+    reference = write_lines(tmp_path / "ref.de", REFERENCES)
     flags = [f"--translation={translation}", f"--reference={reference}", GERMAN]
     lines = output("bleu", *flags, "--all").splitlines()
     assert [line[8:48].rstrip() for line in lines] == [
@@ -45,7 +43,8 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Writes an English-German test set to sacreBLEU's folder, disables downloads, and returns the
     set's name.
     """
-    dataset, home = DATASETS["wmt14/full"], tmp_path / "sacrebleu"
+    dataset = DATASETS["wmt14/full"]
+    home = tmp_path / "sacrebleu"
     monkeypatch.setattr(dataset, "_outdir", str(home))
     monkeypatch.setattr(dataset, "_rawdir", str(home / "raw"))
     monkeypatch.setattr(dataset, "data", ["file:///nowhere/test-nowhere.tgz"])
@@ -58,10 +57,8 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Path) -> None:
     unescaped = [line.replace("war zu,", "war zu & AT&T,") for line in REFERENCES]
-    reference, translation = (
-        write_lines(tmp_path / "ref.de", unescaped),
-        write_lines(tmp_path / "x.de", TRANSLATIONS),
-    )
+    reference = write_lines(tmp_path / "ref.de", unescaped)
+    translation = write_lines(tmp_path / "x.de", TRANSLATIONS)
     with_file = output("bleu", f"--translation={translation}", f"--reference={reference}", GERMAN)
     flags = [f"--translation={translation}", f"--test_set={published}", "--language_pair=en-de"]
     with_set = output("bleu", *flags)
@@ -77,10 +74,8 @@ def test_a_published_test_set_is_scored_like_a_file(published: str, tmp_path: Pa
 
 def test_segments_of_sgml_files_are_paired_by_their_ids(tmp_path: Path) -> None:
     segments = [f'<seg id="{number}">{line}</seg>' for number, line in enumerate(REFERENCES)]
-    translation, reference = (
-        write_lines(tmp_path / "x.sgm", segments),
-        write_lines(tmp_path / "y.xml", segments[::-1]),
-    )
+    translation = write_lines(tmp_path / "x.sgm", segments)
+    reference = write_lines(tmp_path / "y.xml", segments[::-1])
     assert output(
         "bleu", f"--translation={translation}", f"--reference={reference}", GERMAN
     ).startswith("100.00  BLEU")

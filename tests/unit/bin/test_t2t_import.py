@@ -40,14 +40,14 @@ def imports(*arguments: str) -> tuple[str, ModelFolder]:
 
 
 def test_a_folder_is_imported_by_itself(old: Path) -> None:
-    Path("new/.unfinished/model.ckpt-20.index").mkdir(
-        parents=True
-    )  # from an import that was killed
+    # From an import that was killed.
+    Path("new/.unfinished/model.ckpt-20.index").mkdir(parents=True)
     text, folder = imports("--t2t_model=old")
     assert not list(folder.path.glob(".*"))
     assert "step 20" in text and "post-norm" in text and "not used: step counters (1)" in text
     assert folder.hparams.num_heads == HPARAMS.num_heads and folder.vocabulary.size == 100
-    model, expected = folder.model(folder.checkpoint()), by_our_names(weights(), "")
+    model = folder.model(folder.checkpoint())
+    expected = by_our_names(weights(), "")
     for variable in model.trainable_variables:
         np.testing.assert_array_equal(variable, expected[variable.path])
     assert folder.checkpoint().endswith("new/model.ckpt-20")
@@ -60,9 +60,8 @@ def test_a_folder_is_imported_by_itself(old: Path) -> None:
 
 def test_every_part_can_be_named(old: Path) -> None:
     (old / "hparams.json").rename("h.json")
-    Path("v.txt").write_text(
-        (old / VOCABULARY).read_text().replace("'", "")
-    )  # the contents do not say the kind
+    # The contents do not say the kind.
+    Path("v.txt").write_text((old / VOCABULARY).read_text().replace("'", ""))
     (old / VOCABULARY).unlink()
     named = ["--checkpoint=old/model.ckpt-20", "--hparams_json=h.json", "--problem=numbers_ende"]
     _, folder = imports(*named, "--vocab=v.txt", "--vocab_type=subwords")
@@ -93,18 +92,16 @@ def test_separate_vocabularies(old: Path) -> None:
     write_t2t_checkpoint(old, other, 30)
     write_vocabulary(old / "vocab.translate_toy.90.subwords.en", 90)
     lines = (old / "vocab.translate_toy.90.subwords.en").read_text().splitlines(keepends=True)
-    lines[20:30] = lines[
-        29:19:-1
-    ]  # so that the words of the test have other ids than in the other vocabulary
+    # So that the words of the test have other ids than in the other vocabulary.
+    lines[20:30] = lines[29:19:-1]
     (old / "vocab.translate_toy.90.subwords.en").write_text("".join(lines))
     text, folder = imports("--t2t_model=old", "--languages=en,de", "--target_space_id=8")
     sources = "90 subwords (old/vocab.translate_toy.90.subwords.en)"
     assert f"vocabulary: {sources} to 100 subwords (old/{VOCABULARY})\n" in text
     assert (folder.vocabulary.sources.size, folder.vocabulary.size) == (90, 100)
     assert folder.problem.languages == ("en", "de") and folder.problem.target_space_id == 8
-    assert [path.name for path in folder.description_files()[:2]] == [
-        "vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"
-    ]  # fmt: skip
+    names = [path.name for path in folder.description_files()[:2]]
+    assert names == ["vocab.t2t_text.100.subwords", "vocab.t2t_text.90.source.subwords"]
     translator = Translator.from_dir(str(folder.path))
     [translation] = translator.translate(["g h i"], beam_size=1)
     assert folder.vocabulary.encode(["g h i"])[0] != folder.vocabulary.sources.encode(["g h i"])[0]
@@ -117,7 +114,8 @@ def test_separate_vocabularies(old: Path) -> None:
 def test_an_average_takes_files_from_the_folders_above_before_the_current_one(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    average, work = old.parent / "average", old.parent / "work"
+    average = old.parent / "average"
+    work = old.parent / "work"
     for folder in (average, old.parent / "data", work / "data", work / "old"):
         folder.mkdir(parents=True)
     for factor, step in ((9, 7), (1, 40), (3, 50)):

@@ -21,10 +21,11 @@ normalizer.cc(51) LOG(INFO) precompiled_charsmap is empty. use identity normaliz
 
 
 def test_lines_of_the_log_are_hidden(capfd: pytest.CaptureFixture[str]) -> None:
+    # There may be no temporary folder.
     with (
         mock.patch("tempfile.tempdir", "/nowhere"),
         quiet_tensorflow(),
-    ):  # there may be no temporary folder
+    ):
         os.write(2, f"first\n{LOG}last\n".encode())
     assert capfd.readouterr().err == "first\nlast\n"
 

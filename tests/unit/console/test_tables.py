@@ -43,5 +43,6 @@ def test_markdown_escapes_bars() -> None:
 
 def test_csv_has_unformatted_values() -> None:
     assert to_csv([FIRST, SECOND], COLUMNS) == (
-        'table,set,steps,score,never,note\n1,a,1000,0.0,,\n1,long name,,,,x | z\n2,b,,,,"says ""so"""\n'  # noqa: E501
+        "table,set,steps,score,never,note\n1,a,1000,0.0,,\n1,long name,,,,x | z\n2,b,,,,"
+        '"says ""so"""\n'
     )

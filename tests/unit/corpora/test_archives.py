@@ -37,9 +37,8 @@ class Server(http.server.SimpleHTTPRequestHandler):
         outputfile.write(
             contents[: len(contents) // 2] if self.path in ("/cut.tgz", "/reset.tgz") else contents
         )
-        if (
-            self.path == "/reset.tgz"
-        ):  # Reset the connection, so that the client's next read raises an error.
+        # Reset the connection, so that the client's next read raises an error.
+        if self.path == "/reset.tgz":
             outputfile.flush()
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
@@ -102,7 +101,8 @@ def test_an_archive_is_downloaded_once(
     tmp_path: Path, server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_tar(tmp_path / "served" / "a.tgz", FILES)
-    archive, folder = published(source, server), tmp_path / "tmp"
+    archive = published(source, server)
+    folder = tmp_path / "tmp"
     assert find([archive], folder) == [folder / "a.tgz"]
     assert capsys.readouterr().err == f"downloading {archive} to {folder / 'a.tgz'}\n"
     assert (folder / "a.tgz").read_bytes() == source.read_bytes()
@@ -167,7 +167,8 @@ def test_only_regular_files_are_unpacked(tmp_path: Path, kind: bytes) -> None:
     with tarfile.open(path, "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("b"))
         member = tarfile.TarInfo("a")
-        member.type, member.linkname = kind, "b"
+        member.type = kind
+        member.linkname = "b"
         tar.addfile(member)
     message = user_error(unpack, {Archive(f"{NOWHERE}/a.tgz"): ["a", "c", "b"]}, tmp_path)
     assert message == f"{path}: has no regular file a, c; get it again from {NOWHERE}/a.tgz"

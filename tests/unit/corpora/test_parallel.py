@@ -39,11 +39,16 @@ def test_different_numbers_of_lines_are_an_error_with_both(
 
 
 def test_segments_are_paired_by_document_and_number(tmp_path: Path) -> None:
-    source, target = tmp_path / "a.sgm", tmp_path / "b.sgm.gz"
+    source = tmp_path / "a.sgm"
+    target = tmp_path / "b.sgm.gz"
     source.write_text(
-        '<doc docid="x"><seg id="1">one</seg>\n<seg id="2">\ntwo\n</seg></doc><doc docid="y"><seg id="1">three</seg>'  # noqa: E501
+        '<doc docid="x"><seg id="1">one</seg>\n<seg id="2">\ntwo\n</seg></doc><doc '
+        'docid="y"><seg id="1">three</seg>'
     )
-    german = '<doc docid="y"><seg id="1">drei</seg></doc><doc docid="x"><seg id="2">zwei</seg> <seg id="1">e\nins</seg>'  # noqa: E501
+    german = (
+        '<doc docid="y"><seg id="1">drei</seg></doc><doc docid="x"><seg id="2">zwei</seg> <seg '
+        'id="1">e\nins</seg>'
+    )
     target.write_bytes(gzip.compress(german.encode()))
     assert list(read_pairs(source, target)) == [
         {"inputs": "one", "targets": "e ins"},

@@ -51,17 +51,10 @@ def test_a_text_that_changes_between_the_passes_raises_the_error(duplicates: boo
     pairs = pairs_of(*((f"a{number % 10}", "b") for number in range(15)))
     cleaning = Cleaning(drops_duplicates=duplicates)
     assert len(list(cleaning.first_pass(pairs))) == 15
-    another_order, another_side = (
-        [*pairs[1::-1], *pairs[2:]],
-        [*pairs[:-1], pairs[-1] | {"targets": "new"}],
-    )
-    for other in (
-        pairs + pairs_of(("new", "x")),
-        pairs + pairs[:1],
-        pairs[:-1],
-        another_order,
-        another_side,
-    ):
+    another_order = [*pairs[1::-1], *pairs[2:]]
+    another_side = [*pairs[:-1], pairs[-1] | {"targets": "new"}]
+    longer = (pairs + pairs_of(("new", "x")), pairs + pairs[:1])
+    for other in (*longer, pairs[:-1], another_order, another_side):
         with pytest.raises(TextChangedError):
             list(cleaning.next_pass(other, CHANGED))
     assert len(list(cleaning.next_pass(pairs, CHANGED))) == (10 if duplicates else 15)
@@ -74,18 +67,13 @@ def test_the_fingerprint_depends_on_the_kept_pairs_and_their_order() -> None:
         return cleaning.fingerprint
 
     pairs = (("a", "b"), ("c", "d"))
-    assert fingerprint(*pairs) == fingerprint(
-        (" a", "b "), ("c", "d\t"), ("", "x"), ("a b c d", "x")
+    same = ((" a", "b "), ("c", "d\t"), ("", "x"), ("a b c d", "x"))
+    assert fingerprint(*pairs) == fingerprint(*same)
+    others = (
+        *(pairs, pairs[::-1], pairs[:1], (*pairs, pairs[0])),
+        *((("b", "a"), pairs[1]), (("ab", ""), pairs[1]), ()),
     )
-    others = [
-        pairs[::-1],
-        pairs[:1],
-        (*pairs, pairs[0]),
-        (("b", "a"), pairs[1]),
-        (("ab", ""), pairs[1]),
-        (),
-    ]
-    assert len({fingerprint(*text) for text in (pairs, *others)}) == len(others) + 1
+    assert len({fingerprint(*text) for text in others}) == len(others)
 
 
 WORDS = st.lists(st.sampled_from(["a", "ö", "a ", " ö", "\t", "\u00a0", "\u2028"]), max_size=5).map(
@@ -111,11 +99,8 @@ def test_any_pairs_are_cleaned_as_by_the_naive_implementation(
     for _ in range(2):
         assert list(cleaning.next_pass(pairs, CHANGED)) == kept
     assert [pair for pair in first if pair in kept] == first
-    assert (cleaning.pairs_read, cleaning.pairs_kept, dict(cleaning.dropped)) == (
-        len(pairs),
-        len(kept),
-        dropped,
-    )
+    assert (cleaning.pairs_read, cleaning.pairs_kept) == (len(pairs), len(kept))
+    assert cleaning.dropped == dropped
 
 
 @few

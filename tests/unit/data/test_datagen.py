@@ -1,4 +1,6 @@
-"""Tests the vocabulary, shards and description that datagen writes, with any number of processes."""  # noqa: E501
+"""Tests the vocabulary, shards and description that datagen writes, with any number of
+processes.
+"""
 
 import multiprocessing
 import os
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from folders import contents
+from shards import pairs_of
 from t2t_repro import registry
 from t2t_repro.data import encoding, shards
 from t2t_repro.data.datagen import generate_data
@@ -32,11 +35,8 @@ def read_back(folder: Path, split: str) -> list[tuple[str, str]]:
     """Returns the pairs of source and target text that are decoded from the shards of a split."""
     vocab = load_vocabulary(folder / "vocab.toy.400.model")
     records = Records(find_shards(folder, "toy", split))
-    sides = [
-        vocab.decode([records[number][side].tolist() for number in range(len(records))])
-        for side in (0, 1)
-    ]
-    return list(zip(*sides, strict=True))
+    sides = zip(*pairs_of(records), strict=True)
+    return list(zip(*map(vocab.decode, sides), strict=True))
 
 
 @pytest.mark.parametrize(("train", "sizes"), [(2, [1, 1]), (50, [16, 17, 17])])
@@ -137,17 +137,13 @@ def test_vocabulary_and_shards_grow_with_the_text(
         problem.pairs["train"] = [{"inputs": f"{n:b}", "targets": f"{n:o}"} for n in range(pairs)]
         problem.settings = Problem.Settings(vocab_size)
         description = generate_data(problem, tmp_path / name, "")
-        return int(description.settings["vocab_size"]), len(
-            find_shards(tmp_path / name, "toy", "train")
-        )
+        shards = find_shards(tmp_path / name, "toy", "train")
+        return int(description.settings["vocab_size"]), len(shards)
 
     assert [generated(str(pairs), pairs) for pairs in (100, 10_001)] == [(1000, 1), (5000, 2)]
     assert "warning" not in capsys.readouterr().err
     generated("large", 100, 2500)
     assert "--vocab_size=1000 suits" in capsys.readouterr().err
-    assert [default_size(["abc"], pairs) for pairs in (29_000, 505_700, 4_500_000)] == [
-        8000,
-        32000,
-        32000,
-    ]
+    sizes = [default_size(["abc"], pairs) for pairs in (29_000, 505_700, 4_500_000)]
+    assert sizes == [8000, 32000, 32000]
     assert default_size([chr(0x4E00 + n) for n in range(5000)], 100) == 6000

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from folders import contents
+from shards import pairs_of
 from subwords import small_subwords
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
@@ -18,7 +19,7 @@ from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
 from t2t_repro.errors import UserError
 from t2t_repro.models.model import make_model
-from toys import GREEK, Toy, failure, lines, text_files
+from toys import ENGLISH, GREEK, Toy, failure, lines, text_files
 from user_errors import user_error
 
 
@@ -48,11 +49,9 @@ def test_all_text_is_encoded_with_the_users_vocabulary(
     )
     assert (tmp_path / "new" / generated.vocabulary).read_bytes() == path.read_bytes()
     for split in ("train", "dev"):
-        read = Records(find_shards(tmp_path / "new", "toy", split))
-        ids = [[side.tolist() for side in read[number]] for number in range(len(read))]
-        assert ids == [
-            vocabulary.encode([pair["inputs"], pair["targets"]]) for pair in toy.pairs[split]
-        ]
+        ids = pairs_of(Records(find_shards(tmp_path / "new", "toy", split)))
+        texts = [(pair["inputs"], pair["targets"]) for pair in toy.pairs[split]]
+        assert ids == [tuple(vocabulary.encode(pair)) for pair in texts]
     before = contents(tmp_path / "new")
     copy = tmp_path / "new" / generated.vocabulary  # may be supplied as well
     for overwrite in (False, True):
@@ -67,27 +66,25 @@ def test_sources_and_targets_can_have_different_vocabularies(
     problem = text_files(tmp_path)
     options = Options(1, tmp_path / "bytes.bytes", source_vocab_file=user_file)
     description = generate_data(problem, tmp_path / "new", "", options)
-    sources, targets = load_vocabulary(user_file), ByteVocabulary()
-    texts = [[pair[side] for pair in problem.generate("dev", "")] for side in ("inputs", "targets")]
-    expected = [sources.encode(texts[0]), targets.encode(texts[1])]
-    for name, order in (("text_files", 1), ("text_files_rev", -1)):
+    vocabularies = [load_vocabulary(user_file), ByteVocabulary()]
+    texts = [(pair["inputs"], pair["targets"]) for pair in problem.generate("dev", "")]
+    sides = [
+        vocabulary.encode(side)
+        for vocabulary, side in zip(vocabularies, zip(*texts, strict=True), strict=True)
+    ]
+    for name in ("text_files", "text_files_rev"):
         data = load_data(str(tmp_path / "new"), name)
-        assert [data.vocabulary.sources.kind, data.vocabulary.kind] == [sources.kind, targets.kind][
-            ::order
-        ]
-        assert data.vocabulary.separate_source_size == [sources.size, targets.size][::order][0]
-        numbers = [data.records["dev"][number] for number in range(len(data.records["dev"]))]
-        assert [
-            [side.tolist() for side in column] for column in zip(*numbers, strict=True)
-        ] == expected[::order]
-        names = [data.description.source_vocabulary, data.description.vocabulary]
-        assert [(tmp_path / "new" / file).read_bytes() for file in names] == [
-            sources.model,
-            targets.model,
-        ][::order]
-    assert (
-        generate_data(problem, tmp_path / "new", "", options) == description
-    )  # finished: nothing to do
+        sources, targets = vocabularies
+        assert (data.vocabulary.sources.kind, data.vocabulary.kind) == (sources.kind, targets.kind)
+        assert data.vocabulary.separate_source_size == sources.size
+        assert pairs_of(data.records["dev"]) == list(zip(*sides, strict=True))
+        names = (data.description.source_vocabulary, data.description.vocabulary)
+        models = [(tmp_path / "new" / file).read_bytes() for file in names]
+        assert models == [sources.model, targets.model]
+        vocabularies.reverse()
+        sides.reverse()
+    # Finished: nothing to do.
+    assert generate_data(problem, tmp_path / "new", "", options) == description
     reversed_problem = registry.problem("text_files_rev", vars(problem.settings))
     swapped_options = Options(1, user_file, source_vocab_file=tmp_path / "bytes.bytes")
     assert generate_data(reversed_problem, tmp_path / "new", "", swapped_options) == description
@@ -109,11 +106,10 @@ def test_separate_vocabularies_are_learned_from_each_side(
     assert "κ" in letters[1] - letters[0] and "g" in letters[0] - letters[1]
     assert [side.missing_symbols([">>el<<"]) for side in sides] == [[], [">>el<<"]]
     assert not size or {side.size for side in sides} == {size}
-    sources, targets = zip(*(data.records["train"][number] for number in range(40)), strict=True)
-    texts = [
-        [pair[side] for pair in problem.generate("train", "")] for side in ("inputs", "targets")
-    ]
-    assert [data.vocabulary.decode_sources(sources), sides[1].decode(targets)] == texts
+    sources, targets = zip(*pairs_of(data.records["train"]), strict=True)
+    texts = zip(data.vocabulary.decode_sources(sources), sides[1].decode(targets), strict=True)
+    pairs = [{"inputs": source, "targets": target} for source, target in texts]
+    assert pairs == list(problem.generate("train", ""))
     before = contents(tmp_path / "new")
     assert (
         generate_data(problem, tmp_path / "new", "") == description
@@ -133,7 +129,8 @@ def test_symbols_are_in_the_separate_vocabularies_that_need_them(tmp_path: Path)
     for of_sources in (True, False):
         toy = Toy()
         toy.settings = dataclasses.replace(toy.settings, separate_vocabularies=True)
-        toy.symbols, toy.symbols_of_sources = ("▁(NP",), of_sources  # type: ignore[misc]
+        toy.symbols = ("▁(NP",)  # type: ignore[misc]
+        toy.symbols_of_sources = of_sources  # type: ignore[misc]
         generate_data(toy, tmp_path, "", Options(overwrite=True))
         assert not load_vocabulary(tmp_path / "vocab.toy.400.model").missing_symbols(toy.symbols)
         sources = load_vocabulary(tmp_path / "vocab.toy.400.source.model")
@@ -182,12 +179,8 @@ def test_a_wrong_vocabulary_is_named_before_anything_is_written(
     )
     user_file.write_bytes(user_file.read_bytes()[:2000])
     assert failure(problem, tmp_path / "new", user_file).startswith(f"{user_file}: ")
-    words = {
-        word for pair in Toy().pairs["train"] for side in pair.values() for word in side.split()
-    }
     path = tmp_path / "v.tokens"
-    path.write_text("\n".join(["<pad>", "<EOS>", *sorted(words)[:-1]]), "utf-8")
-    assert failure(Toy(), tmp_path / "new", path).startswith(
-        f"{path}: has no word {sorted(words)[-1]!r}; change the"
-    )
+    path.write_text("\n".join(["<pad>", "<EOS>", *ENGLISH, *GREEK[1:]]), "utf-8")
+    message = failure(Toy(), tmp_path / "new", path)
+    assert message.startswith(f"{path}: has no word {GREEK[0]!r}; change the")
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,6 @@
-"""Tests that data is opened with its settings, and only if its files are from one run of datagen."""  # noqa: E501
+"""Tests that data is opened with its settings, and only if its files are from one run of
+datagen.
+"""
 
 import json
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 from folders import contents, put
+from shards import pairs_of
 from t2t_repro import registry
 from t2t_repro.data.datagen import generate_data
 from t2t_repro.data.dataset import load_data
@@ -50,21 +53,15 @@ def test_data_is_opened_with_its_settings_in_both_directions(data: Path, tmp_pat
     index_path(data / SHARD).unlink()
     loaded = load_data(str(data), "text_files")
     stored = json.loads((data / DESCRIPTION).read_text("utf-8"))
-    assert (
-        vars(loaded.problem.settings) == stored["settings"]
-        and loaded.problem.settings.vocab_size == 400
-    )
+    assert vars(loaded.problem.settings) == stored["settings"]
+    assert loaded.problem.settings.vocab_size == 400
     assert loaded.vocabulary.fingerprint == loaded.description.vocabulary_fingerprint
-    assert {split: len(records) for split, records in loaded.records.items()} == {
-        "train": 40,
-        "dev": 5,
-    }
+    sizes = {split: len(records) for split, records in loaded.records.items()}
+    assert sizes == {"train": 40, "dev": 5}
     backward = load_data(str(data), "text_files_rev")
     assert backward.problem.was_reversed and backward.description == loaded.description
-    ids, swapped_ids = (
-        [side.tolist() for side in data.records["dev"][3]] for data in (loaded, backward)
-    )
-    assert swapped_ids == ids[::-1]
+    source, target = pairs_of(loaded.records["dev"])[3]
+    assert pairs_of(backward.records["dev"])[3] == (target, source)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +71,8 @@ def test_a_file_of_another_run_is_refused(
     data: Path, runs: list[dict[str, bytes]], names: set[str]
 ) -> None:
     put({name: runs[1][name] for name in names}, data)
-    assert (
-        "are not those that" in (message := failure(data))
-        and "text_files.json describes" in message
-    )
+    message = failure(data)
+    assert "are not those that" in message and "text_files.json describes" in message
 
 
 def test_missing_data_is_an_error_with_the_command_that_makes_it(
@@ -97,7 +92,8 @@ def test_missing_data_is_an_error_with_the_command_that_makes_it(
 
 def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
     path = data / "vocab.text_files.400.model"
-    original, other = load_vocabulary(path), sentencepiece.train(lines(100), 300)
+    original = load_vocabulary(path)
+    other = sentencepiece.train(lines(100), 300)
     other.save(path)
     message = failure(data)
     assert other.fingerprint in message and original.fingerprint in message and str(path) in message
@@ -118,7 +114,6 @@ def test_a_replaced_or_missing_vocabulary_is_named(data: Path) -> None:
 def test_a_description_with_a_wrong_field_is_refused(
     data: Path, fields: dict[str, Any], named: str
 ) -> None:
-    (data / DESCRIPTION).write_text(
-        json.dumps(json.loads((data / DESCRIPTION).read_text("utf-8")) | fields), "utf-8"
-    )
+    stored = json.loads((data / DESCRIPTION).read_text("utf-8"))
+    (data / DESCRIPTION).write_text(json.dumps(stored | fields), "utf-8")
     assert failure(data).startswith(f"{data / DESCRIPTION}: ") and named in failure(data)

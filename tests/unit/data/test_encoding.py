@@ -1,4 +1,6 @@
-"""Tests that any number of processes encodes text to the same records, and that the processes end."""  # noqa: E501
+"""Tests that any number of processes encodes text to the same records, and that the processes
+end.
+"""
 
 import multiprocessing
 import os

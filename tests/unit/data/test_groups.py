@@ -3,6 +3,7 @@ read.
 """
 
 import gc
+import itertools
 import os
 import weakref
 from collections import Counter
@@ -12,14 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shards import write_shard
+from shards import write_shard, write_shards
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import groups, large_split
 from t2t_repro.data.large_split import LargeSplit, counts_path, open_records
 from t2t_repro.data.pipeline import Batch, Pipeline
-from t2t_repro.data.records import Records, read_index, shard_path
+from t2t_repro.data.records import Records, read_index
 from t2t_repro.errors import UserError
 from t2t_repro.hparam import HParams
+from user_errors import user_error
 
 LONGEST = 30
 RANDOM = np.random.default_rng(7)
@@ -38,14 +40,8 @@ SHORT = {number for number, lengths in enumerate(LENGTHS) if lengths.max() <= LO
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
     """Writes `PAIRS` as shards."""
-    paths, start = (
-        [shard_path(tmp_path, "toy", "train", number, len(SIZES)) for number in range(len(SIZES))],
-        0,
-    )
-    for path, size in zip(paths, SIZES, strict=True):
-        write_shard(path, PAIRS[start : start + size])
-        start += size
-    return paths
+    bounds = itertools.pairwise(itertools.accumulate(SIZES, initial=0))
+    return write_shards(tmp_path, *(PAIRS[start:stop] for start, stop in bounds))
 
 
 @pytest.fixture(autouse=True)
@@ -99,24 +95,24 @@ def test_each_epoch_has_each_example_once(
 def test_a_corpus_may_have_only_longer_examples(
     tmp_path: Path, max_length: int, examples: int
 ) -> None:
-    paths = [shard_path(tmp_path, "toy", "train", number, 6) for number in range(6)]
-    for number, path in enumerate(paths):
-        write_shard(
-            path, [([5] * (20 if number < 2 else 40), [5] * 20)] * (55 if number < 2 else 60)
-        )
+    short = [([5] * 20, [5] * 20)] * 55
+    long = [([5] * 40, [5] * 20)] * 60
+    paths = write_shards(tmp_path, short, short, long, long, long, long)
     split = LargeSplit(paths, corpora=corpora(0, 0))
+    hparams = HParams(batch_size=150, max_length=max_length)
     if not examples:
-        with pytest.raises(UserError, match="max_length"):
-            Pipeline(split, HParams(batch_size=150, max_length=max_length), 3, 100, 2)
+        assert "max_length" in user_error(Pipeline, split, hparams, 3, 100, 2)
         return
-    data = Pipeline(split, HParams(batch_size=150, max_length=max_length), 3, 100, 2)
+    data = Pipeline(split, hparams, 3, 100, 2)
     batches = data.batches(0, data.steps_per_epoch)
     assert sorted(np.concatenate([batch.examples for batch in batches])) == list(range(examples))
     assert data.too_long == 240
 
 
 def test_memory_has_only_one_group(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    data, original, was_freed = pipeline(LargeSplit(paths)), LargeSplit.index, list[bool]()
+    data = pipeline(LargeSplit(paths))
+    original = LargeSplit.index
+    was_freed = list[bool]()
     first = weakref.ref(data.first_group)
 
     def index(split: LargeSplit, shard: int) -> np.ndarray:
@@ -137,8 +133,7 @@ def test_a_batch_does_not_depend_on_the_first_step_of_the_run(paths: list[Path])
         for batch, expected in zip(pipeline(split).batches(start, 60), whole[start:], strict=True):
             assert batch.examples.tolist() == expected.examples.tolist()
             for ours, theirs in zip(batch.micro_batches, expected.micro_batches, strict=True):
-                for side, other in zip(ours, theirs, strict=True):
-                    np.testing.assert_array_equal(side, other)
+                list(map(np.testing.assert_array_equal, ours, theirs))
     assert any(
         batch.examples.tolist() != other.examples.tolist()
         for batch, other in zip(whole, pipeline(split, seed=4).batches(0, 60), strict=True)

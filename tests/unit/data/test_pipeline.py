@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shards import write_shard
+from shards import Pairs, write_shards
 from t2t_repro.corpora.corpus import StoredCorpus
 from t2t_repro.data import batching
 from t2t_repro.data import records as records_module
 from t2t_repro.data.pipeline import Batch, MicroBatch, Pipeline, batches_once, distinct_sources
-from t2t_repro.data.records import Records, shard_path
+from t2t_repro.data.records import Records
 from t2t_repro.hparam import MAX_INT, HParams
 from user_errors import user_error
 
@@ -21,7 +21,7 @@ LONGEST = 200
 """The plans of these tests omit longer examples. The shards have a few of them."""
 
 
-def examples() -> list[tuple[list[int], list[int]]]:
+def examples() -> Pairs:
     """Returns 150 pairs of source ids and target ids with 1 to 300 tokens a side. One has an empty
     target.
     """
@@ -30,7 +30,8 @@ def examples() -> list[tuple[list[int], list[int]]]:
         [random.integers(1, 9000, n).tolist() for n in random.geometric(0.08, 150)]
         for _ in range(2)
     ]
-    sides[0][:2], sides[1][1:4] = [[5] * 300, [1]], [[1], [], [6] * 300]
+    sides[0][:2] = [[5] * 300, [1]]
+    sides[1][1:4] = [[1], [], [6] * 300]
     return list(zip(*sides, strict=True))
 
 
@@ -44,14 +45,9 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Records:
     return stored(tmp_path, *(EXAMPLES[start : start + 50] for start in (0, 50, 100)))
 
 
-def stored(folder: Path, *shards: list[tuple[list[int], list[int]]]) -> Records:
-    """Writes pairs of source ids and target ids as the shards of a split, and opens them."""
-    paths = [
-        shard_path(folder, "toy", "train", number, len(shards)) for number in range(len(shards))
-    ]
-    for path, pairs in zip(paths, shards, strict=True):
-        write_shard(path, pairs)
-    return Records(paths)
+def stored(folder: Path, *shards: Pairs) -> Records:
+    """Writes the shards of a split, and opens them."""
+    return Records(write_shards(folder, *shards))
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:
@@ -132,7 +128,8 @@ def test_batches_equal_those_of_plain_reading(records: Records) -> None:
 def test_each_worker_reads_only_its_share(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers, read = list[int](), Records.read
+    numbers = list[int]()
+    read = Records.read
     monkeypatch.setattr(
         Records, "read", lambda self, part: numbers.extend(part.tolist()) or read(self, part)
     )

@@ -1,9 +1,11 @@
 """Tests of serialized examples against TensorFlow's own message class, `tf.train.Example`."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from shards import Pairs, by_tensorflow
 from t2t_repro.data.serialization import parse, parse_many, serialize
 
 LIMITS = [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**28 - 1]
@@ -17,20 +19,7 @@ PAIRS = [
 ]
 
 
-def by_tensorflow(**sides: list[int]) -> bytes:
-    """Returns an example as TensorFlow serializes it, with the sides in alphabetical order."""
-    feature = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-        for name, ids in sides.items()
-    }
-    return bytes(
-        tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
-            deterministic=True
-        )
-    )
-
-
-def lengths_of(pairs: list[tuple[list[int], list[int]]]) -> np.ndarray:
+def lengths_of(pairs: Pairs) -> np.ndarray:
     return np.array([[len(ids) for ids in side] for side in zip(*pairs, strict=True)])
 
 
@@ -40,14 +29,13 @@ def test_examples_are_serialized_as_by_tensorflow(ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("pairs", [PAIRS, PAIRS[::-1]])
-def test_many_examples_are_parsed_at_once(pairs: list[tuple[list[int], list[int]]]) -> None:
-    parsed = parse_many(
-        [by_tensorflow(inputs=pair[0], targets=pair[1]) for pair in pairs], lengths_of(pairs)
-    )
+def test_many_examples_are_parsed_at_once(pairs: Pairs) -> None:
+    examples = [by_tensorflow(inputs=source, targets=target) for source, target in pairs]
+    parsed = parse_many(examples, lengths_of(pairs))
     assert parsed is not None
     for ids, side in zip(parsed, zip(*pairs, strict=True), strict=True):
         assert ids.dtype == np.int32
-        assert ids.tolist() == [id_ for side_ids in side for id_ in side_ids]
+        assert ids.tolist() == list(chain.from_iterable(side))
 
 
 def field(tag: int, contents: bytes) -> bytes:
@@ -56,14 +44,13 @@ def field(tag: int, contents: bytes) -> bytes:
 
 
 def written_by_others() -> dict[str, tuple[bytes, list[int], list[int]]]:
-    """Returns {description: (serialized example, source ids, target ids)} of sound examples in
-    unusual forms.
-    """
+    """Returns sound examples in unusual forms: serialized, the source ids and the target ids."""
 
     def entry(name: bytes, packed: bytes) -> bytes:
         return field(10, field(10, name) + field(18, field(26, field(10, packed))))
 
-    source, target = entry(b"inputs", b"\x05\x01"), entry(b"targets", b"\x07\x01")
+    source = entry(b"inputs", b"\x05\x01")
+    target = entry(b"targets", b"\x07\x01")
     unpacked = field(10, field(10, b"targets") + field(18, field(26, b"\x08\x07\x08\x01")))
     return {
         "targets first": (field(10, target + source), [5, 1], [7, 1]),

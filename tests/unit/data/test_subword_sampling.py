@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from shards import write_shard
+from shards import write_shards
 from t2t_repro.data.pipeline import Pipeline
-from t2t_repro.data.records import Records, shard_path
+from t2t_repro.data.records import Records
 from t2t_repro.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from t2t_repro.data.vocabularies.tensor2tensor import ByteVocabulary
 from t2t_repro.data.vocabularies.vocabulary import Vocabulary
@@ -121,8 +121,11 @@ def merges(text: str) -> dict[tuple[str, ...], float]:
 def test_pieces_have_the_probabilities_that_an_enumeration_gives(
     kind: str, nbest_size: int
 ) -> None:
-    vocabulary, draws, generator = VOCABULARIES[kind], 4000, Random(1)
-    sample, [row] = vocabulary.sampler(ALPHA, nbest_size), vocabulary.encode(["lowernew"])
+    vocabulary = VOCABULARIES[kind]
+    draws = 4000
+    generator = Random(1)
+    sample = vocabulary.sampler(ALPHA, nbest_size)
+    [row] = vocabulary.encode(["lowernew"])
     counts = Counter(tuple(vocabulary.pieces(sample(row, generator)[:-1])) for _ in range(draws))
     weights = merges("▁lowernew") if kind == "bpe" else segmentations("▁lowernew", kind)
     weights = dict(
@@ -156,7 +159,8 @@ RECORDED = {
 @pytest.mark.parametrize(("kind", "nbest_size"), RECORDED)
 def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
     """With other pieces, the training of an existing model folder could not be resumed."""
-    vocabulary, generator = VOCABULARIES[kind], Random("1 0 7")
+    vocabulary = VOCABULARIES[kind]
+    generator = Random("1 0 7")
     sample = vocabulary.sampler(ALPHA, nbest_size)
     texts = [sample(row, generator) for row in vocabulary.encode(["slowest newer", "wider"])]
     assert (
@@ -167,7 +171,8 @@ def test_a_seed_gives_the_recorded_pieces(kind: str, nbest_size: int) -> None:
 
 def test_tags_and_the_unknown_piece_stay() -> None:
     vocabulary = VOCABULARIES["bpe"]
-    sample, [row] = vocabulary.sampler(0.5, -1), vocabulary.encode(["slowest"])
+    sample = vocabulary.sampler(0.5, -1)
+    [row] = vocabulary.encode(["slowest"])
     [tagged] = vocabulary.encode_sources([">>de<< slowest"])
     for seed in range(20):
         assert sample(tagged, Random(seed)) == [tagged[0], *sample(row, Random(seed))]
@@ -186,8 +191,7 @@ def test_tags_and_the_unknown_piece_stay() -> None:
 def test_a_vocabulary_that_cannot_sample_is_refused(
     tmp_path: Path, vocabulary: Vocabulary | None, nbest_size: int, words: list[str]
 ) -> None:
-    write_shard(shard_path(tmp_path, "toy", "train", 0, 1), [([5, 1], [6, 1])])
-    records = Records([shard_path(tmp_path, "toy", "train", 0, 1)])
+    records = Records(write_shards(tmp_path, [([5, 1], [6, 1])]))
     hparams = HParams(subword_alpha=0.1, subword_nbest_size=nbest_size)
     message = user_error(Pipeline, records, hparams, 1, 60, 1, vocabulary)
     assert all(word in message for word in words)
@@ -218,8 +222,7 @@ def test_an_epoch_has_new_pieces_on_any_devices_and_from_any_start(
         zip(vocabulary.encode_sources(TEXTS), vocabulary.encode_targets(TEXTS[::-1]), strict=True)
     )
     longest = max(len(side) for pair in pairs for side in pair)
-    write_shard(shard_path(tmp_path, "toy", "train", 0, 1), pairs)
-    records = Records([shard_path(tmp_path, "toy", "train", 0, 1)])
+    records = Records(write_shards(tmp_path, pairs))
 
     def batches(
         start: int, stop: int, alpha: float, seed: int = 1, max_tokens: int = 60, replicas: int = 1

@@ -50,9 +50,8 @@ def test_the_dev_split_is_the_test_set_of_a_problem_without_others(tmp_path: Pat
     assert list(read_lines(str(references))) == [
         pair["targets"].replace("\n", " ") for pair in problem.pairs["dev"]
     ]
-    generate_data(
-        problem, tmp_path, ""
-    )  # deletes the test set's files, because their text may be outdated
+    # Deletes the test set's files, because their text may be outdated.
+    generate_data(problem, tmp_path, "")
     assert not sources.exists() and not references.exists()
 
 

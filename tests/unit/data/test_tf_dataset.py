@@ -29,7 +29,8 @@ def test_elements_are_the_global_batches_and_dev_has_each_pair_that_is_not_too_l
     data: Data,
 ) -> None:
     pipeline = Pipeline(data.records["train"], HPARAMS, 3, 20, 2)
-    lengths, numbers = data.records["dev"].lengths.max(axis=0), {}
+    lengths = data.records["dev"].lengths.max(axis=0)
+    numbers = {}
     for split, records in data.records.items():
         dataset = as_dataset(data.data_dir, split, HPARAMS, random_seed=3, start=4)
         batches = [

@@ -199,13 +199,15 @@ KINDS = (
         read_config,
         damaged_json,
         is_checked=False,
-        contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, "bad_words_ids": [[58100]]}',  # noqa: E501
+        contents=b'{"model_type": "marian", "d_model": 32, "eos_token_id": 0, '
+        b'"bad_words_ids": [[58100]]}',
     ),
     Kind(
         "model_description.py",
         lambda folder: read_description(folder / "model_description.py"),
         is_checked=False,
-        contents=b"import opennmt as onmt\nmodel = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n",  # noqa: E501
+        contents=b"import opennmt as onmt\n"
+        b"model = lambda: onmt.models.Transformer(None, num_heads=2, dropout=.1)\n",
     ),
     Kind("text_files.json", read_data, damaged_json),
     Kind(
@@ -215,17 +217,16 @@ KINDS = (
         is_checked=False,
     ),
     Kind(SHARD, read_data, is_limited=False),
-    Kind(
-        f"{SHARD}.index", read_data, is_checked=False
-    ),  # the index is made again if it does not match the shard
+    # The index is made again if it does not match the shard.
+    Kind(f"{SHARD}.index", read_data, is_checked=False),
     Kind(f"{OUTPUT}.unfinished", read_journal, is_limited=False),
     Kind(
         "corpora.json",
         lambda folder: corpora(str(folder / "corpora.json")),
         damaged_json,
         is_checked=False,
-        contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, "c": {"files": ["c.de.tsv"], '  # noqa: E501
-        b'"weight": 2.5}}',
+        contents=b'{"a": {"files": ["a", "b"], "weight": 1, "target_language": "de"}, '
+        b'"c": {"files": ["c.de.tsv"], "weight": 2.5}}',
     ),
     Kind(
         "augment.json",
@@ -257,7 +258,8 @@ KINDS = (
         lambda folder: read_parameters(str(folder / "x.prm")),
         is_limited=False,
         is_checked=False,
-        contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\nEQ_LABEL ADVP PRT\nEQ_WORD a b\n",  # noqa: E501
+        contents=b"##\nDEBUG 0\nMAX_ERROR 10\nCUTOFF_LEN 40\nDELETE_LABEL TOP\n"
+        b"EQ_LABEL ADVP PRT\nEQ_WORD a b\n",
     ),
     Kind("x.trees", lines_of(read_trees, "x.trees"), contents=TREES, is_limited=False),
     Kind(
@@ -336,7 +338,8 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
 
     Asserts that a refused folder is not changed, except for an index that is made again.
     """
-    before, is_refused = status(folder), False
+    before = status(folder)
+    is_refused = False
     try:
         kind.read(folder)
     except UserError as error:
@@ -350,12 +353,12 @@ def is_refused(kind: Kind, folder: Path, original: dict[str, bytes]) -> bool:
     return is_refused
 
 
-@pytest.mark.filterwarnings(
-    "ignore:invalid escape sequence:DeprecationWarning"
-)  # NumPy warns at some damaged headers
+# NumPy warns at some damaged headers.
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_damaged_file_is_read_or_refused_in_one_line(kind: Kind, folder: Path) -> None:
-    original, refusals = contents(folder), []
+    original = contents(folder)
+    refusals = []
     assert not is_refused(kind, folder, original)
 
     @cases
@@ -378,7 +381,8 @@ def make_huge(path: Path) -> None:
     "kind", [kind for kind in KINDS if kind.is_limited], ids=lambda kind: kind.name
 )
 def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -> None:
-    original, path = contents(folder), folder / kind.name
+    original = contents(folder)
+    path = folder / kind.name
     for harm in (make_huge, os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         path.unlink()
         harm(path)
@@ -388,7 +392,8 @@ def test_only_a_regular_file_of_limited_size_is_read(kind: Kind, folder: Path) -
 def test_links_in_a_received_folder_lead_no_program_to_other_files(
     folder: Path, tmp_path: Path
 ) -> None:
-    received, others = tmp_path / "received", tmp_path / "others"
+    received = tmp_path / "received"
+    others = tmp_path / "others"
     shutil.copytree(folder, received)
     others.mkdir()
     for path in [path for path in received.iterdir() if path.is_file()]:

@@ -1,4 +1,6 @@
-"""Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight digits."""  # noqa: E501
+"""Tests of dataclasses as JSON files, and of JSON lines, whose floats are rounded to eight
+digits.
+"""
 
 import json
 from dataclasses import dataclass

@@ -166,7 +166,9 @@ def test_one_process_writes_a_file_at_a_time_and_the_lock_file_of_a_killed_one_d
 def test_a_lock_file_that_its_owner_deletes_at_the_last_moment_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, flock, calls = tmp_path / "lock", fcntl.flock, list[int]()
+    path = tmp_path / "lock"
+    flock = fcntl.flock
+    calls = list[int]()
 
     def delete_first(file: IO[bytes], operation: int) -> None:
         calls.append(operation)

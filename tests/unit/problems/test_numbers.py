@@ -16,7 +16,8 @@ def pairs(split: str, size: int = SIZE) -> list[tuple[str, str]]:
 
 
 def test_all_numbers_differ_and_both_sides_name_the_same_number() -> None:
-    train, dev = pairs("train"), pairs("dev")
+    train = pairs("train")
+    dev = pairs("dev")
     assert (len(train), len(dev), len(set(train) | set(dev))) == (SIZE, 500, SIZE + 500)
     below_thousand = {
         num2words(number, lang="en"): num2words(number, lang="de") for number in range(1000)
@@ -33,7 +34,8 @@ def test_an_impossible_train_size_is_an_error(size: int) -> None:
 
 
 def test_scores_are_exact_matches_and_chrf() -> None:
-    references, outputs = ["eins", "zwei", "drei", "vier"], ["eins", "zwei", "drei ", "hundert"]
+    references = ["eins", "zwei", "drei", "vier"]
+    outputs = ["eins", "zwei", "drei ", "hundert"]
     exact, chrf, lower_cased = registry.problem("numbers_ende").scores(outputs, references)
     assert (exact.label, exact.score) == ("exact matches", 50.0)
     assert chrf.score == pytest.approx(corpus_chrf(outputs, [references]).score)

@@ -11,16 +11,14 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.corpora.corpus import Corpus
 from t2t_repro.errors import UserError
-from t2t_repro.problem import Problem
+from toys import problem_of, train_pairs
 from user_errors import user_error
 
 
 @pytest.mark.parametrize("value", ["", "a.en", "a.en,", ",a.de", "a,b,c"])
 def test_each_split_needs_two_files(value: str) -> None:
     for split in ("train", "dev"):
-        problem = registry.problem(
-            "text_files", {"train": "a.en,a.de", "dev": "b.en,b.de"} | {split: value}
-        )
+        problem = problem_of(**{"train": "a.en,a.de", split: value})
         with pytest.raises(UserError, match=f"--{split}=.*: name two files"):
             problem.check()
 
@@ -74,40 +72,28 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def problem_of(train: str, **settings: Any) -> Problem:
-    return registry.problem("text_files", {"train": train, "dev": "b.en,b.de"} | settings)
-
-
-def pairs_of(problem: Problem) -> list[tuple[str, str]]:
-    problem.check()
-    return [(pair["inputs"], pair["targets"]) for pair in problem.generate("train", "")]
-
-
 @pytest.mark.usefixtures("texts")
 def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
     pairs = [("a", "c"), ("b", "d"), ("e", "g")]
     two = problem_of("a.en,a.de:1;b.fr.tsv:2.5")
-    assert pairs_of(two) == pairs
+    assert train_pairs(two) == pairs
     assert two.corpora("train") == (Corpus("a.de", 1.0), Corpus("b.fr.tsv", 2.5))
     Path("lists").mkdir()
     Path("lists/c.json").write_text(
         json.dumps({"x": {"files": ["../a.en", "../a.de"]}, "y": {"files": ["../b.fr.tsv"]}})
     )
     listed = problem_of("lists/c.json;c.jsonl", languages="en,de")
-    assert pairs_of(listed) == [*pairs, ("m", "n")]
+    assert train_pairs(listed) == [*pairs, ("m", "n")]
     assert listed.corpora("train") == (Corpus("x"), Corpus("y"), Corpus("c.jsonl"))
-    assert pairs_of(problem_of("a.en,a:2")) == [("a", "h"), ("b", "i")]  # a name with a colon
+    assert train_pairs(problem_of("a.en,a:2")) == [("a", "h"), ("b", "i")]  # a name with a colon
     os.mkdir("d")
     shutil.copy("a.de", "d/a.de")
-    assert [corpus.name for corpus in problem_of("a.en,a.de;a.en,d/a.de").corpora("train")] == [
-        "a.de",
-        "d/a.de",
-    ]
+    names = [corpus.name for corpus in problem_of("a.en,a.de;a.en,d/a.de").corpora("train")]
+    assert names == ["a.de", "d/a.de"]
     both = problem_of("a.en,a.de;b.fr.tsv", targets="de,fr")
-    assert pairs_of(both) == [(">>de<< a", "c"), (">>de<< b", "d"), (">>fr<< e", "g")]
-    assert both.symbols == (">>de<<", ">>fr<<") and both.corpora("train")[1] == Corpus(
-        "b.fr.tsv", 0.0, "fr"
-    )
+    assert train_pairs(both) == [(">>de<< a", "c"), (">>de<< b", "d"), (">>fr<< e", "g")]
+    assert both.symbols == (">>de<<", ">>fr<<")
+    assert both.corpora("train")[1] == Corpus("b.fr.tsv", 0.0, "fr")
 
 
 @pytest.mark.usefixtures("texts")
@@ -141,7 +127,7 @@ def test_a_list_of_corpora_is_a_flag_or_a_file() -> None:
 def test_wrong_corpora_are_an_error_that_names_the_place(
     train: str, settings: dict[str, Any], named: str
 ) -> None:
-    assert named in user_error(lambda: pairs_of(problem_of(train, **settings)))
+    assert named in user_error(lambda: train_pairs(problem_of(train, **settings)))
 
 
 @pytest.mark.usefixtures("texts")
@@ -164,7 +150,7 @@ def test_wrong_corpora_are_an_error_that_names_the_place(
 )
 def test_a_wrong_file_of_corpora_is_named(contents: str, named: str) -> None:
     Path("c.json").write_text(contents)
-    message = user_error(lambda: pairs_of(problem_of("c.json")))
+    message = user_error(lambda: train_pairs(problem_of("c.json")))
     assert "c.json" in message and named in message
 
 

@@ -15,7 +15,8 @@ from user_errors import user_error
 tfds: Any = pytest.importorskip("tensorflow_datasets", reason="the extra datasets is not installed")
 pytest.importorskip("importlib_resources", reason="the extra datasets is not installed")
 PAIRS = [*zip(lines(60), lines(60, GREEK), strict=True)]
-LANGUAGES, TEXT = tfds.features.Translation(("el", "en")), tfds.features.Text()
+LANGUAGES = tfds.features.Translation(("el", "en"))
+TEXT = tfds.features.Text()
 LABEL = tfds.features.ClassLabel(num_classes=60)
 FEATURES = {
     "keys": (LANGUAGES, ("en", "el"), "test"),

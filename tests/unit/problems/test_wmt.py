@@ -19,13 +19,12 @@ from t2t_repro.errors import UserError
 from tars import write_tar
 from user_errors import user_error
 
-EUROPARL, COMMONCRAWL = "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz"
-NEWS, UN, GIGA, DEV = (
-    "training-parallel-nc-v9.tgz",
-    "training-parallel-un.tgz",
-    "training-giga-fren.tar",
-    "dev.tgz",
-)
+EUROPARL = "training-parallel-europarl-v7.tgz"
+COMMONCRAWL = "training-parallel-commoncrawl.tgz"
+NEWS = "training-parallel-nc-v9.tgz"
+UN = "training-parallel-un.tgz"
+GIGA = "training-giga-fren.tar"
+DEV = "dev.tgz"
 PLACES = {
     EUROPARL: "training/europarl-v7.{}-en.{}",
     COMMONCRAWL: "commoncrawl.{}-en.{}",
@@ -192,8 +191,11 @@ SGML = """<refset setid="newstest2014">
 def test_the_full_test_set_is_read_from_the_dev_archive_if_necessary(
     tmp_path: Path, put: Put
 ) -> None:
-    put(DEV, {"dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
-              "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode()})  # fmt: skip
+    files = {
+        "dev/newstest2014-deen-src.de.sgm": SGML.format("Der").encode(),
+        "dev/newstest2014-deen-ref.en.sgm": SGML.format("The").encode(),
+    }
+    put(DEV, files)
     problem = registry.problem("wmt_ende")
     assert [tuple(pair.values()) for pair in problem.test_set("wmt14/full", str(tmp_path))] == [
         ("The & Co. KG heute", "Der & Co. KG heute"),

@@ -5,27 +5,21 @@ import json
 
 import numpy as np
 
+from attentions import random_attention
 from t2t_repro.visualization.arrays import as_json, bertviz, npz
-from t2t_repro.visualization.attention import START, Attention
+from t2t_repro.visualization.attention import START
 
-
-def attention(kind: str, queries: str, keys: str) -> Attention:
-    shape = (2, 3, len(queries.split()), len(keys.split()))
-    weights = (
-        np.random.default_rng(1).dirichlet(np.ones(shape[3]), size=shape[:3]).astype(np.float32)
-    )
-    return Attention(kind, tuple(queries.split()), tuple(keys.split()), weights, (4, 5), (1, 2, 3))
-
-
+NUMBERS = ((4, 5), (1, 2, 3))
 KINDS = {
-    "encoder": attention("encoder", "▁é dog </s>", "▁é dog </s>"),
-    "decoder": attention("decoder", "▁der Hund er </s>", f"{START} ▁der Hund er"),
-    "cross": attention("cross", "▁der Hund er </s>", "▁é dog </s>"),
+    "encoder": random_attention("encoder", "▁é dog </s>", "▁é dog </s>", *NUMBERS),
+    "decoder": random_attention("decoder", "▁der Hund er </s>", f"{START} ▁der Hund er", *NUMBERS),
+    "cross": random_attention("cross", "▁der Hund er </s>", "▁é dog </s>", *NUMBERS),
 }
 
 
 def test_npz_and_json_have_tokens_numbers_and_weights() -> None:
-    arrays, objects = np.load(io.BytesIO(npz(KINDS))), json.loads(as_json(KINDS))
+    arrays = np.load(io.BytesIO(npz(KINDS)))
+    objects = json.loads(as_json(KINDS))
     assert list(objects) == list(KINDS) and len(arrays.files) == 15
     for kind, expected in KINDS.items():
         for field in ("queries", "keys", "layers", "heads"):
@@ -47,10 +41,6 @@ def test_bertviz_gets_its_arguments() -> None:
         "encoder_tokens": (3,),
         "decoder_tokens": (4,),
     }
-    assert arrays["decoder_tokens"].tolist() == [
-        START,
-        "▁der",
-        "Hund",
-        "er",
-    ]  # what the decoder reads
+    # What the decoder reads.
+    assert arrays["decoder_tokens"].tolist() == [START, "▁der", "Hund", "er"]
     np.testing.assert_array_equal(arrays["cross_attention"][:, 0], KINDS["cross"].weights)

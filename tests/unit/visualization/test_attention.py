@@ -27,7 +27,8 @@ from t2t_repro.visualization.attention import (
 HPARAMS = HParams(
     num_hidden_layers=2, hidden_size=12, filter_size=20, num_heads=3, attention_value_channels=6
 )
-SOURCE, TARGET = np.array([5, 9, 3, 7, 7, 2, 1]), np.array([4, 8, 8, 6, 1])
+SOURCE = np.array([5, 9, 3, 7, 7, 2, 1])
+TARGET = np.array([4, 8, 8, 6, 1])
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -74,7 +75,8 @@ def test_weights_are_those_of_their_layers(variant: str) -> None:
 
 
 def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
-    transformer, dtypes = new_model("paper"), list[str]()
+    transformer = new_model("paper")
+    dtypes = list[str]()
 
     def decode(targets: Any, inputs: Any, return_attention: bool) -> Any:
         dtypes.extend((inputs.dtype.name, targets.dtype.name))
@@ -92,7 +94,8 @@ def test_a_model_of_another_kind_has_only_encoder_decoder_attention() -> None:
 
 def test_words_have_the_sum_over_keys_and_the_mean_over_queries() -> None:
     weights = np.random.default_rng(2).dirichlet(np.ones(4), size=(2, 3, 5)).astype(np.float32)
-    queries, keys = Tokens(("a", "b"), (0, 2)), Tokens(("c", "d", "e"), (0, 1, 3))
+    queries = Tokens(("a", "b"), (0, 2))
+    keys = Tokens(("c", "d", "e"), (0, 1, 3))
     words = merged(weights, queries, keys)
     assert words.shape == (2, 3, 2, 3)
     np.testing.assert_allclose(words[1, 2, 1, 1], weights[1, 2, 2:, 1:3].sum() / 3, rtol=1e-6)
@@ -109,15 +112,17 @@ def test_words_are_between_spaces(tiny_vocabulary: Vocabulary) -> None:
     assert "<0xC3>" in pieces.labels
     # The space before a letter that is no piece is a piece of its own, and belongs to that letter.
     [ids] = tiny_vocabulary.encode(["dog Ω"])
-    words, pieces = Tokens.words(tiny_vocabulary, ids), Tokens.pieces(tiny_vocabulary, ids)
+    words = Tokens.words(tiny_vocabulary, ids)
+    pieces = Tokens.pieces(tiny_vocabulary, ids)
     assert words.labels == ("dog", "Ω", "</s>") and pieces.labels[words.starts[1]] == "▁"
     characters = ByteVocabulary()
     words = Tokens.words(characters, characters.encode(["é ab"])[0])
+    # A space belongs to the word before it.
     assert words.labels[:2] == ("é", "ab") and words.starts == (
         0,
         3,
         5,
-    )  # a space belongs to the word before it
+    )
 
 
 @pytest.mark.parametrize("at_the_end", [True, False])
@@ -141,7 +146,8 @@ def test_labels_of_queries_and_keys(tiny_vocabulary: Vocabulary) -> None:
         np.array([*ids, 0, 0]) for ids in tiny_vocabulary.encode(["the dog", "a cat"])
     )
     kinds = attention_of(model, tiny_vocabulary, inputs, targets, merge_subwords=True)
-    source, target = ("the", "dog", "</s>"), ("a", "cat", "</s>")
+    source = ("the", "dog", "</s>")
+    target = ("a", "cat", "</s>")
     assert {kind: (attention.queries, attention.keys) for kind, attention in kinds.items()} == {
         "encoder": (source, source),
         "decoder": (target, (START, "a", "cat")),

@@ -1,4 +1,6 @@
-"""Tests heat maps of attention weights by their panels, and the finished pictures by their pixels."""  # noqa: E501
+"""Tests heat maps of attention weights by their panels, and the finished pictures by their
+pixels.
+"""
 
 import io
 import itertools

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_rgb
 
+from attentions import random_attention
 from t2t_repro.visualization.attention import Attention
 from t2t_repro.visualization.paper_figures import SOURCES, paper_figure
 from t2t_repro.visualization.strokes import MIN_WEIGHT, layer_panels, look, stroke_figure
@@ -15,14 +16,8 @@ def attention(
     layers: int = 1, heads: int = 2, queries: str = "a b c", keys: str = "w x y z"
 ) -> Attention:
     """Returns attention with random weights."""
-    shape = (layers, heads, len(queries.split()), len(keys.split()))
-    weights = (
-        np.random.default_rng(1)
-        .dirichlet(np.full(shape[3], 0.4), size=shape[:3])
-        .astype(np.float32)
-    )
-    numbers = tuple(range(1, layers + 1)), tuple(range(1, heads + 1))
-    return Attention("cross", tuple(queries.split()), tuple(keys.split()), weights, *numbers)
+    numbers = (tuple(range(1, count + 1)) for count in (layers, heads))
+    return random_attention("cross", queries, keys, *numbers)
 
 
 def strokes(axes: Any) -> dict[int, dict[tuple[float, float], float]]:
@@ -118,27 +113,25 @@ def paper_attention(layers: int, heads: int, number: int) -> Attention:
 
 
 def test_figures_3_and_4_have_heads_of_layer_5() -> None:
+    def counts(axes: Any) -> list[int]:
+        return list(map(len, strokes(axes).values()))
+
     drawn = paper_attention(6, 8, 3)
     (axes,) = paper_figure(3, drawn).axes
-    counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)  # [heads, queries]
-    assert [len(lines) for lines in strokes(axes).values()] == counts[
-        :, drawn.queries.index("making")
-    ].tolist()
+    expected = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)  # [heads, queries]
+    assert counts(axes) == expected[:, drawn.queries.index("making")].tolist()
     assert axes.get_title() == 'layer 5, "making"'
     drawn = paper_attention(6, 8, 4)
     upper, lower = paper_figure(4, drawn).axes
-    counts = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)
-    assert [len(lines) for lines in strokes(upper).values()] == [counts[4].sum()]
-    assert [len(lines) for lines in strokes(lower).values()] == counts[
-        4:6, drawn.queries.index("its")
-    ].tolist()
+    expected = (drawn.weights[4] >= MIN_WEIGHT).sum(axis=2)
+    assert counts(upper) == [expected[4].sum()]
+    assert counts(lower) == expected[4:6, drawn.queries.index("its")].tolist()
     assert upper.get_position().y0 > lower.get_position().y1
 
 
 def test_figure_5_has_two_heads_side_by_side() -> None:
-    drawn = paper_attention(
-        2, 4, 5
-    )  # a small model: the layer before the last, and its last two heads
+    # A small model: the layer before the last, and its last two heads.
+    drawn = paper_attention(2, 4, 5)
     left, right = paper_figure(5, drawn).axes
     assert [axes.get_title() for axes in (left, right)] == ["layer 1, head 3", "layer 1, head 4"]
     assert (

@@ -14,7 +14,8 @@ from t2t_repro.data.vocabularies.kinds import load_vocabulary
 from t2t_repro.data.vocabularies.marian import MarianVocabulary, marian_file
 from user_errors import user_error
 
-SOURCE, TARGET = trained(vocab_size=60), trained(model_type="bpe", vocab_size=50)
+SOURCE = trained(vocab_size=60)
+TARGET = trained(model_type="bpe", vocab_size=50)
 PIECES = ["<pad>", "</s>", ">>de<<", "<unk>", *"▁Thedog.<>/sé", "▁dog", "</s>x", "中文"]
 
 

@@ -68,19 +68,14 @@ def test_ids_that_no_text_has_are_decoded_as_tensor2tensor_does(
     assert decoded(["\\", *"55296", ";"]) == "\ud800"
     assert decoded(["th", "_", "_", "e_", "._", "12"]) == "th e.12"
     assert decoded(["\\", ";", "_"]) == "\\;"
-    assert subwords.decode([[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]) == [
-        "the",
-        "the",
-        "the",
-        "",
-    ]
+    rows = [[2, EOS_ID, 2], [2, 0, 2], [2, 10_000], []]
+    assert subwords.decode(rows) == ["the", "the", "the", ""]
 
 
 def test_quotation_marks_may_be_double_or_missing(subwords: SubwordVocabulary) -> None:
     text = "the ä_12.9"
-    assert (
-        SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
-    )  # a byte order mark
+    # A byte order mark.
+    assert SubwordVocabulary(b"\xef\xbb\xbf" + subwords.model).alphabet == subwords.alphabet
     for quote in ('"', ""):
         other = SubwordVocabulary(
             file_of([subtoken for subtoken in SUBTOKENS if subtoken.strip("'\" \r\u2028")], quote)
@@ -119,20 +114,15 @@ def test_the_longest_subtoken_is_found() -> None:
 
 def test_the_last_of_two_equal_lines_counts() -> None:
     repeated = SubwordVocabulary(damaged(5, "'the_'"))
-    assert repeated.encode(["the"]) == [[4, EOS_ID]] and repeated.decode([[2], [4]]) == [
-        "the",
-        "the",
-    ]
+    assert repeated.encode(["the"]) == [[4, EOS_ID]]
+    assert repeated.decode([[2], [4]]) == ["the", "the"]
     words = TokenVocabulary(b"<pad>\n<EOS>\nthe\n the\n")
     assert words.encode(["the"]) == [[3, EOS_ID]] and words.decode([[2, 3]]) == ["the the"]
 
 
 def test_words_are_split_at_white_space_and_unknown_ones_replaced(tokens: TokenVocabulary) -> None:
-    assert tokens.encode([" the\u3000dog\tsat ", "", "<pad> Äpfel"]) == [
-        [2, 3, 4, 1],
-        [1],
-        [4, 5, 1],
-    ]
+    ids = tokens.encode([" the\u3000dog\tsat ", "", "<pad> Äpfel"])
+    assert ids == [[2, 3, 4, 1], [1], [4, 5, 1]]
     assert tokens.decode([[2, 3, 4, 1, 2], [99, 5]]) == ["the dog <unk>", "Äpfel"]
 
 
@@ -146,22 +136,13 @@ def test_bytes_are_those_of_utf8(text: str) -> None:
 
 
 def test_bytes_have_names() -> None:
-    assert ByteVocabulary().decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == [
-        "\ufffdA",
-        "\ufffd",
-    ]
-    assert ByteVocabulary().pieces([0, 1, 67, 34, 257]) == [
-        "<pad>",
-        "<EOS>",
-        "A",
-        "<0x20>",
-        "<0xFF>",
-    ]
-    assert len(set(ByteVocabulary().pieces(range(258)))) == 258
-    with pytest.raises(UserError, match="id 258 is not in the vocabulary of 258"):
-        ByteVocabulary().pieces([258])
-    with pytest.raises(UserError, match="lone surrogate"):
-        ByteVocabulary().encode(["a\ud800"])
+    vocabulary = ByteVocabulary()
+    assert vocabulary.decode([[0xC3 + 2, 0x41 + 2], [0xF0 + 2, 0x9F + 2]]) == ["\ufffdA", "\ufffd"]
+    names = ["<pad>", "<EOS>", "A", "<0x20>", "<0xFF>"]
+    assert vocabulary.pieces([0, 1, 67, 34, 257]) == names
+    assert len({*vocabulary.pieces(range(258))}) == 258
+    assert "id 258 is not in the vocabulary of 258" in user_error(vocabulary.pieces, [258])
+    assert "lone surrogate" in user_error(vocabulary.encode, ["a\ud800"])
 
 
 def test_the_kind_follows_from_the_name_or_is_given(
