@@ -7,11 +7,13 @@ All requests are GETs that hold the whole question. The server stores nothing be
 import contextlib
 import ipaddress
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import waitress
 from flask import Flask, Response, request
+from waitress.channel import HTTPChannel
+from waitress.server import TcpWSGIServer
 from werkzeug.exceptions import HTTPException
 
 from t2t_repro.errors import UserError, shortened
@@ -38,8 +40,12 @@ THREADS = 4
 """Number of requests that are answered at the same time. Others wait."""
 MAX_CONNECTIONS = 100
 """Maximum number of open connections. A browser opens up to six."""
+MAX_WAITING = 50
+"""Maximum number of open connections that wait for their client."""
 SECONDS = 30
-"""Seconds after which a connection without activity is closed."""
+"""Seconds in which a client must send its whole request, and after which an answer that nobody
+reads is dropped.
+"""
 HTTP_PORT = 80
 """The port that browsers omit in the Host header."""
 
@@ -166,16 +172,48 @@ def trusted_hosts(listener: socket.socket, host: str) -> list[str]:
     return hosts + names if port == HTTP_PORT else hosts
 
 
+class Connection(HTTPChannel):
+    """A connection that waits for its client since `creation_time`: to send a whole request, or to
+    read the answer.
+    """
+
+    def service(self) -> None:
+        super().service()
+        self.creation_time = time.time()
+
+
+class PageServer(TcpWSGIServer):
+    """A server whose slow clients cannot keep others from being served."""
+
+    channel_class = Connection
+
+    def maintenance(self, now: float) -> None:
+        """Closes the connections that wait too long, and the oldest ones if more than `MAX_WAITING`
+        wait.
+        """
+        super().maintenance(now)
+        waiting = [
+            connection for connection in self.active_channels.values() if not connection.requests
+        ]
+        waiting.sort(key=lambda connection: connection.creation_time)
+        for index, connection in enumerate(waiting):
+            is_late = connection.creation_time < now - SECONDS and not connection.total_outbufs_len
+            if is_late or index < len(waiting) - MAX_WAITING:
+                connection.will_close = True
+
+
 def serve(models: Sequence[ExploredModel], listener: socket.socket, host: str) -> None:
     """Answers requests at the socket that `listen` returned for --host, until Ctrl-C."""
-    waitress.serve(
+    PageServer(
         create_app(models, trusted_hosts(listener, host)),
-        sockets=[listener],
+        _sock=listener,
+        bind_socket=False,
+        sockinfo=(listener.family, listener.type, 0, None),
         threads=THREADS,
         connection_limit=MAX_CONNECTIONS,
         channel_timeout=SECONDS,
+        cleanup_interval=0,
         max_request_header_size=MAX_HEADER_BYTES,
         max_request_body_size=1,
         ident=None,
-        _quiet=True,
-    )
+    ).run()

@@ -2,12 +2,16 @@
 
 import re
 import socket
+import time
+from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from flask.testing import FlaskClient
 
 from t2t_repro.errors import UserError
+from t2t_repro.insights import server
 from t2t_repro.insights.answers import ExploredModel
 from t2t_repro.insights.server import address, create_app, listen, trusted_hosts
 
@@ -172,6 +176,24 @@ def test_pages_of_other_sites_may_link_to_the_page_but_not_ask(client: FlaskClie
     for headers in (*own, *others):
         statuses = [client.get(path, headers=headers).status_code for path in ("/", "/api/models")]
         assert statuses == [200, 200 if headers in own else 400], headers
+
+
+def test_slow_clients_are_closed_and_others_served(
+    explored: list[ExploredModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MAX_CONNECTIONS", 6), ("MAX_WAITING", 3)):
+        monkeypatch.setattr(server, name, value)
+    listener = listen("127.0.0.1", 0)
+    Thread(target=server.serve, args=(explored, listener, "127.0.0.1"), daemon=True).start()
+    clients = [socket.create_connection(listener.getsockname()) for _ in range(9)]
+    with urlopen(f"{address(listener)}api/models", timeout=5) as response:
+        assert response.status == 200
+    clients[-1].sendall(b"GET ")  # still connected
+    monkeypatch.setattr(server, "SECONDS", 0.1)
+    with pytest.raises(OSError):
+        for _ in range(200):
+            clients[-1].sendall(b"x")
+            time.sleep(0.02)
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
