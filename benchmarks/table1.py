@@ -101,7 +101,7 @@ def passes(width: int) -> list[Pass]:
     [1, n, width].
     """
     # With one head, a pass computes only one n x n softmax.
-    head = Heads(count=1, key_width=width, value_width=width)
+    head = Heads(number=1, key_width=width, value_width=width)
     full = SelfAttention(width, head)
     restricted = RestrictedSelfAttention(width, head, neighborhood=NEIGHBORHOOD)
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")

@@ -246,7 +246,7 @@ def _set_projections(spec: Any, projection: Linear, layer: Any, widths: Sequence
 
 def _padded(rows: np.ndarray, heads: Heads) -> np.ndarray:
     """Returns a kernel [H * d_k, D] or [H * d_v, D] with rows of zeros in each head: [H * d, D]."""
-    rows = rows.reshape(heads.count, -1, rows.shape[-1])
+    rows = rows.reshape(heads.number, -1, rows.shape[-1])
     missing = max(heads.key_width, heads.value_width) - rows.shape[1]
     rows = np.pad(rows, ((0, 0), (0, missing), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])

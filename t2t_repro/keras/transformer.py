@@ -9,16 +9,18 @@ from keras import ops
 from t2t_repro import registry
 from t2t_repro.files.json_file import from_fields
 from t2t_repro.hparam import HParams
-from t2t_repro.models import transformer, variants
+from t2t_repro.layers.layer_norm import LayerNorm
+from t2t_repro.models import transformer as paper
+from t2t_repro.models import variants
 
 for _layer in (
-    transformer.Sinusoids,
-    transformer.SelfAttention,
-    transformer.CrossAttention,
-    transformer.FeedForward,
-    transformer.Residual,
-    transformer.LayerNorm,
-    transformer.Embedding,
+    paper.Sinusoids,
+    paper.SelfAttention,
+    paper.CrossAttention,
+    paper.FeedForward,
+    paper.Residual,
+    LayerNorm,
+    paper.Embedding,
     variants.MarianSinusoids,
     variants.LearnedPositions,
     variants.PreNormResidual,
@@ -30,7 +32,7 @@ for _layer in (
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
-class Transformer(transformer.Transformer):
+class Transformer(paper.Transformer):
     """The Transformer that the hparams describe, with the arguments of `variants.transformer`.
 
     If `training` is true and `seed` is None, as in `fit`, the seeds of dropout are random.

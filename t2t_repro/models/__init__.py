@@ -5,8 +5,8 @@ from typing import Any
 from t2t_repro import registry
 
 
-@registry.register_model
-def transformer(*arguments: Any, **options: Any) -> Any:
+@registry.register_model("transformer")
+def make_transformer(*arguments: Any, **options: Any) -> Any:
     """The Transformer: stacks of attention layers (Vaswani et al. 2017)."""
     from t2t_repro.models import variants
 

@@ -11,16 +11,18 @@ values, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Layer, Linear, Tensor, float32, outer_shape, split
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.layer_norm import LayerNorm
+
+if TYPE_CHECKING:
+    from t2t_repro.hparam import HParams
 
 ILLEGAL = -1e9
 """Mask of a key that a query may not see: added to the logit, it makes the attention weight 0."""
@@ -86,17 +88,17 @@ def causal_bias(length: Tensor) -> Tensor:
 class Heads(NamedTuple):
     """The number of heads H, and the widths d_k and d_v of the keys and values of a head."""
 
-    count: int
+    number: int
     key_width: int
     value_width: int
 
 
 def split_heads(x: Tensor, heads: Heads) -> Tensor:
     """Splits [B, T, H * d] into heads [B, H, T, d]."""
-    channels = x.shape[-1] // heads.count
+    channels = x.shape[-1] // heads.number
     if x.shape[1] == 1:  # a step of decoding; without a transpose, it has fewer operations
-        return ops.reshape(x, (-1, heads.count, 1, channels))
-    x = ops.reshape(x, (*outer_shape(x), heads.count, channels))
+        return ops.reshape(x, (-1, heads.number, 1, channels))
+    x = ops.reshape(x, (*outer_shape(x), heads.number, channels))
     return ops.transpose(x, (0, 2, 1, 3))
 
 
@@ -140,8 +142,8 @@ class MultiHeadAttention(Layer):
         self.heads = Heads(*heads)
         self.rate = rate
         self.linear = partial(linear, self, gain=gain)
-        self.key_width = self.heads.count * self.heads.key_width
-        self.value_width = self.heads.count * self.heads.value_width
+        self.key_width = self.heads.number * self.heads.key_width
+        self.value_width = self.heads.number * self.heads.value_width
         self.output_projection = self.linear("output", self.value_width, width)
 
     def joined(self, heads: Tensor) -> Tensor:
@@ -384,7 +386,7 @@ class Embedding(Layer):
 
 
 def make_embeddings(
-    hparams: HParams, make: Make, vocab_size: int, source_vocab_size: int
+    hparams: "HParams", make: Make, vocab_size: int, source_vocab_size: int
 ) -> tuple[Any, Any]:
     """Returns the embeddings of sources and targets, which are the same if the hparams say so.
 
@@ -446,7 +448,12 @@ class Transformer(Layer):
     missing_methods: tuple[str, ...] = ()
 
     def __init__(
-        self, hparams: HParams, vocab_size: int, source_vocab_size: int, parts: Parts, **kwargs: Any
+        self,
+        hparams: "HParams",
+        vocab_size: int,
+        source_vocab_size: int,
+        parts: Parts,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**{"name": "transformer"} | kwargs)
         self.hparams = hparams
@@ -530,8 +537,8 @@ class Transformer(Layer):
         """Returns the empty cache of `hypotheses` (B * K) hypotheses, for each decoder layer."""
         heads = self.decoder[0].self_attention.heads
         dtype = self.decoder[0].self_attention.compute_dtype
-        keys = ops.zeros((hypotheses, heads.count, 0, heads.key_width), dtype)
-        values = ops.zeros((hypotheses, heads.count, 0, heads.value_width), dtype)
+        keys = ops.zeros((hypotheses, heads.number, 0, heads.key_width), dtype)
+        values = ops.zeros((hypotheses, heads.number, 0, heads.value_width), dtype)
         return (KeysValues(keys, values),) * len(self.decoder)
 
     def decode_step(

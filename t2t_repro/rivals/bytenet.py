@@ -161,9 +161,14 @@ class ByteNet(Layer):
         policy = self.dtype_policy
         gain = hparams.initializer_gain
         width = 2 * hparams.hidden_size
-        sizes = {"rate": self.rate, "gain": gain, "epsilon": hparams.norm_epsilon}
         make_block = partial(
-            ResidualBlock, hparams.hidden_size, hparams.kernel_height, dtype=policy, **sizes
+            ResidualBlock,
+            hparams.hidden_size,
+            hparams.kernel_height,
+            rate=self.rate,
+            gain=gain,
+            epsilon=hparams.norm_epsilon,
+            dtype=policy,
         )
         table = partial(Embedding, width=width, dtype=policy)
         norm = partial(LayerNorm, width, hparams.norm_epsilon, name="norm")
@@ -178,13 +183,13 @@ class ByteNet(Layer):
             )
             with keras.name_scope("encoder"):
                 self.encoder = [
-                    make_block(dilation(i), False, name=f"block_{i}")
+                    make_block(dilation=dilation(i), is_masked=False, name=f"block_{i}")
                     for i in range(hparams.encoder_layers)
                 ]
                 self.encoder_norm = norm()
             with keras.name_scope("decoder"):
                 self.decoder = [
-                    make_block(dilation(i), True, name=f"block_{i}")
+                    make_block(dilation=dilation(i), is_masked=True, name=f"block_{i}")
                     for i in range(hparams.decoder_layers)
                 ]
                 self.decoder_norm = norm()

@@ -35,13 +35,13 @@ class ExpertsEncoderLayer(EncoderLayer):
     """An encoder layer whose feed-forward network is a mixture of experts."""
 
     def call(
-        self, x: Tensor, bias: Tensor, seeds: Seeds | None = None
+        self, x: Tensor, bias: Tensor = None, seeds: Seeds | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns the output and the attention weights, see `EncoderLayer.call`."""
         first, second = self.residuals
         y, weights, _ = self.self_attention(first.sublayer_input(x), bias, seeds=seeds)
         x = first(x, y, seeds=seeds)
-        is_token = ops.equal(bias[:, 0, 0], 0.0)
+        is_token = None if bias is None else ops.equal(bias[:, 0, 0], 0.0)
         y = self.feed_forward(second.sublayer_input(x), is_token, seeds=seeds)
         return second(x, y, seeds=seeds), {"encoder": weights}
 
@@ -55,9 +55,9 @@ class ExpertsDecoderLayer(DecoderLayer):
         memory: KeysValues,
         memory_bias: Tensor = None,
         bias: Tensor = None,
-        is_token: Tensor = None,
         cache: KeysValues | None = None,
         seeds: Seeds | None = None,
+        is_token: Tensor = None,
     ) -> tuple[Tensor, KeysValues, dict[str, Tensor]]:
         """Returns the output, the cache and the attention weights, see `DecoderLayer.call`.
 

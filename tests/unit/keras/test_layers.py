@@ -39,7 +39,7 @@ from t2t_repro.models.variants import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "write_your_own_model.md"
-HEADS = Heads(count=2, key_width=4, value_width=4)
+HEADS = Heads(number=2, key_width=4, value_width=4)
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(2, 2, 5, 8)).astype("float32")

@@ -23,7 +23,7 @@ from t2t_repro.models.transformer import (
 from t2t_repro.models.variants import RelativeSelfAttention, RestrictedSelfAttention
 
 WIDTH = 6
-HEADS = Heads(count=2, key_width=2, value_width=5)
+HEADS = Heads(number=2, key_width=2, value_width=5)
 
 
 def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
@@ -37,7 +37,7 @@ def self_attention(kind: Any = SelfAttention, rate: float = 0.0, **options: Any)
 
 
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
-    layer = SelfAttention(40, Heads(count=2, key_width=40, value_width=200))
+    layer = SelfAttention(40, Heads(number=2, key_width=40, value_width=200))
     parts = np.split(np.asarray(layer.qkv_projection.kernel), [80, 160], axis=1)
     for part, width in zip(parts, (80, 80, 400), strict=True):
         limit = math.sqrt(6 / (40 + width))
@@ -72,8 +72,8 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
     length = 7
     x = sequence(3, length)
     expected, *_ = layer(x)
-    keys = tf.zeros([3, HEADS.count, 0, HEADS.key_width])
-    cache = KeysValues(keys, tf.zeros([3, HEADS.count, 0, HEADS.value_width]))
+    keys = tf.zeros([3, HEADS.number, 0, HEADS.key_width])
+    cache = KeysValues(keys, tf.zeros([3, HEADS.number, 0, HEADS.value_width]))
     for t in range(length):
         y, _, cache = layer.step(x[:, t, None], cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)
