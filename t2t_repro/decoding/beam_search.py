@@ -178,11 +178,13 @@ def first_state(cache: Any, memory: Any, limits: tf.Tensor, decode_hparams: Deco
     cache, memory, limits = tf.nest.map_structure(tf.convert_to_tensor, (cache, memory, limits))
     # All K hypotheses start empty. In beam search, only the first may grow (log P = 0, not -inf):
     # the others would become copies of it.
-    is_random, num_best = decode_hparams.is_random, decode_hparams.n
+    is_random = decode_hparams.is_random
+    num_best = decode_hparams.n
     log_probs = (
         [0.0] * num_best if is_random else [0.0] + [MISSING] * (decode_hparams.beam_size - 1)
     )
-    batch, beam_size = tf.shape(limits)[0], len(log_probs)
+    batch = tf.shape(limits)[0]
+    beam_size = len(log_probs)
     empty = tf.fill([batch, beam_size, 1], tf.constant(PAD_ID, tf.int64))
     return State(
         t=tf.constant(0),
@@ -409,7 +411,8 @@ def add_outputs(
     # [D, K] + [D, K] --> [D, 2K] --> [D, n]
     ids = tf.concat([tf.gather(state.finished_ids, done), alive_ids], axis=1)
     scores = tf.concat([finished_scores, alive_scores], axis=1)
-    order, count = tf.argsort(tf.where(scores > MISSING, 0.0, 1.0), stable=True), decode_hparams.n
+    order = tf.argsort(tf.where(scores > MISSING, 0.0, 1.0), stable=True)
+    count = decode_hparams.n
     ids, scores = (tf.gather(outputs, order, batch_dims=1)[:, :count] for outputs in (ids, scores))
 
     # Pad the outputs to length L and write them to the sentences' rows of the result: [D, n, 1 + t]

@@ -57,7 +57,8 @@ def start_search(
         decode_hparams.n if decode_hparams.is_random else decode_hparams.beam_size
     )
     limits = tf.math.count_nonzero(inputs, axis=1) + decode_hparams.extra_length
-    memory, cache = {"model": model.encode(inputs)}, {"model": model.start(hypotheses)}
+    memory = {"model": model.encode(inputs)}
+    cache = {"model": model.start(hypotheses)}
     if "prefix" in sources:
         memory["prefix"] = tf.cast(tf.pad(sources["prefix"], [[0, 0], [0, 1]]), tf.int64)
         limits += tf.math.count_nonzero(memory["prefix"], axis=1)
@@ -86,7 +87,8 @@ def _scoring(
 
     `has_prefix` is true if there are prefixes, which these functions find in memory["prefix"].
     """
-    beta, ngram_size = decode_hparams.coverage_penalty, decode_hparams.repeat_ngram_size
+    beta = decode_hparams.coverage_penalty
+    ngram_size = decode_hparams.repeat_ngram_size
 
     def step(ids: tf.Tensor, t: tf.Tensor, cache: Any, memory: Any) -> tuple[tf.Tensor, Any]:
         arguments = ids, t, cache["model"], memory["model"]
@@ -138,7 +140,8 @@ def target_log_probs(
         position of the source token with the largest attention weight in the last decoder layer,
         averaged over its heads: int64 [B, T], or [B, 0] if the model has no attention.
     """
-    inputs, targets = tf.cast(inputs, tf.int64), tf.cast(targets, tf.int64)
+    inputs = tf.cast(inputs, tf.int64)
+    targets = tf.cast(targets, tf.int64)
     weights: list[dict[str, tf.Tensor]] = []
     if model.has_attention:
         memory = model.encode(inputs)

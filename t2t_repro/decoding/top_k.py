@@ -30,7 +30,8 @@ def top_k(values: tf.Tensor, offsets: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.
         The sums [R, k], and for each of them the index of its hypothesis and the index of its
         value, int64 [R, k]. If K * V < k, there are only K * V sums.
     """
-    hypotheses, size = values.shape[1], values.shape[2]
+    hypotheses = values.shape[1]
+    size = values.shape[2]
     if hypotheses is None or size is None or size < 4 * k * CHUNK_SIZES[0]:
         size = size or tf.shape(values)[2]
         sums = tf.reshape(values + offsets, [-1, tf.shape(values)[1] * size])

@@ -199,7 +199,8 @@ def marian_weights(
     """Returns the weights by their names in transformers. The ids are ours, in the order of
     transformers.
     """
-    hparams, factor = model.hparams, (EPSILON / model.hparams.norm_epsilon) ** 0.5
+    hparams = model.hparams
+    factor = (EPSILON / model.hparams.norm_epsilon) ** 0.5
     weights = _tables(model, source_ids, target_ids) | _layers(model)
     if hparams.pos != "marian" or factor != 1 or hparams.use_target_space_embedding:
         weights |= _positions(model)
@@ -209,7 +210,8 @@ def marian_weights(
 
 def _tables(model: Any, source_ids: list[int], target_ids: list[int]) -> dict[str, np.ndarray]:
     """Returns the embeddings [V, D], the matrix before the softmax and its bias [1, V]."""
-    pad, source = target_ids.index(PAD_ID), _array(model.embedding.table)[source_ids]
+    pad = target_ids.index(PAD_ID)
+    source = _array(model.embedding.table)[source_ids]
     target, last = (
         _array(layer.table)[target_ids] for layer in (model.target_embedding, model.softmax)
     )
@@ -244,7 +246,8 @@ def _positions(model: Any) -> dict[str, np.ndarray]:
 
 def _layers(model: Any) -> dict[str, np.ndarray]:
     """Returns the weights of all layers. Biases that the model lacks are zeros."""
-    ours, weights = {variable.path: _array(variable) for variable in model.trainable_variables}, {}
+    ours = {variable.path: _array(variable) for variable in model.trainable_variables}
+    weights = {}
     widths = {"encoder": _inner_width(model.encoder), "decoder": _inner_width(model.decoder)}
     for side, name, names, letters in layer_weights(model.hparams):
         sizes = {"D": model.hparams.hidden_size, "F": widths[side]}

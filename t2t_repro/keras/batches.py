@@ -31,7 +31,7 @@ class EncodedPairs(Records):
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of pairs as `Records.read` does."""
-        source, target = ([side[number] for number in numbers.tolist()] for side in self._ids)
+        source, target = (list(map(side.__getitem__, numbers.tolist())) for side in self._ids)
         return np.concatenate(source, dtype=np.int32), np.concatenate(target, dtype=np.int32)
 
 

@@ -17,7 +17,8 @@ class TokenAccuracy(keras.metrics.Mean):
     """
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        is_token, is_correct = y_true != 0, ops.equal(ops.argmax(y_pred, axis=-1), y_true)
+        is_token = y_true != 0
+        is_correct = ops.equal(ops.argmax(y_pred, axis=-1), y_true)
         super().update_state(ops.reshape(is_correct, (-1,)), ops.reshape(is_token, (-1,)))
 
 

@@ -57,17 +57,13 @@ class TranslationModel(keras.Model):
 
     def __init__(self, folder: ModelFolder, model: Any = None, **options: Any) -> None:
         super().__init__(autocast=False, **options)
-        self.hparams, self.vocabulary, self.problem = (
-            folder.hparams,
-            folder.vocabulary,
-            folder.problem,
-        )
+        self.hparams = folder.hparams
+        self.vocabulary = folder.vocabulary
+        self.problem = folder.problem
         precision = self.dtype_policy.name
         refuse_unknown("dtype policy", precision, PRECISIONS)
-        self.origin, self.tags = (
-            dataclasses.replace(folder.origin, precision=precision),
-            folder.tags,
-        )
+        self.origin = dataclasses.replace(folder.origin, precision=precision)
+        self.tags = folder.tags
         devices.use_tf32(False)
         sizes = (
             self.vocabulary.size,
@@ -82,10 +78,9 @@ class TranslationModel(keras.Model):
         for weight in self.model.trainable_variables:
             weight.trainable = weight.path in is_trained
         self.optimizer: Any = None
-        self.built, self.supports_jit = (
-            True,
-            False,
-        )  # XLA would compile the graph again for each length
+        # XLA would compile the graph again for each length
+        self.built = True
+        self.supports_jit = False
 
     @classmethod
     @python_errors()
@@ -274,7 +269,8 @@ class TranslationModel(keras.Model):
         as for `fit`.
         """
         if not options.get("_use_cached_eval_dataset"):  # else `fit` calls, with batches
-            x, y = self._dev_batches(x, y), None
+            x = self._dev_batches(x, y)
+            y = None
         return super().evaluate(x, y, **options)
 
     @python_errors()
@@ -359,7 +355,9 @@ class TranslationModel(keras.Model):
         """Returns a new model from the result of `get_config`. ValueError if it is damaged or the
         model is unknown.
         """
-        fields, hparams, file = dict(config), config["hparams"], "config.json"
+        fields = dict(config)
+        hparams = config["hparams"]
+        file = "config.json"
         hparams = from_fields(registry.hparams_class(hparams["model"]), fields.pop("hparams"), file)
         targets, sources = (
             KINDS[kind](base64.b64decode(model), file) for kind, model in fields.pop("vocabularies")

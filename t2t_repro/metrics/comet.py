@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -114,5 +115,5 @@ def comet(
         name = folder.parents[1].name.removeprefix("models--").replace("--", "/")
     packages = program.resolve().parents[1].glob("lib/python*/*-packages/unbabel_comet-*.dist-info")
     version = next((path.stem.split("-")[1] for path in packages), None)
-    line_scores = [[row["COMET"] for row in rows[number]] for number in names]
+    line_scores = [list(map(itemgetter("COMET"), rows[number])) for number in names]
     return Comet(translations, line_scores, model=name, version=version)

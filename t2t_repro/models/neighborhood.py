@@ -29,7 +29,9 @@ class Blocks:
     """
 
     def __init__(self, length: Tensor, r: int, is_masked: bool) -> None:
-        self.length, self.reach, self.is_masked = length, r // 2, is_masked
+        self.length = length
+        self.reach = r // 2
+        self.is_masked = is_masked
         max_size = max(self.reach, MIN_BLOCK)
         if isinstance(
             length, int

@@ -13,6 +13,7 @@ words of the longest sentence (or tokens of its words), F different facts, L lab
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -230,7 +231,9 @@ class SymbolRules(TreeRules):
     def __init__(self, vocabulary: Vocabulary, symbols: TreeSymbols) -> None:
         tokens = dict(zip(symbols.words, single_tokens(vocabulary, symbols.words), strict=True))
         tokens = {symbol: token for symbol, token in tokens.items() if token != PAD_ID}
-        fitting = np.array([[fits(symbol, kind) for symbol in tokens] for kind in WORD_KINDS])
+        shape = (len(WORD_KINDS), len(tokens))
+        places = itertools.product(WORD_KINDS, tokens)
+        fitting = np.array([fits(symbol, kind) for kind, symbol in places], bool).reshape(shape)
         fitting[NO_WORD] = False
         if not fitting[NO_WORD + 1 :].any(axis=1).all():
             raise unsuited_vocabulary()

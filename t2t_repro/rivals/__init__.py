@@ -17,7 +17,9 @@ class Rival:
     """
 
     def __init__(self, module: str, class_name: str, summary: str) -> None:
-        self._module, self._class_name, self.__doc__ = module, class_name, summary
+        self._module = module
+        self._class_name = class_name
+        self.__doc__ = summary
 
     @functools.cached_property
     def _class(self) -> Any:

@@ -198,7 +198,8 @@ class Experts(Layer):
         places = ops.scatter(order, ops.arange(pairs, dtype="int64"), (pairs,))
         rows = (places + ops.take(ops.cumsum(zeros) - zeros, experts))[:, None]
 
-        dtype, width = self.compute_dtype, x.shape[-1]
+        dtype = self.compute_dtype
+        width = x.shape[-1]
         inputs = ops.repeat(ops.cast(x, dtype), self.chosen, axis=0)
         inputs = ops.scatter(rows, inputs, (blocks * size, width))
         inputs = ops.reshape(inputs, (blocks, size, width))  # [G, M, D]

@@ -278,7 +278,8 @@ def explained_flag(program: str, flag: str) -> str:
 
 
 def _explained_name(error: UnknownNameError) -> str:
-    kind, name = error.kind, error.name
+    kind = error.kind
+    name = error.name
     if kind == "problem":
         return _explained_problem(error)
     if kind == "hparams set" and name.startswith("transformer_"):

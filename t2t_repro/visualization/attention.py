@@ -121,10 +121,8 @@ class Tokens:
         """Returns the words: the tokens between spaces. The end token is a word."""
         # The text of the first n tokens, for each n. A token belongs to the word after the last
         # spaces in its text.
-        texts, pieces = (
-            vocabulary.decode([ids[:end] for end in range(len(ids) + 1)]),
-            vocabulary.pieces(ids),
-        )
+        texts = vocabulary.decode([ids[:end] for end in range(len(ids) + 1)])
+        pieces = vocabulary.pieces(ids)
         if not any(
             piece.startswith(SPACE) for piece in pieces
         ):  # the space before a word belongs to the word
@@ -189,12 +187,11 @@ def attention_of(
     Padding is ignored. With `merge_subwords`, weights are those of words instead of tokens; see
     `merged`.
     """
-    inputs, targets = inputs[inputs != 0], targets[targets != 0]
+    inputs = inputs[np.flatnonzero(inputs)]
+    targets = targets[np.flatnonzero(targets)]
     tokens = Tokens.words if merge_subwords else Tokens.pieces
-    source, target = (
-        tokens(vocabulary.sources, inputs.tolist()),
-        tokens(vocabulary, targets.tolist()),
-    )
+    source = tokens(vocabulary.sources, inputs.tolist())
+    target = tokens(vocabulary, targets.tolist())
     sides = {
         "encoder": (source, source),
         "decoder": (target, target.shifted(len(targets))),
@@ -234,7 +231,8 @@ def pair_attention(
     if is_empty(target):
         hypothesis = translator.translate([source])[0].hypotheses[0]
         refuse_diverged([hypothesis.score])
-        target, targets = hypothesis.text, list(hypothesis.ids)
+        target = hypothesis.text
+        targets = list(hypothesis.ids)
     else:
         [targets] = translator.vocabulary.encode_targets([target])
         longest = translator.decode_hparams.max_input_size or translator.max_length

@@ -13,7 +13,8 @@ from t2t_repro import registry
 from t2t_repro.hparam import HParams
 from t2t_repro.models.model import make_model
 
-VOCAB, SPACE = 20, 3
+VOCAB = 20
+SPACE = 3
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 3, 1, 0, 0]], np.int64)
 TARGETS = np.array([[4, 5, 6, 1], [7, 1, 0, 0]], np.int64)
 SEED = np.array([1, 2], np.uint32)
@@ -110,9 +111,11 @@ def check_steps(model: Any, hypotheses: int = 2, length: int = 3, atol: float = 
     random = np.random.default_rng(hypotheses)
     tokens = random.integers(1, VOCAB, (length, 2, hypotheses))
     parents = random.integers(0, hypotheses, (length, 2, hypotheses))
-    memory, cache = model.encode(tf.constant(INPUTS)), model.start(2 * hypotheses)
+    memory = model.encode(tf.constant(INPUTS))
+    cache = model.start(2 * hypotheses)
     repeated_memory = model.encode(np.repeat(INPUTS, hypotheses, axis=0))
-    ids, histories = np.zeros((2, hypotheses), np.int64), np.zeros((2, hypotheses, 0), np.int64)
+    ids = np.zeros((2, hypotheses), np.int64)
+    histories = np.zeros((2, hypotheses, 0), np.int64)
     for t in range(length):
         options = {"return_attention": True} if model.has_attention else {}
         arguments = tf.constant(ids), tf.constant(t), cache, memory
@@ -144,7 +147,8 @@ def small_model(hparams: HParams, precision: str = "float32", spread: float = 0.
             no part of the model does almost nothing.
     """
     keras.utils.set_random_seed(1)
-    model, random = make_model(hparams, VOCAB, SPACE, precision), np.random.default_rng(0)
+    model = make_model(hparams, VOCAB, SPACE, precision)
+    random = np.random.default_rng(0)
     for variable in model.trainable_variables:
         variable.assign(variable + random.normal(0, spread, variable.shape))
     return model

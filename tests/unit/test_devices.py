@@ -58,7 +58,8 @@ def test_the_memory_limit_is_the_machines_or_a_control_groups(
 def test_gpus_are_configured_before_tensorflow_computes(
     configure: Callable[[], None], calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    visible, actual = ["a", "b", "c"], list[tuple[Any, ...]]()
+    visible = ["a", "b", "c"]
+    actual = list[tuple[Any, ...]]()
 
     def set_visible(gpus: list[str], kind: str) -> None:
         visible[:] = gpus
@@ -102,7 +103,9 @@ GPUS = [((7, 5), False), ((8, 0), True), ((9, 0), True), (None, True)]
 def test_bfloat16_and_tf32_need_a_device_with_their_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, visible, details = tmp_path / "cpuinfo", [], {}
+    file = tmp_path / "cpuinfo"
+    visible = []
+    details = {}
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     assert devices.multiplies("bfloat16", file)  # without a description of the processor

@@ -83,7 +83,8 @@ def test_data_is_generated_again_only_if_the_flag_says_so(
         """Opens the data as t2t-trainer does; returns the number of training pairs, or 0 after an
         error.
         """
-        values, pairs = t2t_trainer.make_flags(), []
+        values = t2t_trainer.make_flags()
+        pairs = []
         arguments = [
             "t2t-trainer",
             "--problem=numbers_ende",

@@ -8,7 +8,8 @@ def test_the_module_has_tensor2tensors_names_and_meanings() -> None:
     assert tensor2tensor.transformer_base() == registry.hparams("transformer_base_v3")
     assert tensor2tensor.transformer_big() == registry.hparams("transformer_big_v3")
     for name in ("transformer_tiny", "transformer_small"):
-        hparams, ours = getattr(tensor2tensor, name)(), registry.hparams(name)
+        hparams = getattr(tensor2tensor, name)()
+        ours = registry.hparams(name)
         assert (hparams.norm_before, hparams.train_steps, hparams.learning_rate_constant) == (
             True,
             250_000,

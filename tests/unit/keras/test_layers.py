@@ -90,7 +90,8 @@ def made(name: str, dtype: str = "float32") -> tuple[Any, tuple]:
     """Returns a layer of the table with random weights, and the arguments of a call."""
     keras.utils.set_random_seed(1)
     make, arguments = LAYERS[name]
-    layer, random = make(dtype=dtype), np.random.default_rng(1)
+    layer = make(dtype=dtype)
+    random = np.random.default_rng(1)
     layer.set_weights([value + random.normal(0, 0.2, value.shape) for value in layer.get_weights()])
     return layer, tree.map_structure(tf.convert_to_tensor, arguments)
 

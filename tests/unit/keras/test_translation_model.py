@@ -82,7 +82,8 @@ def test_a_file_of_keras_continues_the_training(
     make: Make, trained: TranslationModel, tmp_path: Path
 ) -> None:
     trained.save(tmp_path / "x.keras")
-    loaded, other = keras.models.load_model(tmp_path / "x.keras"), make()
+    loaded = keras.models.load_model(tmp_path / "x.keras")
+    other = make()
     np.testing.assert_equal(weights(loaded), weights(trained))
     state = [variable.numpy() for variable in trained.optimizer.variables]
     np.testing.assert_equal([variable.numpy() for variable in loaded.optimizer.variables], state)
@@ -102,9 +103,11 @@ def test_a_model_folder_translates_as_the_model(
     make: Make, tiny_vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     sources = sentencepiece.train(["der Hund", "eine Katze"], 280)
-    both, folder = tiny_vocabulary.with_sources(sources), tmp_path / "M"
+    both = tiny_vocabulary.with_sources(sources)
+    folder = tmp_path / "M"
     options: Any = {"vocabulary": both, "shared_embedding_and_softmax_weights": False}
-    model, untrained = make(frozen="target_embedding", **options), make(**options)
+    model = make(frozen="target_embedding", **options)
+    untrained = make(**options)
     assert len(model.non_trainable_weights) == 1
     model.set_weights([np.flip(weight) for weight in model.get_weights()])
     model.save_to_preset(folder)
@@ -199,15 +202,18 @@ def test_a_run_that_is_resumed_is_one_run(
 ) -> None:
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
     first = losses(make(**hparams), callbacks=[backup])
-    resumed, whole = make(**hparams), make(**hparams)
+    resumed = make(**hparams)
+    whole = make(**hparams)
     assert first + losses(resumed, epochs=2, callbacks=[backup]) == losses(whole, epochs=2)
     np.testing.assert_equal(weights(resumed), weights(whole))
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains_float32_weights(make: Make, dtype: str) -> None:
-    model, reference = make(dtype), make()
-    [loss], [expected] = losses(model, steps_per_epoch=1), losses(reference, steps_per_epoch=1)
+    model = make(dtype)
+    reference = make()
+    [loss] = losses(model, steps_per_epoch=1)
+    [expected] = losses(reference, steps_per_epoch=1)
     assert loss == pytest.approx(expected, rel=0.01) and loss != expected
     assert {weight.dtype for weight in model.weights} == {
         "float32"

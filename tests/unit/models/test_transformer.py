@@ -35,7 +35,9 @@ def numpy_transformer(
         Logits [T, V], and the cross-attention weights [H, T, S] of each decoder layer.
     """
     hparams = model.hparams
-    width, keys, far = hparams.hidden_size, hparams.key_channels, hparams.max_relative_position
+    width = hparams.hidden_size
+    keys = hparams.key_channels
+    far = hparams.max_relative_position
 
     def norm(x: np.ndarray, layer: Any) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -46,7 +48,8 @@ def numpy_transformer(
 
     def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, is_visible: Any, layer: Any) -> Any:
         q, k, v = (x.reshape(len(x), hparams.num_heads, -1).transpose(1, 0, 2) for x in (q, k, v))
-        logits, values = q @ k.transpose(0, 2, 1), v[:, None]
+        logits = q @ k.transpose(0, 2, 1)
+        values = v[:, None]
         if hasattr(layer, "relative_keys"):
             rows = np.clip(np.arange(k.shape[1]) - np.arange(q.shape[1])[:, None], -far, far) + far
             logits = logits + np.einsum(
@@ -175,7 +178,8 @@ def test_dropout_is_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> N
     variants.transformer(replace(HPARAMS, num_hidden_layers=1, **rates), VOCAB)(
         INPUTS, TARGETS, SEED
     )
-    source, target = (0.1, (2, 5, 16)), (0.1, (2, 4, 16))
+    source = (0.1, (2, 5, 16))
+    target = (0.1, (2, 4, 16))
     encoder = [(0.2, (2, 2, 5, 5)), source, (0.3, (2, 5, 24)), source]
     decoder = [(0.2, (2, 2, 4, 4)), target, (0.2, (2, 2, 4, 5)), target, (0.3, (2, 4, 24)), target]
     assert calls == [source, *encoder, target, *decoder]

@@ -44,7 +44,8 @@ def numpy_stack(blocks: list[ResidualBlock], x: np.ndarray, is_masked: bool) -> 
 
 def numpy_model(model: ByteNet, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns the logits [T, V] for ids [S] and [T] without padding."""
-    width, unfolded = 2 * HPARAMS.hidden_size, int(np.ceil(1.2 * len(source)))
+    width = 2 * HPARAMS.hidden_size
+    unfolded = int(np.ceil(1.2 * len(source)))
     x = np.zeros((unfolded, width))
     x[: len(source)] = np.asarray(model.embedding.table)[source] * model.embedding.factor
     encoded = normalized(model.encoder_norm, numpy_stack(model.encoder, x, False))
@@ -66,13 +67,15 @@ def numpy_model(model: ByteNet, source: np.ndarray, target: np.ndarray) -> np.nd
     ids=["shared", "separate"],
 )
 def test_logits_equal_those_of_numpy(changes: dict[str, Any]) -> None:
-    model, random = small_model(replace(HPARAMS, **changes), spread=0.1), np.random.default_rng(0)
+    model = small_model(replace(HPARAMS, **changes), spread=0.1)
+    random = np.random.default_rng(0)
     inputs, targets = (
         random.integers(1, VOCAB, (len(LENGTHS), max(lengths)))
         for lengths in zip(*LENGTHS, strict=True)
     )
     for row, (source, target) in enumerate(LENGTHS):
-        inputs[row, source:], targets[row, target:] = 0, 0
+        inputs[row, source:] = 0
+        targets[row, target:] = 0
     logits = np.asarray(model(inputs, targets))
     for row, (source, target) in enumerate(LENGTHS):
         expected = numpy_model(model, inputs[row, :source], targets[row, :target])

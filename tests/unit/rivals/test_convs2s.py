@@ -58,7 +58,8 @@ def numpy_model(
         np.concatenate([np.zeros((1, e.shape[1])), embedded])
         + np.asarray(model.target_position.table)[: len(target)]
     )
-    h, all_weights = linear(model.decoder_in, g), []
+    h = linear(model.decoder_in, g)
+    all_weights = []
     for layer in model.decoder:
         width = layer.shape[0]
         residual = h if layer.projection is None else linear(layer.projection, h)
@@ -94,7 +95,8 @@ def test_dropout_is_at_the_embeddings_the_blocks_and_before_the_softmax(
 
     monkeypatch.setattr("t2t_repro.rivals.convs2s.dropout", recorded)
     small_model(HPARAMS)(INPUTS, TARGETS)
-    encoder, decoder = [(5, 16), (5, 8), (5, 8), (5, 8)], [(4, 16), (4, 8), (4, 8), (4, 16)]
+    encoder = [(5, 16), (5, 8), (5, 8), (5, 8)]
+    decoder = [(4, 16), (4, 8), (4, 8), (4, 16)]
     assert shapes == encoder + decoder  # the last is before the softmax (section 4.2)
 
 
@@ -125,7 +127,8 @@ def test_initial_variances_are_those_of_section_3_5() -> None:
     )
     keras.utils.set_random_seed(1)
     model = ConvS2S(hparams, 500)
-    encoder, decoder = model.encoder[0], model.decoder[0]
+    encoder = model.encoder[0]
+    decoder = model.decoder[0]
     for variance, weights in {
         0.01: [model.embedding.table, model.source_position.table],
         4 * 0.8 / 600: [encoder.linear.v, decoder.linear.v],
@@ -149,7 +152,8 @@ def test_groups_of_convolutions_become_layers() -> None:
 
 def test_folded_weights_give_equal_logits_and_are_not_normalized_again() -> None:
     model = small_model(HPARAMS, "bfloat16")
-    linear_layer, expected = model.encoder_in, model(INPUTS, TARGETS)
+    linear_layer = model.encoder_in
+    expected = model(INPUTS, TARGETS)
     model.fold_weights()
     np.testing.assert_array_equal(model(INPUTS, TARGETS), expected)
     folded = np.asarray(linear_layer.weight(), np.float32)

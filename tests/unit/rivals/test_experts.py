@@ -73,7 +73,8 @@ def gate_with_noise(ours: Experts) -> tuple[np.ndarray, float]:
     by position.
     """
     noise = np.asarray(standard_normal((*X.shape[:2], ours.count), Seeds(SEED)))
-    gates, load = np.zeros((*X.shape[:2], ours.count)), np.zeros(ours.count)
+    gates = np.zeros((*X.shape[:2], ours.count))
+    load = np.zeros(ours.count)
     for place in np.ndindex(X.shape[:2]):
         clean = X[place] @ np.asarray(ours.gate_kernel)
         deviation = np.log1p(np.exp(X[place] @ np.asarray(ours.noise_kernel))) + MIN_DEVIATION
@@ -112,18 +113,17 @@ def test_groups_have_the_gates_and_losses_of_appendix_b() -> None:
     draws = Seeds(SEED)
     group_draws = np.asarray(standard_normal((3, 5, 4), draws))
     inner_draws = np.asarray(standard_normal((3, 5, 2, 3), draws))
-    importance, group_load, inner_load, positions = (
-        np.zeros(12),
-        np.zeros(4),
-        np.zeros((4, 3)),
-        np.zeros(4),
-    )
+    importance = np.zeros(12)
+    group_load = np.zeros(4)
+    inner_load = np.zeros((4, 3))
+    positions = np.zeros(4)
     for place in np.ndindex(3, 5):
         x = X[place]
         group_deviation, deviation = (
             np.log1p(np.exp(x @ kernel)) + MIN_DEVIATION for kernel in (group_noise, noise)
         )
-        group_logits, logits = x @ group_gate + group_draws[place] * group_deviation, np.zeros(12)
+        group_logits = x @ group_gate + group_draws[place] * group_deviation
+        logits = np.zeros(12)
         for rank, group in enumerate(np.argsort(-group_logits)[:2]):
             part = slice(3 * group, 3 * group + 3)
             logits[part] = (x @ gate)[part] + inner_draws[place][rank] * deviation[part]

@@ -72,13 +72,16 @@ def deep_att(
     """Returns the top layer's outputs [T, D] and the attention weights [T, S] of Deep-Att (section
     3.1).
     """
-    half, outputs, all_sums = 2 * layers.hparams.hidden_size, [], []
+    half = 2 * layers.hparams.hidden_size
+    outputs = []
+    all_sums = []
     activation = np.tanh if layers.hparams.sums_activation == "tanh" else np.asarray
     for column in range(2):
         x = embedded
         for i in range(layers.hparams.encoder_layers):
             name = f"encoder/column_{column}/layer_{i}"
-            sums, y = layers.sums(name, x), layers.lstm(name, x, is_reversed=(i + column) % 2 == 1)
+            sums = layers.sums(name, x)
+            y = layers.lstm(name, x, is_reversed=(i + column) % 2 == 1)
             x = np.hstack([activation(sums[:, :half]), y])
         outputs.append(y)
         all_sums.append(activation(sums))
@@ -87,7 +90,8 @@ def deep_att(
     sums = layers.sums("decoder/layer_0", np.hstack([previous, contexts]))
     for i in range(1, layers.hparams.decoder_layers):
         x = np.hstack([activation(sums[:, :half]), y])
-        sums, y = layers.sums(f"decoder/layer_{i}", x), layers.lstm(f"decoder/layer_{i}", x)
+        sums = layers.sums(f"decoder/layer_{i}", x)
+        y = layers.lstm(f"decoder/layer_{i}", x)
     return y, weights
 
 

@@ -56,15 +56,19 @@ def test_every_weight_has_a_gradient_and_dropout_depends_on_the_seed_and_not_on_
 
 @families
 def test_bfloat16_is_close_to_float32_also_in_the_loop_of_a_search(name: str) -> None:
-    exact, model = build(name), small_model(FAMILIES[name], "bfloat16")
+    exact = build(name)
+    model = small_model(FAMILIES[name], "bfloat16")
     for variable, other in zip(model.trainable_variables, exact.trainable_variables, strict=True):
         variable.assign(other.value)
         other.assign(variable.value)
-    expected, logits = np.asarray(exact(INPUTS, TARGETS)), np.asarray(model(INPUTS, TARGETS))
+    expected = np.asarray(exact(INPUTS, TARGETS))
+    logits = np.asarray(model(INPUTS, TARGETS))
     assert logits.dtype == np.float32 and 0 < np.abs(logits - expected).max() < 0.2
 
     # In a loop, the lengths and widths of the cache are unknown.
-    start, memory, ids = model.start(2), model.encode(INPUTS), np.zeros((2, 1), np.int64)
+    start = model.start(2)
+    memory = model.encode(INPUTS)
+    ids = np.zeros((2, 1), np.int64)
     unknown = [
         tf.TensorSpec([None] * len(tensor.shape), tensor.dtype) for tensor in tf.nest.flatten(start)
     ]
