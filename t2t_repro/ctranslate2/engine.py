@@ -152,7 +152,7 @@ class CTranslate2Engine(Engine):
         scores, if requested.
         """
         if any(segment.prefix_ids for segment in segments):
-            prefixes = [_pieces(self._target_pieces, segment.prefix_ids) for segment in segments]
+            prefixes = [_named(self._target_pieces, segment.prefix_ids) for segment in segments]
             options = options | {"target_prefix": prefixes}
         results = self._translator.translate_batch(
             self._sources(segment.ids for segment in segments),
@@ -175,7 +175,7 @@ class CTranslate2Engine(Engine):
             cure = f"shorten it to {self._positions:,}, or give --engine=tensorflow"
             raise UserError(f"a text has {counted(longest, 'token')}; {cure}")
         # CTranslate2 adds the end token, also to an output that reached the length limit.
-        texts = [_pieces(self._target_pieces, filter(EOS_ID.__ne__, ids)) for ids in targets]
+        texts = [_named(self._target_pieces, filter(EOS_ID.__ne__, ids)) for ids in targets]
         results = self._translator.score_batch(self._sources(sources), texts, max_input_length=0)
         return [
             PairScore(tuple(result.log_probs[: len(target)]), ())
@@ -183,10 +183,10 @@ class CTranslate2Engine(Engine):
         ]
 
     def _sources(self, rows: Iterable[Sequence[int]]) -> list[list[str]]:
-        return [_pieces(self._source_pieces, ids[:-1]) for ids in rows]
+        return [_named(self._source_pieces, ids[:-1]) for ids in rows]
 
 
-def _pieces(names: Sequence[str], ids: Iterable[int]) -> list[str]:
+def _named(names: Sequence[str], ids: Iterable[int]) -> list[str]:
     return [names[number] for number in ids]
 
 
