@@ -30,7 +30,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from t2t_repro.layers.base import Layer
-from t2t_repro.models.transformer import Heads, SelfAttention
+from t2t_repro.models.transformer import SelfAttention, Sizes
 from t2t_repro.models.variants import RestrictedSelfAttention
 
 matplotlib.use("Agg")
@@ -101,9 +101,9 @@ def passes(width: int) -> list[Pass]:
     [1, n, width].
     """
     # With one head, a pass computes only one n x n softmax.
-    head = Heads(number=1, key_width=width, value_width=width)
-    full = SelfAttention(width, head)
-    restricted = RestrictedSelfAttention(width, head, neighborhood=NEIGHBORHOOD)
+    sizes = Sizes(width, heads=1, key_width=width, value_width=width)
+    full = SelfAttention(sizes)
+    restricted = RestrictedSelfAttention(sizes, neighborhood=NEIGHBORHOOD)
     convolution = keras.layers.Conv1D(width, KERNEL, padding="same")
     convolution.build((1, None, width))
 

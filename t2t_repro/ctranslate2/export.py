@@ -29,7 +29,7 @@ from t2t_repro.errors import UserError, refuse_unknown
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.base import Linear
 from t2t_repro.layers.layer_norm import LayerNorm
-from t2t_repro.models.transformer import CrossAttention, Heads, SelfAttention
+from t2t_repro.models.transformer import CrossAttention, SelfAttention, Sizes
 from t2t_repro.models.variants import RelativeSelfAttention
 from t2t_repro.serving.model_card import ModelCard
 from t2t_repro.serving.versions import new_version
@@ -214,8 +214,8 @@ def _head_width(hparams: HParams) -> int:
 def _set_self_attention(spec: Any, layer: SelfAttention) -> None:
     _set_projections(spec.linear[0], layer.qkv_projection, layer, layer.widths)
     if isinstance(layer, RelativeSelfAttention):
-        spec.relative_position_keys = _padded_columns(layer.relative_keys.table, layer.heads)
-        spec.relative_position_values = _padded_columns(layer.relative_values.table, layer.heads)
+        spec.relative_position_keys = _padded_columns(layer.relative_keys.table, layer.sizes)
+        spec.relative_position_values = _padded_columns(layer.relative_values.table, layer.sizes)
     _set_output(spec, layer)
 
 
@@ -227,34 +227,34 @@ def _set_cross_attention(spec: Any, layer: CrossAttention) -> None:
 
 def _set_output(spec: Any, layer: Any) -> None:
     projection = layer.output_projection
-    spec.linear[-1].weight = _padded(_array(projection.kernel), layer.heads).T
+    spec.linear[-1].weight = _padded(_array(projection.kernel), layer.sizes).T
     if projection.bias is not None:
         spec.linear[-1].bias = _array(projection.bias)
     # CTranslate2 would scale by d ** -0.5, the padded width. The model scales by d_k ** -0.5.
-    spec.queries_scale = layer.heads.key_width**-0.5
+    spec.queries_scale = layer.sizes.key_width**-0.5
 
 
 def _set_projections(spec: Any, projection: Linear, layer: Any, widths: Sequence[int]) -> None:
     """Sets a kernel and its bias, if it has one. The parts of these widths are padded."""
     places = np.cumsum(widths)[:-1]
     kernels = np.split(_array(projection.kernel).T, places)
-    spec.weight = np.concatenate([_padded(kernel, layer.heads) for kernel in kernels])
+    spec.weight = np.concatenate([_padded(kernel, layer.sizes) for kernel in kernels])
     if projection.bias is not None:
         biases = np.split(_array(projection.bias)[:, None], places)
-        spec.bias = np.concatenate([_padded(bias, layer.heads)[:, 0] for bias in biases])
+        spec.bias = np.concatenate([_padded(bias, layer.sizes)[:, 0] for bias in biases])
 
 
-def _padded(rows: np.ndarray, heads: Heads) -> np.ndarray:
+def _padded(rows: np.ndarray, sizes: Sizes) -> np.ndarray:
     """Returns a kernel [H * d_k, D] or [H * d_v, D] with rows of zeros in each head: [H * d, D]."""
-    rows = rows.reshape(heads.number, -1, rows.shape[-1])
-    missing = max(heads.key_width, heads.value_width) - rows.shape[1]
+    rows = rows.reshape(sizes.heads, -1, rows.shape[-1])
+    missing = max(sizes.key_width, sizes.value_width) - rows.shape[1]
     rows = np.pad(rows, ((0, 0), (0, missing), (0, 0)))
     return rows.reshape(-1, rows.shape[-1])
 
 
-def _padded_columns(table: Any, heads: Heads) -> np.ndarray:
+def _padded_columns(table: Any, sizes: Sizes) -> np.ndarray:
     """Returns a table of relative positions [R, d_k] or [R, d_v], with columns of zeros: [R, d]."""
-    missing = max(heads.key_width, heads.value_width) - table.shape[1]
+    missing = max(sizes.key_width, sizes.value_width) - table.shape[1]
     return np.pad(_array(table), ((0, 0), (0, missing)))
 
 

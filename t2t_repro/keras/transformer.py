@@ -51,7 +51,7 @@ class Transformer(paper.Transformer):
         super().__init__(hparams, vocab_size, source_vocab_size, parts, dtype=dtype, **kwargs)
         variants.add_weights(self, vocab_size, target_space_id)
         self.seed_generator: keras.random.SeedGenerator | None = None
-        self.sizes = {
+        self.arguments = {
             "vocab_size": vocab_size,
             "target_space_id": target_space_id,
             "source_vocab_size": source_vocab_size,
@@ -77,7 +77,7 @@ class Transformer(paper.Transformer):
     def get_config(self) -> dict[str, Any]:
         """Returns everything that `from_config` needs, as JSON."""
         config = {"name": self.name, "trainable": self.trainable, "dtype": self.dtype_policy.name}
-        return config | self.sizes | {"hparams": dataclasses.asdict(self.hparams)}
+        return config | self.arguments | {"hparams": dataclasses.asdict(self.hparams)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

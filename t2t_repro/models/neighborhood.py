@@ -13,7 +13,7 @@ masked.
 from keras import ops
 
 from t2t_repro.layers.base import Tensor
-from t2t_repro.models.transformer import ILLEGAL
+from t2t_repro.models.transformer import MASKED
 
 MIN_BLOCK = 16
 """Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a
@@ -77,13 +77,13 @@ class Blocks:
         if bias is None:
             bias = ops.zeros((1, 1, 1, self.length))
         # The mask of the M keys of each block: [B, 1, 1, T] --> [B, 1, N, M, 1]
-        keys = self.around(ops.swapaxes(bias, 2, 3), fill=ILLEGAL)
+        keys = self.around(ops.swapaxes(bias, 2, 3), fill=MASKED)
         # Each key's position minus each query's position [L, M].
         block = ops.arange(self.size)
         positions = ops.concatenate([block + i * self.size for i in self.distances])
         distance = positions[None, :] - block[:, None]
         is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
-        return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * ILLEGAL
+        return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * MASKED
 
     def join(self, heads: Tensor) -> Tensor:
         """Returns the blocks [B, H, N, L, d] joined to a sequence [B, H, T, d], without padding."""

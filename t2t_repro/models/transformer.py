@@ -1,12 +1,14 @@
 """The Transformer: section 3 of "Attention Is All You Need" (Vaswani et al. 2017).
 
-From elsewhere come `Layer` and `Linear`, which hold weights and multiply by them in the layer's
-precision, and `dropout`, whose masks belong to the examples. `seeds` is None outside training: then
-there is no dropout. variants.py has parts of later work, such as relative positions.
+From elsewhere come the numerics: `Layer`, a Keras layer whose weights and residual sums stay in
+float32 while it multiplies in its dtype; `Linear`, a kernel of such a layer, without a bias;
+`LayerNorm`; and `dropout`. `seeds` counts the calls of `dropout` and gives each of them other
+masks; it is None outside training, where dropout does nothing. Parts of later models, such as
+relative positions, are in variants.py.
 
 Shapes: B batch, K hypotheses of a sentence, S source length, T target length, t positions decoded
-so far, D width (d_model), F inner width (d_ff), H heads, d_k and d_v widths of a head's keys and
-values, V vocabulary. Ids are 0 for padding, 1 for the end of a text.
+so far, D width, F inner width, H heads, d_k and d_v widths of a head's keys and values, V
+vocabulary. Ids are 0 for padding, 1 for the end of a text.
 """
 
 from collections.abc import Callable
@@ -24,8 +26,36 @@ from t2t_repro.layers.layer_norm import LayerNorm
 if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
 
-ILLEGAL = -1e9
-"""Mask of a key that a query may not see: added to the logit, it makes the attention weight 0."""
+MASKED = -1e9
+"""Mask of a key that a query may not see: added to the logit, it makes the attention weight 0. With
+the paper's minus infinity, a row whose keys are all masked would not be a number."""
+Make = Callable[..., Any]
+"""A class or function that makes a part of the model."""
+
+
+class Sizes(NamedTuple):
+    """The sizes of the layers; by default, those of the paper's base model."""
+
+    width: int = 512
+    """D: d_model."""
+    inner_width: int = 2048
+    """F: d_ff."""
+    heads: int = 8
+    """H: h."""
+    key_width: int = 64
+    """d_k."""
+    value_width: int = 64
+    """d_v."""
+    dropout: float = 0.1
+    """P_drop: rate on outputs of sub-layers, and on sums of embeddings and positions."""
+    attention_dropout: float = 0.0
+    """Rate on attention weights, which the authors' code has."""
+    inner_dropout: float = 0.0
+    """Rate inside feed-forward networks, which the authors' code has."""
+    gain: float = 1.0
+    """Factor of the initial variance of kernels."""
+    epsilon: float = 1e-6
+    """Constant added to the variance in layer norms."""
 
 
 class Sinusoids(Layer):
@@ -33,7 +63,7 @@ class Sinusoids(Layer):
 
     The paper alternates sines and cosines, and divides positions by 10000^(2i/d). This layer
     follows the authors' code: all sines come before all cosines, and positions are divided by
-    10000^(i/(d/2 - 1)).
+    10000^(i/(d/2 - 1)). `width` is even.
     """
 
     def __init__(self, width: int, **kwargs: Any) -> None:
@@ -57,13 +87,12 @@ def scaled_dot_product_attention(
     rate: float = 0.0,
     seeds: Seeds | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns softmax(q k^T / sqrt(d_k) + bias) v (equation 1) and the softmax, the weights.
+    """Returns softmax(q k^T + bias) v (equation 1), and the softmax: the attention weights.
 
     q [..., T, d_k], k [..., S, d_k], v [..., S, d_v] -> [..., T, d_v] and float32 [..., T, S].
-    `bias` is a mask that broadcasts to the weights. `rate` is the dropout rate of the weights; the
-    returned weights are those before dropout.
+    The caller has divided q by sqrt(d_k). `bias` is a mask that broadcasts to the weights. `rate`
+    is their dropout rate; the returned weights are those before dropout.
     """
-    q = q * ops.cast(q.shape[-1] ** -0.5, q.dtype)
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     if bias is not None:
         logits = logits + float32(bias)
@@ -74,31 +103,24 @@ def scaled_dot_product_attention(
 
 def padding_bias(ids: Tensor) -> Tensor:
     """Returns a mask [B, 1, 1, S] that hides the padding (id 0) of ids [B, S]."""
-    bias = ops.where(ops.equal(ids, 0), ILLEGAL, 0.0)
+    bias = ops.where(ops.equal(ids, 0), MASKED, 0.0)
     return bias[:, None, None, :]
 
 
 def causal_bias(length: Tensor) -> Tensor:
     """Returns a mask [1, 1, T, T] that hides later positions from each position (section 3.2.3)."""
+    # As floats, because TensorFlow leaves most operations of int32 to the CPU.
     positions = ops.cast(ops.arange(length), "float32")
     is_later = ops.cast(positions[None, :] > positions[:, None], "float32")
-    return is_later[None, None] * ILLEGAL
+    return is_later[None, None] * MASKED
 
 
-class Heads(NamedTuple):
-    """The number of heads H, and the widths d_k and d_v of the keys and values of a head."""
-
-    number: int
-    key_width: int
-    value_width: int
-
-
-def split_heads(x: Tensor, heads: Heads) -> Tensor:
+def split_heads(x: Tensor, heads: int) -> Tensor:
     """Splits [B, T, H * d] into heads [B, H, T, d]."""
-    channels = x.shape[-1] // heads.number
+    width = x.shape[-1] // heads
     if x.shape[1] == 1:  # a step of decoding; without a transpose, it has fewer operations
-        return ops.reshape(x, (-1, heads.number, 1, channels))
-    x = ops.reshape(x, (*outer_shape(x), heads.number, channels))
+        return ops.reshape(x, (-1, heads, 1, width))
+    x = ops.reshape(x, (*outer_shape(x), heads, width))
     return ops.transpose(x, (0, 2, 1, 3))
 
 
@@ -119,32 +141,28 @@ class KeysValues(NamedTuple):
 
 
 class MultiHeadAttention(Layer):
-    """MultiHead = Concat(head_1, ..., head_h) W^O (section 3.2.2), for inputs of width D.
+    """MultiHead = Concat(head_1, ..., head_h) W^O (section 3.2.2).
 
-    Subclasses have the projections of queries, keys and values, each for all heads together.
-
-    Args:
-        rate: dropout rate of the attention weights.
-        gain: factor of the initial variance of the kernels.
-        linear: class of the projections.
+    Subclasses project queries, keys and values, each for all heads together. `linear` makes the
+    projections.
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: Heads,
-        rate: float = 0.0,
-        gain: float = 1.0,
-        linear: type[Linear] = Linear,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, sizes: Sizes, linear: Make = Linear, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.heads = Heads(*heads)
-        self.rate = rate
-        self.linear = partial(linear, self, gain=gain)
-        self.key_width = self.heads.number * self.heads.key_width
-        self.value_width = self.heads.number * self.heads.value_width
-        self.output_projection = self.linear("output", self.value_width, width)
+        self.sizes = sizes = Sizes(*sizes)
+        self.key_width = sizes.heads * sizes.key_width
+        self.value_width = sizes.heads * sizes.value_width
+        self.make_linear = partial(linear, self, gain=sizes.gain)
+        self.output_projection = self.make_linear("output", self.value_width, sizes.width)
+
+    def split(self, x: Tensor) -> Tensor:
+        return split_heads(x, self.sizes.heads)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Splits projected queries x [B, T, H * d_k] into heads, and divides them by sqrt(d_k)."""
+        # In this order: if the heads are divided, a search by a model with one layer is empty,
+        # because of an error in TensorFlow 2.21's optimizer of graphs (remapping).
+        return self.split(x * ops.cast(self.sizes.key_width**-0.5, x.dtype))
 
     def joined(self, heads: Tensor) -> Tensor:
         """Returns the output, float32 [B, T, D], of the outputs of the heads [B, H, T, d_v]."""
@@ -154,21 +172,19 @@ class MultiHeadAttention(Layer):
 class SelfAttention(MultiHeadAttention):
     """Attention whose queries, keys and values come from one sequence (section 3.2.3)."""
 
-    def __init__(
-        self, width: int, heads: Heads, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
-    ) -> None:
-        super().__init__(width, heads, rate, gain, **kwargs)
+    def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
+        super().__init__(sizes, **kwargs)
         self.widths = (self.key_width, self.key_width, self.value_width)
-        self.qkv_projection = self.linear("qkv", width, self.widths)
+        self.qkv_projection = self.make_linear("qkv", self.sizes.width, self.widths)
         self.attend: Callable[..., tuple[Tensor, Tensor]] = scaled_dot_product_attention
 
-    def project(self, x: Tensor) -> list[Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries, keys and values [B, H, T, d] of x [B, T, D]."""
-        parts = split(self.qkv_projection(x), self.widths)
-        return [split_heads(part, self.heads) for part in parts]
+        q, k, v = split(self.qkv_projection(x), self.widths)
+        return self.queries(q), self.split(k), self.split(v)
 
     def call(
-        self, x: Tensor, bias: Tensor = None, seeds: Any = None
+        self, x: Tensor, bias: Tensor = None, seeds: Seeds | None = None
     ) -> tuple[Tensor, Tensor, KeysValues]:
         """Returns the output [B, T, D] for x [B, T, D].
 
@@ -176,7 +192,7 @@ class SelfAttention(MultiHeadAttention):
         that broadcasts to the weights.
         """
         q, k, v = self.project(x)
-        heads, weights = self.attend(q, k, v, bias, self.rate, seeds)
+        heads, weights = self.attend(q, k, v, bias, self.sizes.attention_dropout, seeds)
         return self.joined(heads), weights, KeysValues(k, v)
 
     def step(self, x: Tensor, cache: KeysValues) -> tuple[Tensor, Tensor, KeysValues]:
@@ -197,47 +213,42 @@ class SelfAttention(MultiHeadAttention):
 class CrossAttention(MultiHeadAttention):
     """Attention from the decoder to the encoder output (section 3.2.3)."""
 
-    def __init__(
-        self, width: int, heads: Heads, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
-    ) -> None:
-        super().__init__(width, heads, rate, gain, **kwargs)
+    def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
+        super().__init__(sizes, **kwargs)
         self.widths = (self.key_width, self.value_width)
-        self.q_projection = self.linear("q", width, self.key_width)
-        self.kv_projection = self.linear("kv", width, self.widths)
+        self.q_projection = self.make_linear("q", self.sizes.width, self.key_width)
+        self.kv_projection = self.make_linear("kv", self.sizes.width, self.widths)
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
         """Returns the keys and values of the encoder output [B, S, D]."""
-        parts = split(self.kv_projection(encoder_output), self.widths)
-        keys, values = (split_heads(part, self.heads) for part in parts)
-        return KeysValues(keys, values)
+        keys, values = split(self.kv_projection(encoder_output), self.widths)
+        return KeysValues(self.split(keys), self.split(values))
 
     def call(
-        self, x: Tensor, keys_values: KeysValues, bias: Tensor = None, seeds: Any = None
+        self, x: Tensor, keys_values: KeysValues, bias: Tensor = None, seeds: Seeds | None = None
     ) -> tuple[Tensor, Tensor]:
         """Returns the output [B, T, D] for x [B, T, D], and the attention weights [B, H, T, S]."""
         keys, values = keys_values
-        q = split_heads(self.q_projection(x), self.heads)
-        heads, weights = scaled_dot_product_attention(q, keys, values, bias, self.rate, seeds)
+        q = self.queries(self.q_projection(x))
+        rate = self.sizes.attention_dropout
+        heads, weights = scaled_dot_product_attention(q, keys, values, bias, rate, seeds)
         return self.joined(heads), weights
 
 
 class FeedForward(Layer):
-    """The feed-forward network max(0, x W1 + b1) W2 + b2 of each position (equation 2).
-
-    `width` is D, `inner_width` is F, `rate` is the dropout rate of the inner activations.
-    """
+    """The feed-forward network max(0, x W1 + b1) W2 + b2 of each position (equation 2)."""
 
     activation: Callable[[Tensor], Tensor] = staticmethod(ops.relu)
 
-    def __init__(
-        self, width: int, inner_width: int, rate: float = 0.0, gain: float = 1.0, **kwargs: Any
-    ) -> None:
+    def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rate = rate
-        self.kernel1 = self.kernel("kernel1", width, inner_width, gain)
-        self.bias1 = self.add_weight((inner_width,), "zeros", name="bias1")
-        self.kernel2 = self.kernel("kernel2", inner_width, width, gain)
-        self.bias2 = self.add_weight((width,), "zeros", name="bias2", dtype="float32")
+        sizes = Sizes(*sizes)
+        self.rate = sizes.inner_dropout
+        self.kernel1 = self.kernel("kernel1", sizes.width, sizes.inner_width, sizes.gain)
+        self.bias1 = self.add_weight((sizes.inner_width,), "zeros", name="bias1")
+        self.kernel2 = self.kernel("kernel2", sizes.inner_width, sizes.width, sizes.gain)
+        # It is added to float32, the first one to a product in the layer's dtype.
+        self.bias2 = self.add_weight((sizes.width,), "zeros", name="bias2", dtype="float32")
 
     def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
         """Returns the output [B, T, D] for x [B, T, D]."""
@@ -250,11 +261,12 @@ class FeedForward(Layer):
 class Residual(Layer):
     """The residual connection LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1 and 5.4)."""
 
-    def __init__(self, width: int, rate: float = 0.0, epsilon: float = 1e-6, **kwargs: Any) -> None:
+    def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rate = rate
+        sizes = Sizes(*sizes)
+        self.rate = sizes.dropout
         with keras.name_scope(self.name):
-            self.norm = LayerNorm(width, epsilon, name="norm")
+            self.norm = LayerNorm(sizes.width, sizes.epsilon, name="norm")
 
     def sublayer_input(self, x: Tensor) -> Tensor:
         """Returns the input of the sub-layer: x, or in variants with pre-norm LayerNorm(x)."""
@@ -266,29 +278,23 @@ class Residual(Layer):
         return self.norm(float32(x) + y)
 
 
-Make = Callable[..., Any]
-Attention = dict[str, Tensor]
-"""The attention weights of a layer: "encoder" [B, H, S, S], "decoder" [B, H, T, T] for the
-self-attention of an encoder or decoder layer, and "cross" [B, H, T, S]."""
-
-
 class EncoderLayer(Layer):
-    """Self-attention and a feed-forward network, each in a residual connection (section 3.1).
+    """Self-attention and a feed-forward network, each in a residual connection (section 3.1)."""
 
-    The arguments are functions that make these parts with a name, such as `partial(Residual, 512)`.
-    """
-
-    def __init__(self, self_attention: Make, feed_forward: Make, residual: Make, **kwargs: Any):
+    def __init__(self, sizes: Sizes, parts: "Parts", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        dtype = self.dtype_policy
         with keras.name_scope(self.name):
-            self.self_attention = self_attention(name="self_attention")
-            self.feed_forward = feed_forward(name="feed_forward")
-            self.residuals = [residual(name=f"residual_{i}") for i in range(2)]
+            self.self_attention = parts.encoder_attention(sizes, dtype=dtype, name="self_attention")
+            self.feed_forward = parts.feed_forward(sizes, dtype=dtype, name="feed_forward")
+            self.residuals = [parts.residual(sizes, name=f"residual_{i}") for i in range(2)]
 
-    def call(self, x: Tensor, bias: Tensor = None, seeds: Any = None) -> tuple[Tensor, Attention]:
-        """Returns the output [B, S, D] for x [B, S, D], and the attention weights.
+    def call(
+        self, x: Tensor, bias: Tensor = None, seeds: Seeds | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the output [B, S, D] for x [B, S, D], and the attention weights [B, H, S, S].
 
-        `bias` [B, 1, 1, S] masks the padding of the source.
+        `bias` [B, 1, 1, S] masks the padding of the source. The weights have the name "encoder".
         """
         first, second = self.residuals
         y, weights, _ = self.self_attention(first.sublayer_input(x), bias, seeds=seeds)
@@ -300,63 +306,62 @@ class EncoderLayer(Layer):
 class DecoderLayer(Layer):
     """Masked self-attention, attention to the encoder output, and a feed-forward network.
 
-    Each is in a residual connection (section 3.1). The arguments are functions that make the parts.
+    Each is in a residual connection (section 3.1).
     """
 
-    def __init__(
-        self,
-        self_attention: Make,
-        cross_attention: Make,
-        feed_forward: Make,
-        residual: Make,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, sizes: Sizes, parts: "Parts", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        dtype = self.dtype_policy
         with keras.name_scope(self.name):
-            self.self_attention = self_attention(name="self_attention")
-            self.cross_attention = cross_attention(name="memory_attention")
-            self.feed_forward = feed_forward(name="feed_forward")
-            self.residuals = [residual(name=f"residual_{i}") for i in range(3)]
+            self.self_attention = parts.decoder_attention(sizes, dtype=dtype, name="self_attention")
+            # The weights are named after the memory, which this layer reads.
+            self.cross_attention = parts.cross_attention(
+                sizes, dtype=dtype, name="memory_attention"
+            )
+            self.feed_forward = parts.feed_forward(sizes, dtype=dtype, name="feed_forward")
+            self.residuals = [parts.residual(sizes, name=f"residual_{i}") for i in range(3)]
 
     def call(
         self,
         x: Tensor,
-        memory: KeysValues,
-        memory_bias: Tensor = None,
-        bias: Tensor = None,
+        keys_values: KeysValues,
+        padding_bias: Tensor = None,
+        causal_bias: Tensor = None,
         cache: KeysValues | None = None,
         seeds: Seeds | None = None,
-    ) -> tuple[Tensor, KeysValues, Attention]:
+    ) -> tuple[Tensor, KeysValues, dict[str, Tensor]]:
         """Returns the output [B, T, D], the new cache, and the attention weights.
+
+        The weights are "decoder" [B, H, T, T] for self-attention, and "cross" [B, H, T, S].
 
         Args:
             x: [B, T, D], or in a step of decoding [B, K, D], a new position of K hypotheses. For
                 cross-attention, the hypotheses of a sentence are like K positions of one target.
-            memory: keys and values of the encoder output, from this layer's `cross_attention`.
-            memory_bias: mask [B, 1, 1, S] of the source's padding.
-            bias: mask [1, 1, T, T] of later positions; None in a step of decoding.
+            keys_values: those of the encoder output, from this layer's `cross_attention`.
+            padding_bias: mask [B, 1, 1, S] of the source's padding.
+            causal_bias: mask [1, 1, T, T] of later positions; not used in a step of decoding.
             cache: keys and values of earlier positions in a step of decoding, else None.
         """
         first, second, third = self.residuals
         y = first.sublayer_input(x)
         if cache is None:
-            y, self_weights, cache = self.self_attention(y, bias, seeds=seeds)
+            y, self_weights, new_cache = self.self_attention(y, causal_bias, seeds=seeds)
         else:
-            y, self_weights, cache = self.self_attention.step(y, cache)
+            y, self_weights, new_cache = self.self_attention.step(y, cache)
         x = first(x, y, seeds=seeds)
         y = second.sublayer_input(x)
-        y, cross_weights = self.cross_attention(y, memory, memory_bias, seeds=seeds)
+        y, cross_weights = self.cross_attention(y, keys_values, padding_bias, seeds=seeds)
         x = second(x, y, seeds=seeds)
         y = self.feed_forward(third.sublayer_input(x), seeds=seeds)
         weights = {"decoder": self_weights, "cross": cross_weights}
-        return third(x, y, seeds=seeds), cache, weights
+        return third(x, y, seeds=seeds), new_cache, weights
 
 
 class Embedding(Layer):
-    """A matrix with a row of width D for each token; the layer before the softmax multiplies by it.
+    """A matrix with a row of width D for each token: an embedding, or the layer before the softmax.
 
     In the embedding, rows are multiplied by sqrt(D) (section 3.4), or by `factor`. At first, they
-    are normal with standard deviation 1 / sqrt(D), or drawn by the result of `make_initializer`.
+    are normal with standard deviation 1 / sqrt(D), or drawn by `make_initializer()`.
     """
 
     def __init__(
@@ -374,7 +379,10 @@ class Embedding(Layer):
         self.table = self.add_weight((vocab_size, width), initializer, name="table")
 
     def call(self, ids: Tensor) -> Tensor:
-        """Returns the embeddings, float32 [B, T, D], of ids [B, T]. Padding (id 0) gives zeros."""
+        """Returns the embeddings, float32 [B, T, D], of ids [B, T].
+
+        As in the authors' code, padding (id 0) gives zeros.
+        """
         rows = float32(ops.take(self.table, ids, axis=0))
         is_token = ops.cast(ids != 0, "float32")
         return rows * (is_token[..., None] * self.factor)
@@ -385,23 +393,11 @@ class Embedding(Layer):
         return float32(self.product(x, ops.transpose(table)))
 
 
-def make_embeddings(
-    hparams: "HParams", make: Make, vocab_size: int, source_vocab_size: int
-) -> tuple[Any, Any]:
-    """Returns the embeddings of sources and targets, which are the same if the hparams say so.
-
-    `make` makes an embedding. `source_vocab_size` is 0 if both have the same vocabulary.
-    """
-    source = make(source_vocab_size or vocab_size, name="embedding")
-    if hparams.shared_embedding or hparams.shared_embedding_and_softmax_weights:
-        return source, source
-    return source, make(vocab_size, name="target_embedding")
-
-
 def shift_right(ids: Tensor) -> Tensor:
     """Returns ids [B, T] moved by one position, so that a position reads the token before it.
 
-    As in the authors' code, the first position reads id 0, because there is no start token.
+    As in the authors' code, the first position reads id 0, whose embedding is zeros, because there
+    is no start token.
     """
     first = ops.zeros_like(ids[:, :1])
     return ops.concatenate([first, ids[:, :-1]], axis=1)
@@ -411,13 +407,13 @@ class Memory(NamedTuple):
     """The encoder output as the decoder reads it."""
 
     bias: Tensor
-    """Mask [B, 1, 1, S]: 0 for source tokens, `ILLEGAL` for padding."""
+    """Mask [B, 1, 1, S]: 0 for source tokens, `MASKED` for padding."""
     layers: tuple[KeysValues, ...]
     """The keys and values of the encoder output for each decoder layer."""
 
 
 def no_norm(width: int, epsilon: float, name: str) -> Callable[[Tensor], Tensor]:
-    """Returns the identity, because the paper's stacks have no norm after their last layer."""
+    """Returns the identity: the paper's stacks end with the norm of their last sub-layer."""
     return lambda x: x
 
 
@@ -444,7 +440,7 @@ class Transformer(Layer):
     """
 
     has_attention = True
-    is_normalized = False
+    is_normalized = False  # the outputs are logits
     missing_methods: tuple[str, ...] = ()
 
     def __init__(
@@ -457,39 +453,38 @@ class Transformer(Layer):
     ) -> None:
         super().__init__(**{"name": "transformer"} | kwargs)
         self.hparams = hparams
-        self.rate = hparams.layer_prepostprocess_dropout
-        width = hparams.hidden_size
-        gain = hparams.initializer_gain
-        dtype = self.dtype_policy
-        key_width = hparams.key_channels // hparams.num_heads
-        value_width = hparams.value_channels // hparams.num_heads
-        heads = Heads(hparams.num_heads, key_width, value_width)
-        sizes = (width, heads, hparams.attention_dropout, gain)
-        encoder_attention = partial(parts.encoder_attention, *sizes, dtype=dtype)
-        decoder_attention = partial(parts.decoder_attention, *sizes, dtype=dtype)
-        cross_attention = partial(parts.cross_attention, *sizes, dtype=dtype)
-        inner_sizes = (width, hparams.filter_size, hparams.relu_dropout, gain)
-        feed_forward = partial(parts.feed_forward, *inner_sizes, dtype=dtype)
-        residual = partial(parts.residual, width, self.rate, hparams.norm_epsilon)
-        encoder_layer = partial(parts.encoder_layer, encoder_attention, feed_forward, residual)
-        decoder_layer = partial(
-            parts.decoder_layer, decoder_attention, cross_attention, feed_forward, residual
+        self.sizes = sizes = Sizes(
+            width=hparams.hidden_size,
+            inner_width=hparams.filter_size,
+            heads=hparams.num_heads,
+            key_width=hparams.key_channels // hparams.num_heads,
+            value_width=hparams.value_channels // hparams.num_heads,
+            dropout=hparams.layer_prepostprocess_dropout,
+            attention_dropout=hparams.attention_dropout,
+            inner_dropout=hparams.relu_dropout,
+            gain=hparams.initializer_gain,
+            epsilon=hparams.norm_epsilon,
         )
-        embedding = partial(parts.embedding, width=width, dtype=dtype)
-        last_norm = partial(parts.last_norm, width, hparams.norm_epsilon, name="norm")
+        policy = self.dtype_policy
+        embedding = partial(parts.embedding, width=sizes.width, dtype=policy)
+        encoder_layer = partial(parts.encoder_layer, sizes, parts, dtype=policy)
+        decoder_layer = partial(parts.decoder_layer, sizes, parts, dtype=policy)
+        last_norm = partial(parts.last_norm, sizes.width, sizes.epsilon, name="norm")
         is_tied = hparams.shared_embedding_and_softmax_weights
         with keras.name_scope(self.name):
-            tables = make_embeddings(hparams, embedding, vocab_size, source_vocab_size)
-            self.embedding, self.target_embedding = tables
+            self.embedding = embedding(source_vocab_size or vocab_size, name="embedding")
+            self.target_embedding = self.embedding
+            if not (is_tied or hparams.shared_embedding):
+                self.target_embedding = embedding(vocab_size, name="target_embedding")
             self.softmax = self.embedding if is_tied else embedding(vocab_size, name="softmax")
             with keras.name_scope("encoder"):
-                self.source_position = parts.position(width, name="position")
                 layers = range(hparams.encoder_layers)
+                self.source_position = parts.position(sizes.width, name="position")
                 self.encoder = [encoder_layer(name=f"layer_{i}") for i in layers]
                 self.encoder_norm = last_norm()
             with keras.name_scope("decoder"):
-                self.target_position = parts.position(width, name="position")
                 layers = range(hparams.decoder_layers)
+                self.target_position = parts.position(sizes.width, name="position")
                 self.decoder = [decoder_layer(name=f"layer_{i}") for i in layers]
                 self.decoder_norm = last_norm()
 
@@ -501,11 +496,16 @@ class Transformer(Layer):
         seeds = None if seed is None else Seeds(seed)
         return self.decode(targets, self.encode(inputs, seeds), seeds)
 
-    def encode(self, inputs: Tensor, seeds: Any = None, return_attention: bool = False) -> Any:
-        """Returns the memory of source ids [B, S], and on request the attention weights."""
+    def encode(
+        self, inputs: Tensor, seeds: Seeds | None = None, return_attention: bool = False
+    ) -> Any:
+        """Returns the memory of source ids [B, S].
+
+        On request, it returns a tuple of the memory and the attention weights of all layers.
+        """
         bias = padding_bias(inputs)
         x = self.embedding(inputs)
-        x = dropout(x + self.source_position(x), self.rate, seeds)
+        x = dropout(x + self.source_position(x), self.sizes.dropout, seeds)
         attention = []
         for layer in self.encoder:
             x, weights = layer(x, bias, seeds=seeds)
@@ -517,36 +517,44 @@ class Transformer(Layer):
         return (memory, attention) if return_attention else memory
 
     def decode(
-        self, targets: Tensor, memory: Memory, seeds: Any = None, return_attention: bool = False
+        self,
+        targets: Tensor,
+        memory: Memory,
+        seeds: Seeds | None = None,
+        return_attention: bool = False,
     ) -> Any:
-        """Returns the logits [B, T, V] of target ids [B, T], and on request the attention weights.
+        """Returns the logits [B, T, V] of target ids [B, T].
 
-        Row t of the weights shows to which tokens a layer attends when it predicts target t.
+        On request, it returns a tuple of the logits and the attention weights of all layers. Their
+        row t belongs to the prediction of target t, which has read the targets before t.
         """
         x = self.target_embedding(shift_right(targets))
-        x = dropout(x + self.target_position(x), self.rate, seeds)
-        bias = causal_bias(ops.shape(x)[1])
+        x = dropout(x + self.target_position(x), self.sizes.dropout, seeds)
+        later = causal_bias(ops.shape(x)[1])
         attention = []
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
-            x, _, weights = layer(x, keys_values, memory.bias, bias, seeds=seeds)
+            x, _, weights = layer(x, keys_values, memory.bias, later, seeds=seeds)
             attention.append(weights)
         logits = self.softmax.logits(self.decoder_norm(x))
         return (logits, attention) if return_attention else logits
 
+    # What follows is not in section 3: one position at a time, for the search of section 6.1.
+
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:
         """Returns the empty cache of `hypotheses` (B * K) hypotheses, for each decoder layer."""
-        heads = self.decoder[0].self_attention.heads
-        dtype = self.decoder[0].self_attention.compute_dtype
-        keys = ops.zeros((hypotheses, heads.number, 0, heads.key_width), dtype)
-        values = ops.zeros((hypotheses, heads.number, 0, heads.value_width), dtype)
+        heads = self.sizes.heads
+        dtype = self.decoder[0].compute_dtype
+        keys = ops.zeros((hypotheses, heads, 0, self.sizes.key_width), dtype)
+        values = ops.zeros((hypotheses, heads, 0, self.sizes.value_width), dtype)
         return (KeysValues(keys, values),) * len(self.decoder)
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple, memory: Memory, return_attention: bool = False
     ) -> tuple:
-        """Returns the logits [B, K, V] at position t, the new cache, and on request the weights.
+        """Returns the logits [B, K, V] at position t, and the new cache.
 
-        `ids` [B, K] are the tokens at position t - 1, or 0 if t is 0.
+        `ids` [B, K] are the tokens at position t - 1, or 0 if t is 0. On request, the third result
+        are the attention weights: "decoder" [B * K, H, 1, t + 1] and "cross" [B, H, K, S].
         """
         x = self.target_embedding(ids)
         x = x + self.target_position(x[:, :1], start=t)  # the same position for all hypotheses

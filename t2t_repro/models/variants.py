@@ -21,12 +21,12 @@ from t2t_repro.models.transformer import (
     CrossAttention,
     Embedding,
     FeedForward,
-    Heads,
     KeysValues,
     Parts,
     Residual,
     SelfAttention,
     Sinusoids,
+    Sizes,
     Transformer,
     no_norm,
     scaled_dot_product_attention,
@@ -101,21 +101,13 @@ class RelativeSelfAttention(SelfAttention):
     equation 4), and another one to value j (equation 3).
     """
 
-    def __init__(
-        self,
-        width: int,
-        heads: Heads,
-        rate: float = 0.0,
-        gain: float = 1.0,
-        *,
-        max_distance: int,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(width, heads, rate, gain, **kwargs)
+    def __init__(self, sizes: Sizes, max_distance: int, **kwargs: Any) -> None:
+        super().__init__(sizes, **kwargs)
+        gain = self.sizes.gain
         table = partial(RelativePositions, max_distance, gain=gain, dtype=self.dtype_policy)
         with keras.name_scope(self.name):
-            self.relative_keys = table(self.heads.key_width, name="relative_keys")
-            self.relative_values = table(self.heads.value_width, name="relative_values")
+            self.relative_keys = table(width=self.sizes.key_width, name="relative_keys")
+            self.relative_values = table(width=self.sizes.value_width, name="relative_values")
         self.attend = self.relative_attention
 
     def relative_attention(
@@ -128,7 +120,6 @@ class RelativeSelfAttention(SelfAttention):
         seeds: Seeds | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns the outputs and weights, like `scaled_dot_product_attention`."""
-        q = q * ops.cast(q.shape[-1] ** -0.5, q.dtype)
         logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
         distance_logits = float32(ops.einsum("bhtd,tsd->bhts", q, self.relative_keys(q, k)))
         bias = distance_logits if bias is None else distance_logits + bias
@@ -146,17 +137,9 @@ class RestrictedSelfAttention(SelfAttention):
     """
 
     def __init__(
-        self,
-        width: int,
-        heads: Heads,
-        rate: float = 0.0,
-        gain: float = 1.0,
-        *,
-        neighborhood: int,
-        is_masked: bool = False,
-        **kwargs: Any,
+        self, sizes: Sizes, neighborhood: int, is_masked: bool = False, **kwargs: Any
     ) -> None:
-        super().__init__(width, heads, rate, gain, **kwargs)
+        super().__init__(sizes, **kwargs)
         self.neighborhood = neighborhood
         self.is_masked = is_masked
         self.attend = self.restricted_attention

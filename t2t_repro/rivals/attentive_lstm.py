@@ -25,7 +25,7 @@ class Memory(NamedTuple):
     """The encoder output, to which the decoder attends."""
 
     bias: Tensor
-    """Mask [B, S] to add to attention logits: 0 for source tokens, `ILLEGAL` for padding."""
+    """Mask [B, S] to add to attention logits: 0 for source tokens, `MASKED` for padding."""
     keys: Tensor
     """k W_k [B, S, A], or tanh(k W_k), float32."""
     values: Tensor

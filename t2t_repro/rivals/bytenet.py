@@ -21,8 +21,9 @@ from t2t_repro.hparam import LAYERS, RATE, HParams, hparam, training_hparam, tra
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
 from t2t_repro.layers.layer_norm import LayerNorm
-from t2t_repro.models.transformer import Embedding, make_embeddings, shift_right
+from t2t_repro.models.transformer import Embedding, shift_right
 from t2t_repro.rivals.convolution import convolution, convolution_step
+from t2t_repro.rivals.embeddings import make_embeddings
 
 DILATIONS = (1, 2, 4, 8, 16)
 """Dilations of five consecutive blocks, which repeat."""

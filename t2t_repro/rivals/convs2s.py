@@ -22,9 +22,10 @@ from t2t_repro.errors import UserError, counted
 from t2t_repro.hparam import COUNT, LAYERS, OPTIONAL_WIDTH, WIDTH, HParams, hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor, float32
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
+from t2t_repro.models.transformer import Embedding, padding_bias, shift_right
 from t2t_repro.models.variants import LearnedPositions
 from t2t_repro.rivals.convolution import convolution, convolution_step
+from t2t_repro.rivals.embeddings import make_embeddings
 
 EMBEDDING_STDDEV = 0.1
 """Initial standard deviation of all embeddings (section 3.5)."""
@@ -143,7 +144,7 @@ class Memory(NamedTuple):
     """The encoded source, which the attention of all decoder layers reads."""
 
     bias: Tensor
-    """Mask [B, 1, S] to add to attention logits: 0 for source tokens, `ILLEGAL` for padding."""
+    """Mask [B, 1, S] to add to attention logits: 0 for source tokens, `MASKED` for padding."""
     keys: Tensor
     """The encoder output z [B, S, F]."""
     values: Tensor

@@ -13,8 +13,9 @@ import keras
 from t2t_repro.hparam import POSITIVE, HParams, hparam, training_hparam, transformer_only
 from t2t_repro.layers.base import Layer, Tensor
 from t2t_repro.layers.dropout import Seeds
-from t2t_repro.models.transformer import Embedding, make_embeddings, padding_bias, shift_right
+from t2t_repro.models.transformer import Embedding, padding_bias, shift_right
 from t2t_repro.rivals.attentive_lstm import AttentiveLSTM, Memory
+from t2t_repro.rivals.embeddings import make_embeddings
 from t2t_repro.rivals.lstm import LSTM, Init, State
 
 

@@ -16,6 +16,8 @@ from t2t_repro.models.transformer import (
     EncoderLayer,
     KeysValues,
     Memory,
+    Parts,
+    Sizes,
     Transformer,
     causal_bias,
     shift_right,
@@ -52,9 +54,9 @@ class ExpertsDecoderLayer(DecoderLayer):
     def call(
         self,
         x: Tensor,
-        memory: KeysValues,
-        memory_bias: Tensor = None,
-        bias: Tensor = None,
+        keys_values: KeysValues,
+        padding_bias: Tensor = None,
+        causal_bias: Tensor = None,
         cache: KeysValues | None = None,
         seeds: Seeds | None = None,
         is_token: Tensor = None,
@@ -66,16 +68,16 @@ class ExpertsDecoderLayer(DecoderLayer):
         first, second, third = self.residuals
         y = first.sublayer_input(x)
         if cache is None:
-            y, self_weights, cache = self.self_attention(y, bias, seeds=seeds)
+            y, self_weights, new_cache = self.self_attention(y, causal_bias, seeds=seeds)
         else:
-            y, self_weights, cache = self.self_attention.step(y, cache)
+            y, self_weights, new_cache = self.self_attention.step(y, cache)
         x = first(x, y, seeds=seeds)
         y = second.sublayer_input(x)
-        y, cross_weights = self.cross_attention(y, memory, memory_bias, seeds=seeds)
+        y, cross_weights = self.cross_attention(y, keys_values, padding_bias, seeds=seeds)
         x = second(x, y, seeds=seeds)
         y = self.feed_forward(third.sublayer_input(x), is_token, seeds=seeds)
         weights = {"decoder": self_weights, "cross": cross_weights}
-        return third(x, y, seeds=seeds), cache, weights
+        return third(x, y, seeds=seeds), new_cache, weights
 
 
 class TransformerMoe(Transformer):
@@ -93,22 +95,23 @@ class TransformerMoe(Transformer):
         dtype: Any = None,
         source_vocab_size: int = 0,
     ) -> None:
-        def experts(name: str) -> Experts:
+        def experts(sizes: Sizes, dtype: Any, name: str) -> Experts:
             return Experts(hparams, dtype=dtype, name="experts")
 
-        def encoder_layer(attention: Any, network: Any, residual: Any, name: str) -> EncoderLayer:
+        parts = parts_of(hparams)
+        middle = parts._replace(feed_forward=experts)
+
+        def encoder_layer(sizes: Sizes, parts: Parts, dtype: Any, name: str) -> EncoderLayer:
             if name == f"layer_{hparams.encoder_layers // 2}":
-                return ExpertsEncoderLayer(attention, experts, residual, name=name)
-            return EncoderLayer(attention, network, residual, name=name)
+                return ExpertsEncoderLayer(sizes, middle, dtype=dtype, name=name)
+            return EncoderLayer(sizes, parts, dtype=dtype, name=name)
 
-        def decoder_layer(
-            attention: Any, cross_attention: Any, network: Any, residual: Any, name: str
-        ) -> DecoderLayer:
+        def decoder_layer(sizes: Sizes, parts: Parts, dtype: Any, name: str) -> DecoderLayer:
             if name == f"layer_{hparams.decoder_layers // 2}":
-                return ExpertsDecoderLayer(attention, cross_attention, experts, residual, name=name)
-            return DecoderLayer(attention, cross_attention, network, residual, name=name)
+                return ExpertsDecoderLayer(sizes, middle, dtype=dtype, name=name)
+            return DecoderLayer(sizes, parts, dtype=dtype, name=name)
 
-        parts = parts_of(hparams)._replace(encoder_layer=encoder_layer, decoder_layer=decoder_layer)
+        parts = parts._replace(encoder_layer=encoder_layer, decoder_layer=decoder_layer)
         super().__init__(hparams, vocab_size, source_vocab_size, parts, dtype=dtype)
         add_weights(self, vocab_size, target_space_id)
 
@@ -121,11 +124,11 @@ class TransformerMoe(Transformer):
     ) -> Any:
         """Returns the logits [B, T, V] of target ids [B, T], see `Transformer.decode`."""
         x = self.target_embedding(shift_right(targets))
-        x = dropout(x + self.target_position(x), self.rate, seeds)
-        bias = causal_bias(ops.shape(x)[1])
+        x = dropout(x + self.target_position(x), self.sizes.dropout, seeds)
+        later = causal_bias(ops.shape(x)[1])
         attention = []
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
-            options = {"bias": bias, "seeds": seeds}
+            options = {"causal_bias": later, "seeds": seeds}
             if isinstance(layer, ExpertsDecoderLayer):
                 options["is_token"] = ops.not_equal(targets, 0)
             x, _, weights = layer(x, keys_values, memory.bias, **options)

@@ -22,12 +22,13 @@ from t2t_repro.models.transformer import (
     Embedding,
     EncoderLayer,
     FeedForward,
-    Heads,
     KeysValues,
     LayerNorm,
+    Parts,
     Residual,
     SelfAttention,
     Sinusoids,
+    Sizes,
 )
 from t2t_repro.models.variants import (
     LearnedPositions,
@@ -39,7 +40,7 @@ from t2t_repro.models.variants import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "write_your_own_model.md"
-HEADS = Heads(number=2, key_width=4, value_width=4)
+SIZES = Sizes(8, 12, heads=2, key_width=4, value_width=4)
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(2, 2, 5, 8)).astype("float32")
@@ -57,24 +58,17 @@ EXACT = (
     "learned positions",
 )  # they compute in float32
 
-FEED_FORWARD = partial(FeedForward, 8, 12, 0.1)
-RESIDUAL = partial(Residual, 8)
-SELF_ATTENTION = partial(SelfAttention, 8, HEADS, 0.1)
-CROSS_ATTENTION = partial(CrossAttention, 8, HEADS, 0.1)
 LAYERS: dict[str, tuple[Callable[..., Any], tuple]] = {
     "norm": (partial(LayerNorm, 8), (X,)),
-    "residual": (RESIDUAL, (X, Y)),
-    "pre-norm": (partial(PreNormResidual, 8), (X, Y)),
-    "feed-forward": (FEED_FORWARD, (X,)),
-    "self-attention": (SELF_ATTENTION, (X, BIAS)),
-    "restricted": (partial(RestrictedSelfAttention, 8, HEADS, neighborhood=3), (X, BIAS)),
-    "relative": (partial(RelativeSelfAttention, 8, HEADS, max_distance=2), (X,)),
-    "cross-attention": (CROSS_ATTENTION, (X, MEMORY, BIAS)),
-    "encoder layer": (partial(EncoderLayer, SELF_ATTENTION, FEED_FORWARD, RESIDUAL), (X, BIAS)),
-    "decoder layer": (
-        partial(DecoderLayer, SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD, RESIDUAL),
-        (X, MEMORY, BIAS),
-    ),
+    "residual": (partial(Residual, SIZES), (X, Y)),
+    "pre-norm": (partial(PreNormResidual, SIZES), (X, Y)),
+    "feed-forward": (partial(FeedForward, SIZES), (X,)),
+    "self-attention": (partial(SelfAttention, SIZES), (X, BIAS)),
+    "restricted": (partial(RestrictedSelfAttention, SIZES, neighborhood=3), (X, BIAS)),
+    "relative": (partial(RelativeSelfAttention, SIZES, max_distance=2), (X,)),
+    "cross-attention": (partial(CrossAttention, SIZES), (X, MEMORY, BIAS)),
+    "encoder layer": (partial(EncoderLayer, SIZES, Parts()), (X, BIAS)),
+    "decoder layer": (partial(DecoderLayer, SIZES, Parts()), (X, MEMORY, BIAS)),
     "embedding": (partial(Embedding, VOCAB, 8), (INPUTS,)),
     "sinusoids": (partial(Sinusoids, 8), (X,)),
     "marian": (partial(MarianSinusoids, 8), (X,)),
@@ -83,7 +77,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple]] = {
     "transformer": (partial(Transformer, FAMILIES["transformer"], VOCAB), (INPUTS, TARGETS)),
 }
 SAVED = LAYERS.keys() - {"encoder layer", "decoder layer"}
-"""Layers that can be saved. The others are made from functions."""
+"""Layers that can be saved. The others are made from classes of parts."""
 
 
 def made(name: str, dtype: str = "float32") -> tuple[Any, tuple]:

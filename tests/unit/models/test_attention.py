@@ -13,17 +13,17 @@ import tensorflow as tf
 
 from t2t_repro.layers.dropout import Seeds
 from t2t_repro.models.transformer import (
-    ILLEGAL,
-    Heads,
+    MASKED,
     KeysValues,
     SelfAttention,
+    Sizes,
     causal_bias,
     padding_bias,
 )
 from t2t_repro.models.variants import RelativeSelfAttention, RestrictedSelfAttention
 
 WIDTH = 6
-HEADS = Heads(number=2, key_width=2, value_width=5)
+SIZES = Sizes(WIDTH, heads=2, key_width=2, value_width=5)
 
 
 def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
@@ -33,11 +33,11 @@ def sequence(rows: int, length: int, seed: int = 0) -> np.ndarray:
 def self_attention(kind: Any = SelfAttention, rate: float = 0.0, **options: Any) -> Any:
     """Returns a self-attention layer with random weights, which are the same in every call."""
     keras.utils.set_random_seed(1)
-    return kind(WIDTH, HEADS, rate, **options)
+    return kind(SIZES._replace(attention_dropout=rate), **options)
 
 
 def test_kernels_side_by_side_are_initialized_one_by_one() -> None:
-    layer = SelfAttention(40, Heads(number=2, key_width=40, value_width=200))
+    layer = SelfAttention(Sizes(40, heads=2, key_width=40, value_width=200))
     parts = np.split(np.asarray(layer.qkv_projection.kernel), [80, 160], axis=1)
     for part, width in zip(parts, (80, 80, 400), strict=True):
         limit = math.sqrt(6 / (40 + width))
@@ -56,7 +56,7 @@ def test_a_neighborhood_reaches_equally_far_to_both_sides_and_not_to_padding(
         x = sequence(1, length + 40, seed=length)
         padding = padding_bias(np.where(np.arange(length + 40) < length, 3, 0)[None])
         distance = np.arange(length) - np.arange(length)[:, None]
-        bias = np.where(abs(distance) > reach, ILLEGAL, 0.0)[None, None]
+        bias = np.where(abs(distance) > reach, MASKED, 0.0)[None, None]
         bias = bias + np.asarray(causal_bias(length)) if is_masked else bias
         expected, expected_weights, _ = unrestricted(x[:, :length], bias)
         padded, *_ = layer(x, padding)
@@ -72,8 +72,8 @@ def test_the_cache_keeps_only_positions_within_reach(r: int, reach: int) -> None
     length = 7
     x = sequence(3, length)
     expected, *_ = layer(x)
-    keys = tf.zeros([3, HEADS.number, 0, HEADS.key_width])
-    cache = KeysValues(keys, tf.zeros([3, HEADS.number, 0, HEADS.value_width]))
+    keys = tf.zeros([3, SIZES.heads, 0, SIZES.key_width])
+    cache = KeysValues(keys, tf.zeros([3, SIZES.heads, 0, SIZES.value_width]))
     for t in range(length):
         y, _, cache = layer.step(x[:, t, None], cache)
         np.testing.assert_allclose(y[:, 0], expected[:, t], atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.layers.dropout import Seeds, dropout
-from t2t_repro.models.transformer import Residual
+from t2t_repro.models.transformer import Residual, Sizes
 from t2t_repro.models.variants import PreNormResidual
 
 X = np.random.default_rng(0).normal(3, 5, size=(2, 3, 8)).astype("float32")
@@ -23,7 +23,7 @@ def test_the_norm_follows_the_sum_or_precedes_the_sublayer_whose_output_has_drop
     norm_before: bool, rate: float
 ) -> None:
     kind = PreNormResidual if norm_before else Residual
-    layer = kind(8, rate)
+    layer = kind(Sizes(width=8, dropout=rate))
 
     def dropped(x: np.ndarray) -> np.ndarray:
         return np.asarray(dropout(tf.constant(2 * x + 1, tf.float32), rate, Seeds(np.arange(2))))
