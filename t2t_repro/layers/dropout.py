@@ -22,9 +22,14 @@ def hashed(x: Tensor) -> Tensor:
     """Returns x, uint32 of any shape, with each number replaced by its hash: Wellons's bijection
     lowbias32 (2018).
     """
-    x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16))) * np.uint32(0x7FEB352D)
-    x = ops.bitwise_xor(x, ops.right_shift(x, np.uint32(15))) * np.uint32(0x846CA68B)
-    return ops.bitwise_xor(x, ops.right_shift(x, np.uint32(16)))
+    x = xor_shifted(x, 16) * np.uint32(0x7FEB352D)
+    x = xor_shifted(x, 15) * np.uint32(0x846CA68B)
+    return xor_shifted(x, 16)
+
+
+def xor_shifted(x: Tensor, bits: int) -> Tensor:
+    shifted = ops.right_shift(x, np.uint32(bits))
+    return ops.bitwise_xor(x, shifted)
 
 
 def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
@@ -32,9 +37,8 @@ def element_hashes(seed: Tensor, shape: tuple) -> Tensor:
     seeds uint32 [B].
     """
     for length in shape[1:]:
-        seed = hashed(
-            ops.bitwise_xor(seed[..., None], ops.cast(ops.arange(length), "uint32") * ODD)
-        )
+        positions = ops.cast(ops.arange(length), "uint32")
+        seed = hashed(ops.bitwise_xor(seed[..., None], positions * ODD))
     return seed
 
 
@@ -44,8 +48,11 @@ def example_seeds(step_seed: Tensor, examples: Tensor) -> Tensor:
     `step_seed`, uint32 [2], has the run's random seed and the step. `examples` has the examples'
     numbers, integers [B].
     """
-    step = hashed(ops.bitwise_xor(hashed(step_seed[0]), step_seed[1]))
-    return hashed(ops.bitwise_xor(step, ops.cast(examples, "uint32")))
+    random_seed = step_seed[0]
+    step = step_seed[1]
+    step_hash = hashed(ops.bitwise_xor(hashed(random_seed), step))
+    numbers = ops.cast(examples, "uint32")
+    return hashed(ops.bitwise_xor(step_hash, numbers))
 
 
 class Seeds:
@@ -71,7 +78,8 @@ def standard_normal(shape: tuple, seeds: Seeds) -> Tensor:
     examples, as masks do.
     """
     # 23 bits become a number in (0, 1), which is never 0 or 1 in float32.
-    bits = ops.right_shift(element_hashes(seeds.next(), shape), np.uint32(9))
+    hashes = element_hashes(seeds.next(), shape)
+    bits = ops.right_shift(hashes, np.uint32(9))
     uniform = (ops.cast(bits, "float32") + 0.5) * 2.0**-23
     return ops.erfinv(2.0 * uniform - 1.0) * 2**0.5
 
@@ -89,9 +97,11 @@ def dropout(x: Tensor, rate: float, seeds: Seeds | None) -> Tensor:
     # elements.
     shape = ops.shape(x)
     count = (shape[-1] + 1) // 2
-    pairs = element_hashes(seeds.next(), (*shape[:-1], count))
-    bits = ops.reshape(ops.view(pairs[..., None], "uint16"), (*shape[:-1], 2 * count))[
-        ..., : shape[-1]
-    ]
-    is_kept = bits >= np.uint16(min(round(rate * 2**16), 2**16 - 1))
-    return x * (ops.cast(is_kept, x.dtype) * ops.cast(1.0 / (1.0 - rate), x.dtype))
+    hashes = element_hashes(seeds.next(), (*shape[:-1], count))
+    halves = ops.view(hashes[..., None], "uint16")
+    bits = ops.reshape(halves, (*shape[:-1], 2 * count))
+    bits = bits[..., : shape[-1]]
+    smallest_kept = min(round(rate * 2**16), 2**16 - 1)
+    is_kept = ops.cast(bits >= np.uint16(smallest_kept), x.dtype)
+    scale = ops.cast(1.0 / (1.0 - rate), x.dtype)
+    return x * (is_kept * scale)

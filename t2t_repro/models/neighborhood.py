@@ -19,6 +19,8 @@ MIN_BLOCK = 16
 """Smallest block, in positions: smaller matrix products are not faster. A shorter sequence is a
 single block.
 """
+NONE = (0, 0)
+"""No padding of a dimension."""
 
 
 class Blocks:
@@ -49,12 +51,10 @@ class Blocks:
         """Returns x [B, H, T, d] cut into blocks [B, H, N, L, d]. The last block is padded with
         `fill`.
         """
-        x = ops.pad(
-            x,
-            ((0, 0), (0, 0), (0, self.count * self.size - self.length), (0, 0)),
-            constant_values=fill,
-        )
-        return ops.reshape(x, (*ops.shape(x)[:2], self.count, self.size, x.shape[-1]))
+        missing = self.count * self.size - self.length
+        x = ops.pad(x, (NONE, NONE, (0, missing), NONE), constant_values=fill)
+        outer = ops.shape(x)[:2]
+        return ops.reshape(x, (*outer, self.count, self.size, x.shape[-1]))
 
     def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """Returns x [B, H, T, d] cut into blocks, each joined with its neighbor blocks: [B, H, N,
@@ -62,11 +62,12 @@ class Blocks:
 
         The M positions are those of the blocks at `self.distances`.
         """
-        padding = ((0, 0), (0, 0), (1, len(self.distances) - 2), (0, 0), (0, 0))
-        x = ops.pad(self.cut(x, fill), padding, constant_values=fill)
-        return ops.concatenate(
-            [x[:, :, 1 + i : 1 + i + self.count] for i in self.distances], axis=3
-        )
+        # Empty blocks before the first one and, if queries see the next block, after the last one.
+        after = len(self.distances) - 2
+        x = self.cut(x, fill)
+        x = ops.pad(x, (NONE, NONE, (1, after), NONE, NONE), constant_values=fill)
+        starts = [1 + distance for distance in self.distances]
+        return ops.concatenate([x[:, :, start : start + self.count] for start in starts], axis=3)
 
     def bias(self, bias: Tensor | None) -> Tensor:
         """Returns a mask [B, 1, N, L, M] that hides keys outside the neighborhood, and keys that
@@ -82,12 +83,15 @@ class Blocks:
         block = ops.arange(self.size)
         positions = ops.concatenate([block + i * self.size for i in self.distances])
         distance = positions[None, :] - block[:, None]
-        is_outside = (distance < -self.reach) | (distance > (0 if self.is_masked else self.reach))
-        return ops.swapaxes(keys, 3, 4) + ops.cast(is_outside, "float32") * MASKED
+        reach_after = 0 if self.is_masked else self.reach
+        is_outside = (distance < -self.reach) | (distance > reach_after)
+        outside = ops.cast(is_outside, "float32") * MASKED
+        return ops.swapaxes(keys, 3, 4) + outside
 
     def join(self, heads: Tensor) -> Tensor:
         """Returns the blocks [B, H, N, L, d] joined to a sequence [B, H, T, d], without padding."""
-        heads = ops.reshape(heads, (*ops.shape(heads)[:2], self.count * self.size, heads.shape[-1]))
+        outer = ops.shape(heads)[:2]
+        heads = ops.reshape(heads, (*outer, self.count * self.size, heads.shape[-1]))
         return heads[:, :, : self.length]
 
     def all_positions(self, weights: Tensor) -> Tensor:
@@ -98,4 +102,5 @@ class Blocks:
         """
         # Attention's output is the weighted mean of the values. If the values are one-hot, it is
         # the weights.
-        return self.join(ops.matmul(weights, self.around(ops.eye(self.length)[None, None])))
+        one_hot = ops.eye(self.length)[None, None]
+        return self.join(ops.matmul(weights, self.around(one_hot)))
