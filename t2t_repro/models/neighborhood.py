@@ -53,8 +53,8 @@ class Blocks:
         """
         missing = self.count * self.size - self.length
         x = ops.pad(x, (NONE, NONE, (0, missing), NONE), constant_values=fill)
-        outer = ops.shape(x)[:2]
-        return ops.reshape(x, (*outer, self.count, self.size, x.shape[-1]))
+        *outer, _, width = ops.shape(x)
+        return ops.reshape(x, (*outer, self.count, self.size, width))
 
     def around(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """Returns x [B, H, T, d] cut into blocks, each joined with its neighbor blocks: [B, H, N,
@@ -90,8 +90,8 @@ class Blocks:
 
     def join(self, heads: Tensor) -> Tensor:
         """Returns the blocks [B, H, N, L, d] joined to a sequence [B, H, T, d], without padding."""
-        outer = ops.shape(heads)[:2]
-        heads = ops.reshape(heads, (*outer, self.count * self.size, heads.shape[-1]))
+        *outer, _, _, width = ops.shape(heads)
+        heads = ops.reshape(heads, (*outer, self.count * self.size, width))
         return heads[:, :, : self.length]
 
     def all_positions(self, weights: Tensor) -> Tensor:

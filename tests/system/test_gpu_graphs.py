@@ -54,7 +54,7 @@ SEARCH = Counter(
         LENGTH: 2,
         "position: BroadcastTo int32 to device": 1,
         "position: AddV2 int32 to device": 1,
-        "position: Reshape int32 to device": 1,  # with repeat_ngram_size
+        "position: Mul int32 to device": 1,  # with repeat_ngram_size
         "position: Any bool to host": 1,  # whether a sentence is done
         "if no sentence is done: Range int32 to device": 1,
         "if a sentence is done: Switch int32 to device": 1,  # the position again
