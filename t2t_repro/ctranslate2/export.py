@@ -220,7 +220,7 @@ def _set_self_attention(spec: Any, layer: SelfAttention) -> None:
 
 
 def _set_cross_attention(spec: Any, layer: CrossAttention) -> None:
-    _set_projections(spec.linear[0], layer.q_projection, layer, (layer.key_width,))
+    _set_projections(spec.linear[0], layer.q_projection, layer, (layer.all_keys,))
     _set_projections(spec.linear[1], layer.kv_projection, layer, layer.widths)
     _set_output(spec, layer)
 

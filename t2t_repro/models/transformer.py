@@ -1,10 +1,11 @@
 """The Transformer: section 3 of "Attention Is All You Need" (Vaswani et al. 2017).
 
-From elsewhere come the numerics: `Layer`, a Keras layer whose weights and residual sums stay in
-float32 while it multiplies in its dtype; `Linear`, a kernel of such a layer, without a bias;
-`LayerNorm`; and `dropout`. `seeds` counts the calls of `dropout` and gives each of them other
-masks; it is None outside training, where dropout does nothing. Parts of later models, such as
-relative positions, are in variants.py.
+From elsewhere come the numerics. `Layer` is a Keras layer without autocasting: `Layer.kernel` makes
+a weight matrix with the variance of Glorot and Bengio (2010), `Layer.product` multiplies by it in
+the layer's dtype, and all else is float32. `Linear` is such a matrix without a bias, or several of
+them side by side. `seeds` counts the calls of `dropout` and gives each of them another mask; it is
+None outside training, where dropout does nothing. Parts of later models, such as relative
+positions, are in variants.py.
 
 Shapes: B batch, K hypotheses of a sentence, S source length, T target length, t positions decoded
 so far, D width, F inner width, H heads, d_k and d_v widths of a head's keys and values, V
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from t2t_repro.hparam import HParams
 
 MASKED = -1e9
-"""Mask of a key that a query may not see: added to the logit, it makes the attention weight 0. With
-the paper's minus infinity, a row whose keys are all masked would not be a number."""
+"""Mask of a key that a query may not see: if the query sees another key, the weight becomes 0. With
+the paper's minus infinity, a row whose keys are all masked would not be a number.
+"""
 Make = Callable[..., Any]
 """A class or function that makes a part of the model."""
 
@@ -49,11 +51,11 @@ class Sizes(NamedTuple):
     dropout: float = 0.1
     """P_drop: rate on outputs of sub-layers, and on sums of embeddings and positions."""
     attention_dropout: float = 0.0
-    """Rate on attention weights, which the authors' code has."""
+    """Rate on the attention weights. The authors' code has this rate; the paper's models do not."""
     inner_dropout: float = 0.0
-    """Rate inside feed-forward networks, which the authors' code has."""
+    """Rate on the inner activations of feed-forward networks, likewise."""
     gain: float = 1.0
-    """Factor of the initial variance of kernels."""
+    """Factor of the initial variance of all kernels."""
     epsilon: float = 1e-6
     """Constant added to the variance in layer norms."""
 
@@ -70,12 +72,12 @@ class Sinusoids(Layer):
         super().__init__(**kwargs)
         timescales = width // 2
         exponents = np.arange(timescales) / max(timescales - 1, 1)
-        self.rates = (1e4**-exponents).astype("float32")
+        self.frequencies = (1e4**-exponents).astype("float32")
 
     def call(self, x: Tensor, start: Tensor = 0) -> Tensor:
         """Returns the vectors [1, T, D] of the positions of x [B, T, D], from `start` on."""
         positions = ops.cast(start + ops.arange(ops.shape(x)[1]), "float32")
-        angles = positions[:, None] * self.rates
+        angles = positions[:, None] * self.frequencies
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=1)[None]
 
 
@@ -87,10 +89,11 @@ def scaled_dot_product_attention(
     rate: float = 0.0,
     seeds: Seeds | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns softmax(q k^T + bias) v (equation 1), and the softmax: the attention weights.
+    """Returns equation 1, softmax(q k^T / sqrt(d_k)) v, and the softmax: the attention weights.
 
+    The caller has already divided q by sqrt(d_k), see `MultiHeadAttention.queries`.
     q [..., T, d_k], k [..., S, d_k], v [..., S, d_v] -> [..., T, d_v] and float32 [..., T, S].
-    The caller has divided q by sqrt(d_k). `bias` is a mask that broadcasts to the weights. `rate`
+    `bias` is a mask that broadcasts to the weights. `rate`
     is their dropout rate; the returned weights are those before dropout.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
@@ -150,10 +153,10 @@ class MultiHeadAttention(Layer):
     def __init__(self, sizes: Sizes, linear: Make = Linear, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sizes = sizes = Sizes(*sizes)
-        self.key_width = sizes.heads * sizes.key_width
-        self.value_width = sizes.heads * sizes.value_width
+        self.all_keys = sizes.heads * sizes.key_width
+        self.all_values = sizes.heads * sizes.value_width
         self.make_linear = partial(linear, self, gain=sizes.gain)
-        self.output_projection = self.make_linear("output", self.value_width, sizes.width)
+        self.output_projection = self.make_linear("output", self.all_values, sizes.width)
 
     def split(self, x: Tensor) -> Tensor:
         return split_heads(x, self.sizes.heads)
@@ -174,7 +177,7 @@ class SelfAttention(MultiHeadAttention):
 
     def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
         super().__init__(sizes, **kwargs)
-        self.widths = (self.key_width, self.key_width, self.value_width)
+        self.widths = (self.all_keys, self.all_keys, self.all_values)
         self.qkv_projection = self.make_linear("qkv", self.sizes.width, self.widths)
         self.attend: Callable[..., tuple[Tensor, Tensor]] = scaled_dot_product_attention
 
@@ -184,13 +187,19 @@ class SelfAttention(MultiHeadAttention):
         return self.queries(q), self.split(k), self.split(v)
 
     def call(
-        self, x: Tensor, bias: Tensor = None, seeds: Seeds | None = None
+        self,
+        x: Tensor,
+        bias: Tensor = None,
+        cache: KeysValues | None = None,
+        seeds: Seeds | None = None,
     ) -> tuple[Tensor, Tensor, KeysValues]:
         """Returns the output [B, T, D] for x [B, T, D].
 
         Also returns the attention weights [B, H, T, T], and the keys and values. `bias` is a mask
-        that broadcasts to the weights.
+        that broadcasts to the weights. With a cache, it returns what `step` returns.
         """
+        if cache is not None:
+            return self.step(x, cache)
         q, k, v = self.project(x)
         heads, weights = self.attend(q, k, v, bias, self.sizes.attention_dropout, seeds)
         return self.joined(heads), weights, KeysValues(k, v)
@@ -209,14 +218,21 @@ class SelfAttention(MultiHeadAttention):
         y = ops.reshape(y, (*outer_shape(x), x.shape[-1]))
         return y, weights, KeysValues(keys, values)
 
+    def empty_cache(self, hypotheses: Tensor) -> KeysValues:
+        """Returns the cache of `hypotheses` (B * K) hypotheses before the first position."""
+        sizes = self.sizes
+        keys = ops.zeros((hypotheses, sizes.heads, 0, sizes.key_width), self.compute_dtype)
+        values = ops.zeros((hypotheses, sizes.heads, 0, sizes.value_width), self.compute_dtype)
+        return KeysValues(keys, values)
+
 
 class CrossAttention(MultiHeadAttention):
     """Attention from the decoder to the encoder output (section 3.2.3)."""
 
     def __init__(self, sizes: Sizes, **kwargs: Any) -> None:
         super().__init__(sizes, **kwargs)
-        self.widths = (self.key_width, self.value_width)
-        self.q_projection = self.make_linear("q", self.sizes.width, self.key_width)
+        self.widths = (self.all_keys, self.all_values)
+        self.q_projection = self.make_linear("q", self.sizes.width, self.all_keys)
         self.kv_projection = self.make_linear("kv", self.sizes.width, self.widths)
 
     def keys_values(self, encoder_output: Tensor) -> KeysValues:
@@ -247,7 +263,7 @@ class FeedForward(Layer):
         self.kernel1 = self.kernel("kernel1", sizes.width, sizes.inner_width, sizes.gain)
         self.bias1 = self.add_weight((sizes.inner_width,), "zeros", name="bias1")
         self.kernel2 = self.kernel("kernel2", sizes.inner_width, sizes.width, sizes.gain)
-        # It is added to float32, the first one to a product in the layer's dtype.
+        # It is added to float32; the first one is added in the layer's dtype.
         self.bias2 = self.add_weight((sizes.width,), "zeros", name="bias2", dtype="float32")
 
     def call(self, x: Tensor, seeds: Seeds | None = None) -> Tensor:
@@ -314,7 +330,7 @@ class DecoderLayer(Layer):
         dtype = self.dtype_policy
         with keras.name_scope(self.name):
             self.self_attention = parts.decoder_attention(sizes, dtype=dtype, name="self_attention")
-            # The weights are named after the memory, which this layer reads.
+            # Its variables are named after the encoder output, the memory of the decoder.
             self.cross_attention = parts.cross_attention(
                 sizes, dtype=dtype, name="memory_attention"
             )
@@ -325,8 +341,8 @@ class DecoderLayer(Layer):
         self,
         x: Tensor,
         keys_values: KeysValues,
-        padding_bias: Tensor = None,
-        causal_bias: Tensor = None,
+        source_bias: Tensor = None,
+        later_bias: Tensor = None,
         cache: KeysValues | None = None,
         seeds: Seeds | None = None,
     ) -> tuple[Tensor, KeysValues, dict[str, Tensor]]:
@@ -338,19 +354,17 @@ class DecoderLayer(Layer):
             x: [B, T, D], or in a step of decoding [B, K, D], a new position of K hypotheses. For
                 cross-attention, the hypotheses of a sentence are like K positions of one target.
             keys_values: those of the encoder output, from this layer's `cross_attention`.
-            padding_bias: mask [B, 1, 1, S] of the source's padding.
-            causal_bias: mask [1, 1, T, T] of later positions; not used in a step of decoding.
+            source_bias: mask [B, 1, 1, S] of the source's padding.
+            later_bias: mask [1, 1, T, T] of later positions, which also hides the target's padding,
+                because it comes last; not used in a step of decoding.
             cache: keys and values of earlier positions in a step of decoding, else None.
         """
         first, second, third = self.residuals
         y = first.sublayer_input(x)
-        if cache is None:
-            y, self_weights, new_cache = self.self_attention(y, causal_bias, seeds=seeds)
-        else:
-            y, self_weights, new_cache = self.self_attention.step(y, cache)
+        y, self_weights, new_cache = self.self_attention(y, later_bias, cache, seeds=seeds)
         x = first(x, y, seeds=seeds)
         y = second.sublayer_input(x)
-        y, cross_weights = self.cross_attention(y, keys_values, padding_bias, seeds=seeds)
+        y, cross_weights = self.cross_attention(y, keys_values, source_bias, seeds=seeds)
         x = second(x, y, seeds=seeds)
         y = self.feed_forward(third.sublayer_input(x), seeds=seeds)
         weights = {"decoder": self_weights, "cross": cross_weights}
@@ -542,11 +556,7 @@ class Transformer(Layer):
 
     def start(self, hypotheses: Tensor) -> tuple[KeysValues, ...]:
         """Returns the empty cache of `hypotheses` (B * K) hypotheses, for each decoder layer."""
-        heads = self.sizes.heads
-        dtype = self.decoder[0].compute_dtype
-        keys = ops.zeros((hypotheses, heads, 0, self.sizes.key_width), dtype)
-        values = ops.zeros((hypotheses, heads, 0, self.sizes.value_width), dtype)
-        return (KeysValues(keys, values),) * len(self.decoder)
+        return tuple(layer.self_attention.empty_cache(hypotheses) for layer in self.decoder)
 
     def decode_step(
         self, ids: Tensor, t: Tensor, cache: tuple, memory: Memory, return_attention: bool = False
@@ -554,7 +564,7 @@ class Transformer(Layer):
         """Returns the logits [B, K, V] at position t, and the new cache.
 
         `ids` [B, K] are the tokens at position t - 1, or 0 if t is 0. On request, the third result
-        are the attention weights: "decoder" [B * K, H, 1, t + 1] and "cross" [B, H, K, S].
+        are each layer's attention weights: "decoder" [B * K, H, 1, t + 1], "cross" [B, H, K, S].
         """
         x = self.target_embedding(ids)
         x = x + self.target_position(x[:, :1], start=t)  # the same position for all hypotheses

@@ -40,7 +40,8 @@ class MarianSinusoids(Sinusoids):
     def __init__(self, width: int, **kwargs: Any) -> None:
         super().__init__(width, **kwargs)
         timescales = width // 2
-        self.rates = (1e4 ** (-np.arange(timescales) / timescales)).astype("float32")
+        exponents = np.arange(timescales) / timescales
+        self.frequencies = (1e4**-exponents).astype("float32")
 
 
 class LearnedPositions(Layer):

@@ -55,8 +55,8 @@ class ExpertsDecoderLayer(DecoderLayer):
         self,
         x: Tensor,
         keys_values: KeysValues,
-        padding_bias: Tensor = None,
-        causal_bias: Tensor = None,
+        source_bias: Tensor = None,
+        later_bias: Tensor = None,
         cache: KeysValues | None = None,
         seeds: Seeds | None = None,
         is_token: Tensor = None,
@@ -67,13 +67,10 @@ class ExpertsDecoderLayer(DecoderLayer):
         """
         first, second, third = self.residuals
         y = first.sublayer_input(x)
-        if cache is None:
-            y, self_weights, new_cache = self.self_attention(y, causal_bias, seeds=seeds)
-        else:
-            y, self_weights, new_cache = self.self_attention.step(y, cache)
+        y, self_weights, new_cache = self.self_attention(y, later_bias, cache, seeds=seeds)
         x = first(x, y, seeds=seeds)
         y = second.sublayer_input(x)
-        y, cross_weights = self.cross_attention(y, keys_values, padding_bias, seeds=seeds)
+        y, cross_weights = self.cross_attention(y, keys_values, source_bias, seeds=seeds)
         x = second(x, y, seeds=seeds)
         y = self.feed_forward(third.sublayer_input(x), is_token, seeds=seeds)
         weights = {"decoder": self_weights, "cross": cross_weights}
@@ -128,7 +125,7 @@ class TransformerMoe(Transformer):
         later = causal_bias(ops.shape(x)[1])
         attention = []
         for layer, keys_values in zip(self.decoder, memory.layers, strict=True):
-            options = {"causal_bias": later, "seeds": seeds}
+            options = {"later_bias": later, "seeds": seeds}
             if isinstance(layer, ExpertsDecoderLayer):
                 options["is_token"] = ops.not_equal(targets, 0)
             x, _, weights = layer(x, keys_values, memory.bias, **options)
