@@ -159,8 +159,9 @@ def test_gradients_are_finite_when_the_noise_vanishes(groups: int) -> None:
             assert np.isfinite(tf.convert_to_tensor(gradient)).all()  # those of experts are sparse
 
 
-def test_each_stack_adds_a_balancing_loss_that_ignores_padding() -> None:
-    model = small_model(FAMILIES["transformer_moe"])
+@pytest.mark.parametrize("name", ["moe", "transformer_moe"])
+def test_each_stack_adds_a_balancing_loss_that_ignores_padding(name: str) -> None:
+    model = small_model(FAMILIES[name])
     model(INPUTS, TARGETS, SEED[:2])
     losses = model.losses
     model(np.pad(INPUTS, ((0, 0), (0, 2))), np.pad(TARGETS, ((0, 0), (0, 3))), SEED[:2])
