@@ -44,7 +44,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
 
     Blocks of commands get the language that the site needs to color them.
     """
-    source, folder = Path(str(page.file.abs_src_path)), os.path.dirname(page.file.src_uri) or "."
+    source = Path(str(page.file.abs_src_path))
+    folder = os.path.dirname(page.file.src_uri) or "."
 
     def on_site(link: re.Match[str]) -> str:
         mark, text, target, anchor = link.groups(default="")
