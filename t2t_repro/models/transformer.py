@@ -93,8 +93,8 @@ def scaled_dot_product_attention(
 
     The caller has already divided q by sqrt(d_k), see `MultiHeadAttention.queries`.
     q [..., T, d_k], k [..., S, d_k], v [..., S, d_v] -> [..., T, d_v] and float32 [..., T, S].
-    `bias` is a mask that broadcasts to the weights. `rate`
-    is their dropout rate; the returned weights are those before dropout.
+    `bias` is a mask that broadcasts to the weights. `rate` is the weights' dropout rate; the
+    returned weights have no dropout.
     """
     logits = float32(ops.matmul(q, ops.swapaxes(k, -1, -2)))
     if bias is not None:
