@@ -26,7 +26,7 @@ T = TypeVar("T")
 Range = tuple[float, float]
 """The smallest and the largest value of a hyper-parameter."""
 Affects = Literal["weights", "outputs", "training", "length"]
-"""What a hyper-parameter decides; see `Traits`."""
+"""The kinds of effect of a hyper-parameter; see `Traits`."""
 
 MAX_INT = 2**31 - 1
 """Maximum of an integer: TensorFlow counts positions, tokens and hypotheses in 32 bits."""
@@ -44,14 +44,14 @@ NOT_NEGATIVE: Range = (0, POSITIVE[1])
 
 @dataclass(frozen=True)
 class Traits:
-    """What a field's hyper-parameter is, besides its type, default and docstring. A field without
-    `hparam` has these defaults.
+    """Facts about a hyper-parameter besides its type, default and docstring. A field that is made
+    without `hparam` has the defaults below.
     """
 
     allowed: Sequence[Any] = ()
     """The smallest and the largest value of a number, or all values of a string; () for any."""
     affects: Affects = "weights"
-    """What the hyper-parameter decides, and so what must agree with what:
+    """The kind of effect, from which follows when the value may change:
 
     - "weights": names and shapes of the model's weights.
     - "outputs": what the model computes with the same weights. A warm start with another value
@@ -61,10 +61,10 @@ class Traits:
     - "length": how long a run lasts and how often it saves. It may change when a run resumes.
     """
     needs: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    """Names of other fields, each with texts of values of which it must have one, or, for
-    learning_rate_schedule, factors of which it must have one. Otherwise this field has no effect
-    and must have its default. If the field affects "training", this is checked only before
-    training, because models from tensor2tensor may have such values.
+    """Names of other fields, each with the values, as texts, that give this field an effect. For
+    learning_rate_schedule, they are factors. With another value there, this field must have its
+    default. If the field affects "training", this is checked only before training, because models
+    from tensor2tensor may have such values.
     """
     flag: str = ""
     """Flag of t2t-trainer that also sets the value."""

@@ -120,7 +120,7 @@ def description_path(data_dir: str | Path, problem: str) -> Path:
 
 
 def problems_in(data_dir: str | Path) -> list[str]:
-    """Returns the names of the problems of which the data directory has finished data."""
+    """Returns the names of the problems whose data in the data directory is finished."""
     paths = sorted(Path(data_dir).glob("*.json"))
     return [path.stem for path in paths if path.name != summary.FILE_NAME]
 

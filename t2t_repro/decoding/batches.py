@@ -156,7 +156,7 @@ def _write_rows(result: Any, rows: Any, output: Any) -> Any:
 
     def fitted(tensor: Any) -> Any:
         missing = shape - tf.shape(tensor)[1:]
-        # Nothing is added before the first element of a dimension, nor to the first dimension.
+        # The padding goes to the end of each dimension; the first dimension gets none.
         return tf.pad(tensor, tf.pad(missing[:, None], [[1, 0], [1, 0]]))
 
     return tf.tensor_scatter_nd_update(fitted(result), rows[:, None], fitted(output))

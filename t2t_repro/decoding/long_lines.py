@@ -94,8 +94,8 @@ def cut_texts(
 def _split(
     whole: Segment, tag_ids: list[int], longest: int, vocabulary: Vocabulary
 ) -> list[Segment]:
-    """Returns the segments of a text of which `whole` is the only segment. Each begins with
-    `tag_ids` and has at most `longest` tokens.
+    """Splits the text of segment `whole` into segments of at most `longest` tokens, which begin
+    with `tag_ids`.
     """
 
     def count(texts: Sequence[str]) -> list[int]:

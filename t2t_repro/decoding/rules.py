@@ -1,5 +1,5 @@
-"""What changes the ranking of outputs besides the model: rules that forbid tokens, prefixes, and
-penalties for repetitions and for lacking coverage.
+"""Rules that change the ranking of outputs: forbidden tokens, prefixes, and penalties for
+repetitions and for words of the source that the output leaves out.
 
 Shapes: B or R sentences, K hypotheses per sentence, t positions decoded so far, S source length, P
 longest prefix, V vocabulary, F most facts about a source, n n-gram size, W = t - n + 1 n-grams in a
